@@ -25,9 +25,9 @@ func publicAccessKey(k cloudsim.AccessKey) cloudsim.AccessKey {
 	return k
 }
 
-// CreateAccessKey creates an access key of a service account. Only the result
-// contains the key's Secret. The caller must have all permissions of the
-// account, because the caller can sign requests with the new key.
+// CreateAccessKey creates an access key of a service account. The returned key contains its Secret.
+// No other method returns the Secret. The caller must have all permissions of the account, because
+// the new key gives these permissions to the caller.
 func (ac *access) CreateAccessKey(ctx context.Context, req cloudsim.CreateAccessKey) (k cloudsim.AccessKey, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -73,8 +73,8 @@ func (ac *access) ListAccessKeys(ctx context.Context, o cloudsim.ListOptions) (c
 	return listPage(ctx, ac.core, accessKeys, o, nil)
 }
 
-// DeleteAccessKey deletes an access key. From the next call on, the cloud
-// refuses its signatures. Watches with such a signature end.
+// DeleteAccessKey deletes an access key. From the next call on, the cloud refuses requests that are
+// signed with this key. The cloud also ends running watches whose request was signed with this key.
 func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		k, err := get(tx, call, accessKeys, string(id))
@@ -85,12 +85,13 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 	})
 }
 
-// verifySignature verifies the signature in a bearer token. It returns
-// Unauthenticated if the access key or the session token does not exist, if the
-// session token has expired, or if the signature is wrong. It also returns
-// Unauthenticated if the signature's time differs from the cloud's time by more
-// than SignatureSkew. The error has a field of cloudsim.Signature, so that a
-// dialect can answer with the right code.
+// verifySignature verifies a bearer token that contains an AWS signature (Signature Version 4). It
+// returns Unauthenticated if the access key or the session token does not exist, if the session
+// token has expired, or if the signature is wrong. It also returns Unauthenticated if the
+// signature's time is more than SignatureSkew after the cloud's time. The method signer refuses
+// signatures that are too old. The error contains the name of the wrong part of the signature. With
+// this name, a dialect (a server for the API of another cloud) can choose the error code of its
+// API.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)
 	if !ok {
@@ -119,8 +120,9 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 	return shown, nil
 }
 
-// signer returns the token of a credential that verifySignature returned. It
-// returns Unauthenticated if the access key or the session token no longer
+// signer returns the token whose permissions a signed request has. Credential c must be a result of
+// verifySignature. For an access key, signer returns a token that is not stored, with the service
+// account of the key. It returns Unauthenticated if the access key or the session token no longer
 // exists, or if the session token or the signature has expired.
 func (c credential) signer(tx *store.Tx) (t cloudsim.Token, err error) {
 	if c.hash != "" {
@@ -136,7 +138,8 @@ func (c credential) signer(tx *store.Tx) (t cloudsim.Token, err error) {
 	return t, err
 }
 
-// session returns the token of a signature with a session token.
+// session returns the stored token to which the session token of credential c belongs. It returns
+// Unauthenticated if this token does not exist or has expired.
 func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {
@@ -159,7 +162,8 @@ func (c credential) accessKey(tx *store.Tx) (cloudsim.AccessKey, error) {
 	return k, err
 }
 
-// refuseSignature returns an Unauthenticated error about a part of a signature.
+// refuseSignature returns an Unauthenticated error. The field names the part of the signature that
+// is wrong.
 func refuseSignature(field, reason string) error {
 	return &cloudsim.Error{Kind: cloudsim.Unauthenticated, Msg: reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }

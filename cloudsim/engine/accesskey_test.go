@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// signatureNow returns a bearer token. The token contains a signature that
-// the access key makes at the present time.
+// signatureNow returns a bearer token that contains a signature. The signature is made with access
+// key k and has the present time.
 func signatureNow(k cloudsim.AccessKey) string { return signatureAt(k, time.Now()).Token() }
 
 func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
@@ -22,8 +22,8 @@ func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
 	return s
 }
 
-// signedToken creates an access key, and returns a signature as a bearer
-// token.
+// signedToken creates an access key for the service account with the given name. It returns a
+// bearer token that contains a signature made with this key.
 func signedToken(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return signatureNow(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))
@@ -110,9 +110,9 @@ func TestAccessKey(t *testing.T) {
 	})
 }
 
-// TestSessionToken proves that a signature with the session token of a token permits the calls of
-// this token. It also proves that the token's expiry and deletion end the signature, and that the
-// session token of another token does not work.
+// TestSessionToken proves that a request that is signed with a token's session token has the
+// permissions of this token. The engine refuses the request if the token has expired or is deleted.
+// It also refuses the request if the session token belongs to another token.
 func TestSessionToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

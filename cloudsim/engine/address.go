@@ -24,14 +24,15 @@ var addresses = store.Table[cloudsim.Address]{
 	Index: map[string]func(*cloudsim.Address) []string{byIP: func(a *cloudsim.Address) []string { return []string{a.IP} }},
 }
 
-// addressRanges stores the configured range of each kind of load balancer
-// address. The store counts the free addresses of each range separately. If two
-// ranges overlapped, the store could therefore assign the same address twice.
+// addressRanges stores the configured range of each kind of load balancer address: external or
+// internal, IPv4 or IPv6. At each start, keepRanges compares these ranges with the configuration.
+// The store counts the free addresses of each range separately. If a new range overlapped an old
+// range that is in use, the store could assign an address twice.
 var addressRanges = store.Notes[netip.Prefix]{Name: "range"}
 
-// keepRanges stores the configured ranges of load balancers. It returns an
-// error if a range changed while addresses of the old range are in use.
-// keepDefaultNetworks does the same for the ranges of instances.
+// keepRanges stores the configured ranges of load balancers. It returns an error if a range changed
+// while addresses of the old range are in use. keepDefaultNetworks stores and checks the ranges of
+// instances.
 func (e *Engine) keepRanges(tx *store.Tx) error {
 	for _, r := range []struct {
 		key  string
@@ -82,9 +83,8 @@ func rangeInUse(of, have, want string) error {
 	return fmt.Errorf("addresses of %s are in use from %s, so the range cannot become %s: delete them first, or use another data directory", of, have, want)
 }
 
-// takeIP takes the lowest free address of range p and returns it. It never
-// takes the first address (the network address) or the last address (the
-// broadcast address).
+// takeIP marks the lowest free address of range p as used, and returns this address. It never
+// returns the first address (the network address) or the last address (the broadcast address).
 func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 	n, err := tx.Take(p.String(), hostsIn(p))
 	if err != nil {
@@ -93,20 +93,20 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 	return nth(p, n+1), nil
 }
 
-// hostsIn returns how many addresses takeIP can take from a range. For large
-// IPv6 ranges it returns 2^62-2.
+// hostsIn returns how many addresses takeIP can take from a range. For a range of 2^62 or more
+// addresses it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// countablePart returns the part of range p whose addresses the store counts.
-// The store counts with 64-bit numbers, so this part is at most the first /64
-// of p.
+// countablePart returns the part of range p whose addresses the store counts. The store counts with
+// 64-bit numbers, so for a range that is larger than a /64 this part is the first /64. Otherwise it
+// is the whole range.
 func countablePart(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
 
-// giveIP marks an address of range p as free. It does nothing if the store does
-// not count the address (see numbered). Such an address comes from an earlier
-// configuration, or is beyond the first /64 of p.
+// giveIP marks an address of range p as free. It does nothing if the store does not count the
+// address (see countablePart). Such an address comes from an earlier configuration, or is beyond
+// the first /64 of p.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 	if !countablePart(p).Contains(ip) {
 		return nil
@@ -127,8 +127,8 @@ func nth(p netip.Prefix, n uint64) netip.Addr {
 	return ip
 }
 
-// offset returns the number n for which nth(p, n) is ip. The address ip must be
-// in the counted part of p (see numbered).
+// offset returns the number n for which nth(p, n) is ip. The address ip must be in the part of p
+// that countablePart returns.
 func offset(p netip.Prefix, ip netip.Addr) uint64 {
 	a, b := p.Masked().Addr().As16(), ip.As16()
 	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])
@@ -140,7 +140,8 @@ func (c Config) LoadBalancerRanges() []netip.Prefix {
 	return slices.DeleteFunc(all, func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
-// CreateAddress reserves an address. The call is idempotent by name.
+// CreateAddress reserves an address. If an address with the same name and the requested properties
+// exists, CreateAddress returns the existing address.
 func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) (a cloudsim.Address, err error) {
 	if err := req.Validate(); err != nil {
 		return a, err
@@ -219,7 +220,8 @@ func (e *Engine) ListAddresses(ctx context.Context, o cloudsim.ListOptions) (clo
 	return listPage(ctx, e.core, addresses, o, nil)
 }
 
-// DeleteAddress releases an address.
+// DeleteAddress deletes an address, so that its IP address is free again. It returns Conflict while
+// a load balancer uses the address.
 func (e *Engine) DeleteAddress(ctx context.Context, id cloudsim.AddressID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		a, err := get(tx, call, addresses, string(id))
@@ -265,11 +267,10 @@ func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily 
 	return families
 }
 
-// assignAddresses gives a load balancer one address for each family. The
-// parameter ips lists the requested static addresses. For a family without a
-// requested address, the load balancer keeps its present address or gets a new
-// address. assignAddresses releases the addresses that the load balancer no
-// longer uses.
+// assignAddresses gives a load balancer one address for each IP family in families. The parameter
+// ips lists the requested addresses, which must be reserved. For a family without a requested
+// address, the load balancer keeps its present address or gets a new address. assignAddresses
+// releases the addresses that the load balancer no longer uses.
 func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
 	had := map[cloudsim.IPFamily]cloudsim.LoadBalancerAddress{}
 	for _, a := range lb.Addresses {
@@ -323,8 +324,8 @@ func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	return string(id)
 }
 
-// reserveAddress assigns an existing static address to lb. The address must
-// belong to the project of lb.
+// reserveAddress assigns an address that a client has reserved to load balancer lb. The address
+// must belong to the project of lb.
 func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
 	found, err := addresses.Lookup(tx, byIP, ip)
 	if err != nil {
@@ -345,8 +346,9 @@ func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, 
 	return cloudsim.Address{}, errUnknownReference(field, ip, "reserve it first: POST /v1/addresses")
 }
 
-// releaseAddress releases an address of a load balancer. A static address stays
-// reserved for its project. releaseAddress deletes any other address.
+// releaseAddress ends the use of an address by a load balancer. An address that a client has
+// reserved (Static) stays reserved for its project. releaseAddress deletes an address that the
+// cloud itself reserved.
 func (e *Engine) releaseAddress(tx *store.Tx, at cloudsim.LoadBalancerAddress) error {
 	a, err := addresses.Get(tx, string(at.ID))
 	if err != nil {

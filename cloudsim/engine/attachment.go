@@ -9,16 +9,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AttachDisk begins to attach a disk and returns the disk. If the disk is
-// already attached to the instance with the same access mode, AttachDisk
-// returns it unchanged. It returns an error in these cases:
+// AttachDisk begins to attach a disk and returns the disk. If the disk is already attached to the
+// instance with the same access mode, AttachDisk returns the disk unchanged. AttachDisk returns an
+// error in these cases:
 //   - NotFound: the instance does not exist.
 //   - Invalid: the instance is in a zone in which the disk is not available.
-//   - Conflict: the disk is attached to another instance, or to this instance
-//     with another access mode. Or the disk is still detaching, or the instance
-//     is terminating.
-//   - Exhausted: the instance already has the maximum number of disks of its
-//     type.
+//   - Conflict: the disk is attached to another instance and does not permit several attachments.
+//     Or the disk is attached to this instance with another access mode. Or the cloud is still
+//     detaching the disk, or the instance is terminating.
+//   - Exhausted: the instance already has as many disks as its instance type permits.
 func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -93,12 +92,11 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 	return device, nil
 }
 
-// DetachDisk begins to detach a disk from an instance and returns the disk. If
-// the disk is not attached or is already detaching, DetachDisk returns it
-// unchanged. If req.Force is set, DetachDisk detaches the disk at once. The
-// instance must then be stopped or terminating, because a running instance could
-// still write to the disk. For an instance in another state, DetachDisk returns
-// Conflict.
+// DetachDisk begins to detach a disk from an instance and returns the disk. If the disk is not
+// attached or is already detaching, DetachDisk returns the disk unchanged. If req.Force is set,
+// DetachDisk detaches the disk at once. The instance must then be stopped or terminating, because a
+// running instance could still write to the disk. For an instance in another state, DetachDisk
+// returns Conflict.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestAttachmentRefusals proves that AttachDisk and DetachDisk return an error
-// while an attachment of the disk changes. They also return an error for a disk
-// of another project.
+// TestAttachmentRefusals proves that AttachDisk and DetachDisk return an error while an attachment
+// of the disk changes. AttachDisk also returns an error if the instance is terminating or belongs
+// to another project.
 func TestAttachmentRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -66,10 +66,10 @@ func TestAttachmentRefusals(t *testing.T) {
 	})
 }
 
-// TestListDisksOfInstances proves that a list with the filter Instances has all
-// disks with an attachment to these instances, in every state of the attachment.
-// The list has no other disks. The filter also works together with other filters,
-// with pages, and with a stale read.
+// TestListDisksOfInstances proves that ListDisks with the filter Instances returns exactly the
+// disks with an attachment to one of these instances. The state of the attachment does not matter.
+// The filter also works together with other filters, on the second page, and if a fault makes the
+// cloud return old contents.
 func TestListDisksOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

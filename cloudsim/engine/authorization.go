@@ -30,9 +30,9 @@ type Access uint8
 const (
 	Read   Access = iota // permitted by PermitRead
 	Write                // permitted by PermitWrite
-	Manage               // operations on access rights of a project: permitted by operation name only
-	Admin                // operations on the whole cloud: permitted by operation name, and only by a role in all projects
-	Enter                // any valid token; the handler calls Allowed for each action
+	Manage               // operations on access rights of a project; a role can permit them only by operation name
+	Admin                // operations on the whole cloud; only a role in all projects can permit them, and only by operation name
+	Enter                // a valid token is enough; the handler calls Allowed for each action
 )
 
 // Call is an authorized request.
@@ -47,7 +47,7 @@ type Call struct {
 	At             time.Time // arrival time on the cloud's clock
 	RateLimit      RateLimit // the rate limit with the fewest remaining calls, after this call
 
-	asOf    time.Time        // a stale-read fault makes reads return the contents at this time; zero: the present contents
+	asOf    time.Time        // if a stale-read fault hit the call: time of the old contents that reads return; zero: reads return the present contents
 	stuckBy cloudsim.FaultID // fault that prevents the operations of this call from settling; "" for none
 
 	account cloudsim.ServiceAccountID
@@ -63,10 +63,10 @@ type Call struct {
 // whether the secret is still valid. The zero value belongs to callers without
 // a secret, such as the cloud itself.
 type credential struct {
-	hash  string                   // hash of the secret of a token, which is a session token if the field key is set
-	trust cloudsim.WorkloadTrustID // trust that accepted a token signed by a cluster
-	key   cloudsim.AccessKeyID     // access key of a signature
-	until time.Time                // expiry of the token signed by a cluster, or of the signature
+	hash  string                   // hash of a token's secret; if key is set, hash of a session token
+	trust cloudsim.WorkloadTrustID // workload trust that accepted a token signed by a Kubernetes cluster
+	key   cloudsim.AccessKeyID     // access key with which the request is signed
+	until time.Time                // expiry of the token signed by a Kubernetes cluster, or of the signature
 }
 
 type callKey struct{}
@@ -170,8 +170,8 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s is for the project %s only, and has no role in %q", c.caller(), c.Project, chosen)
 }
 
-// authenticate returns the token of a secret, and a credential with which the
-// engine can check the token again.
+// authenticate returns the token of a secret, and a credential with which the engine can check
+// later whether the token is still valid.
 func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credential, err error) {
 	switch {
 	case cloudsim.IsSignature(secret):
@@ -233,8 +233,8 @@ func (c *Call) stillMay(tx *store.Tx) error {
 	return c.onlyFor(c.Operation) // a permission for some resources is not enough, because events are about all resources
 }
 
-// hashSecret hashes a secret without salt or work factor. Secrets are 256
-// random bits, so they cannot be guessed.
+// hashSecret hashes a secret without salt or work factor. A secret has 256 random bits, so an
+// attacker cannot guess it.
 func hashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

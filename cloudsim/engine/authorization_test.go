@@ -74,8 +74,6 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// TestProjectsDoNotSeeEachOther proves that callers of a project cannot see or
-// change the resources of another project.
 func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -19,11 +19,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// BenchmarkDurableCreates creates instances with 64 concurrent writers. Each
-// writer waits for its commit. The same run also measures bbolt without the
-// engine: it writes the same keys and bytes to another file, in the same number
-// of transactions. Rounds with the engine and rounds with bbolt alternate, so
-// that other load on the disk affects both rates equally.
+// BenchmarkDurableCreates creates instances with 64 concurrent writers. Each writer waits for its
+// commit. For comparison, the benchmark also writes the same keys and values to another file with
+// bbolt, the database of the store, in the same number of transactions. Rounds with the engine and
+// rounds with bbolt alternate, so that other load on the disk affects both rates equally.
 //
 // The metric of-bbolt is the rate of the engine divided by the rate of bbolt.
 // It should be 0.6 or more.
@@ -66,7 +65,7 @@ func timeCreates(b *testing.B, path string, first, n int) time.Duration {
 	defer st.Close()
 	cfg := engine.Default()
 	cfg.Instances = netip.MustParsePrefix("10.0.0.0/8")
-	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // the benchmark does not call Run, so nothing settles
+	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // the benchmark does not call Run, so no operation settles
 	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
 		b.Fatal(err)
 	}
@@ -94,8 +93,8 @@ func timeCreates(b *testing.B, path string, first, n int) time.Duration {
 
 type kv struct{ key, value []byte }
 
-// content returns all keys of a file, and the number of transactions that have
-// been committed to the file.
+// content returns all keys and values of a bbolt file, and the number of committed transactions in
+// the file.
 func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	b.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
@@ -118,8 +117,7 @@ func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	return all, commits
 }
 
-// addedKeys compares the maps in the parameters named now and before. It returns the keys
-// that only the first map contains.
+// addedKeys returns the keys, with their values, that are in the map now but not in the map before.
 func addedKeys(now, before map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, all := range now {
@@ -136,7 +134,7 @@ func addedKeys(now, before map[string][]kv) map[string][]kv {
 	return out
 }
 
-// replay writes the keys of content in n transactions. It returns the time that
+// replay writes the keys and values of content to db in n transactions. It returns the time that
 // the transactions took.
 func replay(b *testing.B, db *bolt.DB, content map[string][]kv, n int) time.Duration {
 	b.Helper()

@@ -16,13 +16,13 @@ import (
 // entries take some megabytes.
 const auditKeep = 16_384
 
-// ledger holds the audit trail and the bill. The engine keeps both only in
-// memory, because a call that only reads must not cause a write to the store. A
-// restart begins with an empty ledger.
+// ledger holds the audit trail (the newest API calls) and the bill (the number of calls of each
+// caller). The engine keeps the ledger only in memory, because a call that only reads must not
+// cause a write to the store. After a restart the ledger is empty.
 type ledger struct {
 	mu    sync.Mutex
 	ring  []cloudsim.AuditEntry
-	base  uint64        // number before the first entry; a later start of the cloud has a higher base
+	base  uint64        // number before the first entry after the start of the cloud; each start sets a higher base
 	total uint64        // entries ever added; if ring is full, ring[total % len] is the oldest
 	added chan struct{} // closed by the next Record; nil if no watch waits for it
 	from  time.Time
@@ -61,9 +61,8 @@ func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 	return entry
 }
 
-// checkNumber returns Gone if a reader cannot continue after the entry with this
-// number: the entries after it are no longer in memory, or the number is too
-// high. The caller must hold the lock of the ledger.
+// checkNumber returns Gone if entries after the given number are no longer in memory, or if the
+// number is higher than the number of the last entry. The caller must hold the lock of the ledger.
 func (l *ledger) checkNumber(number uint64) error {
 	last := l.base + l.total
 	if first := last - uint64(len(l.ring)) + 1; number+1 < first {
@@ -75,10 +74,9 @@ func (l *ledger) checkNumber(number uint64) error {
 	return nil
 }
 
-// read returns a page of the entries after the given number that match the
-// options o. The result next is the number of the last entry that read has
-// checked. The result more is true if more entries follow. If number is 0, the
-// method begins with the oldest entry.
+// read returns a page of the entries after the given number that match the options o. The result
+// next is the number of the last entry that read has checked. The result more is true if more
+// entries follow. If number is 0, read begins with the oldest entry in memory.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +95,7 @@ func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.Au
 	return all, next, next < last, nil
 }
 
-// nextRecord returns a channel that the next Record closes.
+// nextRecord returns a channel that the next call of Record closes.
 func (l *ledger) nextRecord() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,9 +105,10 @@ func (l *ledger) nextRecord() <-chan struct{} {
 	return l.added
 }
 
-// WatchAudit yields the calls after o.After that match the options o, in order,
-// until ctx ends. It also yields a bookmark once in each period of the length
-// bookmark. WatchAudit yields an error at most once, as the last item:
+// WatchAudit yields the calls after o.After that match the options o, in order, until ctx ends.
+// Once in each period of the given length, it also yields a bookmark: an item that contains only
+// the number from which a later watch can continue. WatchAudit yields an error at most once, as the
+// last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.
@@ -157,8 +156,8 @@ func (l *ledger) ofRequest(id string) (all []cloudsim.AuditEntry) {
 	return all
 }
 
-// Audit returns the audit entries in memory that match the options o. If o.After
-// is not 0, Audit returns Gone in the same cases as WatchAudit.
+// Audit returns the audit entries in memory that match the options o. Like WatchAudit, Audit
+// returns Gone if o.After is not 0 and calls after o.After are no longer in memory.
 func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	l := &ac.ledger
 	l.mu.Lock()
@@ -180,9 +179,9 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 	return all, nil
 }
 
-// Bill sums the calls that match the options o. If o.Since is zero, Bill sums
-// all calls since the last reset. Otherwise Bill sums the calls since o.Since.
-// For this sum it has only the audit entries that are still in memory.
+// Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
+// last reset. Otherwise Bill sums the calls since o.Since that are still in memory. If some of
+// these calls are no longer in memory, Complete is false in the result.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger
@@ -223,8 +222,8 @@ func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bil
 	return b, nil
 }
 
-// ResetBill sets all sums of the bill to zero and the begin of the bill to the present time.
-// The audit trail does not change.
+// ResetBill sets all sums of the bill to zero. The new bill begins at the present time. The audit
+// trail does not change.
 func (ac *access) ResetBill(context.Context) error {
 	now := ac.Now()
 	l := &ac.ledger

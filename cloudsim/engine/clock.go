@@ -59,10 +59,10 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 	return k, err
 }
 
-// SetClock stores a change of the clock. The change is effective when SetClock
-// returns. Work that is due by the new time settles soon afterwards. Unlike
-// AdvanceClock, SetClock does not wait for this work. SetClock waits until a
-// running AdvanceClock ends, because AdvanceClock would overwrite the new time.
+// SetClock changes the time or the rate of the cloud's clock, or both. The change is effective when
+// SetClock returns. Work that is due by the new time settles soon afterwards. Unlike AdvanceClock,
+// SetClock does not wait for this work. SetClock waits until a running AdvanceClock ends, because
+// AdvanceClock would overwrite the new time.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -110,9 +110,9 @@ func runningClock(tx *store.Tx) store.Clock {
 // item settles, a stopped clock shows the due time of this item. A running
 // clock can show a later time, because the settling of earlier work takes time.
 //
-// AdvanceClock takes as long as the work takes. If ctx ends first, AdvanceClock
-// returns Unavailable, and the clock continues from the due time of the last
-// settled work. The caller can then call AdvanceClock again.
+// AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
+// AdvanceClock returns Unavailable, and the clock continues from the due time of the last settled
+// work. The caller can then call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -173,7 +173,7 @@ func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (ar
 	return false, nil
 }
 
-// The function seconds converts s to a duration, rounded to the nanosecond.
+// seconds returns a duration of s seconds, rounded to the nanosecond.
 func seconds(s float64) time.Duration {
 	return time.Duration(math.Round(s * float64(time.Second)))
 }

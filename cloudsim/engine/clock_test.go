@@ -112,10 +112,10 @@ func TestClockSurvivesRestart(t *testing.T) {
 	})
 }
 
-// TestWorkFollowsTheClock proves that work falls due by the cloud's clock. If the
-// clock's rate is 90, work of 90 seconds settles after one second of real time.
-// On a frozen clock the work does not settle. When a caller sets the clock past
-// the due time, the work settles at once.
+// TestWorkFollowsTheClock proves that the cloud's clock determines when an operation settles. If
+// the clock's rate is 90, an operation of 90 seconds settles after one second of real time. On a
+// frozen clock the operation does not settle. When a caller sets the clock past the due time, the
+// operation settles at once.
 func TestWorkFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// deviceTimeout is the time in which the hypervisor must add or remove a device.
-// The time begins after the duration of the attachment or detachment, and the
-// cloud's clock measures it.
+// deviceTimeout is the time limit for the hypervisor, which runs the machine of an instance, to add
+// or remove a device. The time limit begins after the configured duration of the attachment or
+// detachment. The cloud's clock measures the time limit.
 const deviceTimeout = time.Minute
 
 // ReportDevices records the devices that the machine of an instance has. After the first report, an
@@ -26,8 +26,8 @@ func (e *Engine) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req 
 	return e.setDevices(ctx, id, true, req)
 }
 
-// ForgetDevices ends the reports about the devices of an instance. The attachments
-// and detachments that wait for a report are then complete.
+// ForgetDevices ends the reports about the devices of an instance. Afterwards, attachments and
+// detachments of the instance do not wait for a report.
 func (e *Engine) ForgetDevices(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return e.setDevices(ctx, id, false, cloudsim.ReportDevices{})
 }
@@ -110,8 +110,8 @@ func awaitedDevice(tx *store.Tx, d *cloudsim.Disk) (*cloudsim.Attachment, error)
 	return nil, nil
 }
 
-// awaitDevice reports whether the work on a disk waits for a device. If it does,
-// awaitDevice sets the time limit for the hypervisor.
+// awaitDevice reports whether the work on disk d waits for a report of the hypervisor. If the work
+// waits, awaitDevice also sets the time limit for this report.
 func awaitDevice(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 	a, err := awaitedDevice(tx, d)
 	if err != nil || a == nil {
@@ -120,8 +120,8 @@ func awaitDevice(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 	return true, tx.Later(tx.Now.Add(deviceTimeout), store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Fail, Operation: d.Operation})
 }
 
-// lateDevice ends the attachment or detachment of a disk, because the hypervisor has
-// not added or removed the device in time. The disk returns to its earlier state.
+// lateDevice runs at the end of the time limit deviceTimeout. If the hypervisor has not added or
+// removed the device by then, the operation fails, and the disk returns to its earlier state.
 func (e *Engine) lateDevice(tx *store.Tx, d *cloudsim.Disk) error {
 	a, err := awaitedDevice(tx, d)
 	if err != nil || a == nil {

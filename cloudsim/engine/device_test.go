@@ -47,7 +47,7 @@ func TestDeviceReports(t *testing.T) {
 					{func() (cloudsim.Disk, error) { return e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}) }, none, cloudsim.DiskDetaching, cloudsim.DiskAvailable},
 				} {
 					must(step.begin())(t)
-					wait := 21 * time.Second // longer than the duration
+					wait := 21 * time.Second // longer than the duration of the operation
 					if early {
 						wait = time.Second
 					}
@@ -128,7 +128,7 @@ func TestDeadHypervisor(t *testing.T) {
 		detach := func() cloudsim.Disk { return must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) }
 		fails(detach(), cloudsim.DiskInUse, "has not removed the device")
 
-		// If the hypervisor is gone for ever, the user can end its reports.
+		// If the hypervisor of an instance never runs again, a user can end its reports.
 		d = detach()
 		time.Sleep(21 * time.Second)
 		synctest.Wait()

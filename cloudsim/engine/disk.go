@@ -50,7 +50,8 @@ func instancesOf(d *cloudsim.Disk) []string {
 	return ids
 }
 
-// CreateDisk begins to create a disk. The call is idempotent by name.
+// CreateDisk begins to create a disk. If a disk with the same name exists and matches the request,
+// CreateDisk returns the existing disk.
 func (e *Engine) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err
@@ -215,7 +216,7 @@ func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// finishDisk completes the work on disk d and ends its operation with success.
+// finishDisk completes the work on disk d, and ends the operation of this work with success.
 func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err := arrive(d); err != nil {
 		return err
@@ -251,9 +252,9 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// waitForNoData completes all copies that wait for disk data, if the cloud was
-// started without a data plane. Without a data plane, no report about this data
-// would ever arrive.
+// waitForNoData completes all copies that wait for disk data, if the cloud was started without a
+// data plane (the part of the cloud that stores this data). In such a cloud no report about disk
+// data would ever arrive.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil
@@ -404,10 +405,9 @@ func (e *Engine) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	return setLabels(ctx, e, disks, string(id), req.Labels, rev)
 }
 
-// ModifyDisk begins to change the type, IOPS or throughput of a disk, and
-// returns the disk. The disk may be attached. ModifyDisk returns Conflict while
-// other work on the disk runs. It also returns Conflict during the cool-down
-// after the last modification, if the cloud has a cool-down.
+// ModifyDisk begins to change the type, IOPS or throughput of a disk, and returns the disk. The
+// disk may be attached. ModifyDisk returns Conflict while other work on the disk runs. It also
+// returns Conflict if the last modification was less than Config.DiskCooldown ago.
 func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -461,7 +461,7 @@ func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.D
 	})
 }
 
-// ReportDisk records the status that the data plane reports. A report without
+// ReportDisk stores the status of a disk's data, which the data plane reports. A report without
 // changes writes no event.
 func (e *Engine) ReportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {

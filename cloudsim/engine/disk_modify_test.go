@@ -87,8 +87,8 @@ func TestModifyDiskIsChecked(t *testing.T) {
 	}
 }
 
-// TestModifyCooldown proves that a second modification during the cool-down
-// returns Conflict. A request that changes nothing returns no error.
+// TestModifyCooldown proves that ModifyDisk returns Conflict if the last modification was less than
+// DiskCooldown ago. A request for the present values returns no error.
 func TestModifyCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -105,8 +105,8 @@ func TestModifyCooldown(t *testing.T) {
 	})
 }
 
-// TestDiskOfSource proves the rules for disks that are created from a snapshot
-// or another disk.
+// TestDiskOfSource proves which requests for a copy of a snapshot or disk CreateDisk accepts, and
+// which error it returns for other requests.
 func TestDiskOfSource(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {
@@ -163,9 +163,9 @@ func TestDiskOfSource(t *testing.T) {
 	}
 }
 
-// TestDiskPages proves that each page of a list begins after the last item of the
-// previous page, even if that item has been deleted meanwhile. For an invalid
-// page token, ListDisks returns Invalid.
+// TestDiskPages proves that each page of a list begins after the last item of the previous page,
+// even if a client has deleted that item meanwhile. For an invalid page token, ListDisks returns
+// Invalid.
 func TestDiskPages(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -214,8 +214,8 @@ func TestReportDisk(t *testing.T) {
 	}
 }
 
-// TestForcedDetach proves that a forced detach takes no time, and that it
-// requires a stopped instance.
+// TestForcedDetach proves that a detachment with Force takes no time and requires a stopped
+// instance.
 func TestForcedDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -232,7 +232,7 @@ func TestForcedDetach(t *testing.T) {
 			t.Errorf("forced detachment from a running instance: got error %v", err)
 		}
 		must(e.StopInstance(ctx, i.ID))(t)
-		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) // would take 20 s
+		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) // without Force, the detachment would take 20 s
 		got, err := e.DetachDisk(ctx, d.ID, force)
 		if err != nil || got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
 			t.Fatalf("forced detachment from a stopped instance: got %+v, %v", got, err)

@@ -21,8 +21,8 @@ var diskPools = store.Table[cloudsim.DiskPool]{
 // an event of the pool.
 var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
 
-// keepDiskPools creates the missing pools, and computes the usage of all pools
-// again.
+// keepDiskPools creates the missing pools, and computes the usage of all pools from the sizes of
+// the disks.
 func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	used, err := countDiskPools(tx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	return nil
 }
 
-// countDiskPools sums the sizes of all disks by pool.
+// countDiskPools returns, for each pool, the sum of the sizes of its disks.
 func countDiskPools(tx *store.Tx) (map[string]int, error) {
 	used := map[string]int{}
 	for d, err := range disks.Scan(tx, "", "") {
@@ -113,7 +113,7 @@ func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// givePools frees space that takePools has reserved.
+// givePools frees space in the pools of a disk type, which takePools has reserved before.
 func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		name := cloudsim.DiskPoolName(zone, diskType)
@@ -167,8 +167,8 @@ func (e *Engine) ListDiskPools(ctx context.Context, o cloudsim.ListOptions) (l c
 	return l, err
 }
 
-// SetDiskPool changes the size of a pool. Existing disks stay, even if they use
-// more than the new size.
+// SetDiskPool changes the size of a pool. Existing disks stay, even if they use more space than the
+// new size.
 func (e *Engine) SetDiskPool(ctx context.Context, name string, req cloudsim.SetDiskPool) (p cloudsim.DiskPool, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err

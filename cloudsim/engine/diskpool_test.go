@@ -64,9 +64,9 @@ func TestDiskPools(t *testing.T) {
 	expectRefused(t, "less than nothing", err, cloudsim.Invalid, "sizeGiB")
 }
 
-// TestRegionalDisk proves that a regional disk uses space in the pools of both
-// its zones. If one pool has too little space, the disk uses no space in the
-// other pool. A caller can attach the disk to an instance in either zone.
+// TestRegionalDisk proves that a regional disk uses space in the pools of both its zones. If one
+// pool has too little space, CreateDisk fails and reserves no space in the other pool. A caller can
+// attach the disk to an instance in either zone.
 func TestRegionalDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {

@@ -1,7 +1,8 @@
-// Package engine implements the cloud's API. Each operation of the API is one
-// method, which runs as one transaction. Work that takes time settles later.
-// This means that a loop in the method Run completes the work when the work is
-// due. Before each call, Authorize checks the caller's permission.
+// Package engine implements the cloud's API. Each operation of the API is one method, which runs in
+// one transaction. If an operation takes time, such as the start of an instance, the method only
+// begins the work. A loop in the method Run completes the work at its due time. In this package,
+// "the work settles" means that the loop completes the work. Before each operation, the API server
+// calls Authorize, which checks the caller's permission.
 package engine
 
 import (
@@ -31,7 +32,7 @@ type Config struct {
 	// registry.
 	Registry string
 
-	Catalogue              cloudsim.Catalogue           // regions, zones and types to offer; added to the stored catalogue
+	Catalogue              cloudsim.Catalogue           // regions, zones and types; Prepare adds them to the stored catalogue
 	Profile                Profile                      // durations of simulated hardware
 	Instances              netip.Prefix                 // IPv4 range of default networks
 	Instances6             netip.Prefix                 // IPv6 range of default networks; zero value: default networks have no IPv6 addresses
@@ -41,37 +42,36 @@ type Config struct {
 	InternalLoadBalancers  netip.Prefix                 // IPv4 range of internal load balancers; zero value: the range LoadBalancers
 	InternalLoadBalancers6 netip.Prefix                 // IPv6 range of internal load balancers; zero value: the range LoadBalancers6
 	NetworkRanges          []netip.Prefix               // ranges that projects may use for networks, pods and routes
-	Published              Published                    // host ports at which listeners are published; zero value: no published ports
+	Published              Published                    // host ports that the cloud uses as second ports of listeners; zero value: no published ports
 	Meter                  Meter                        // counts the traffic of load balancers; nil: no counters
-	Quotas                 map[cloudsim.QuotaName]int64 // default limits of projects; cloudsim.DefaultQuotas has the limits of quotas that are absent here
+	Quotas                 map[cloudsim.QuotaName]int64 // default quotas of projects; for a quota that is absent here, the limit in cloudsim.DefaultQuotas applies
 	RateLimits             cloudsim.RateLimits          // rate limits of callers until an administrator changes them; zero value: no limits
-	ProjectRate            cloudsim.Rate                // rate limit of each project, for all its callers together, except callers with a role in all projects; zero value: no limit
+	ProjectRate            cloudsim.Rate                // rate limit for all callers of a project together, except callers with a role in all projects; zero value: no limit
 	JournalKeep            uint64                       // maximum number of events that the journal keeps
-	JournalBytes           int64                        // size in bytes of the used part of the file, above which the journal keeps fewer events
+	JournalBytes           int64                        // if the used part of the file has more bytes than this, the journal keeps fewer events
 
-	// HostRoutes returns the ranges to which the cloud's machine has routes.
-	// Projects may not use these ranges. A nil function means no such ranges.
+	// HostRoutes returns the ranges to which the cloud's machine has routes. Projects may not use
+	// these ranges. If HostRoutes is nil, there are no such ranges.
 	HostRoutes func() ([]netip.Prefix, error)
 
-	// Seed makes random values repeatable, except secrets: the same calls get the
-	// same request ids and the same faults. 0 means that the values are not
-	// repeatable.
+	// Seed makes random values repeatable, except secrets. In two clouds with the same Seed, the
+	// same calls get the same request ids, and faults hit the same calls. 0 means that the values
+	// are not repeatable.
 	Seed uint64
 	// StateDir is the directory of saved states; "" disables saving.
 	StateDir string
-	// FrozenAt is the time at which the clock of a new cloud is stopped. If
-	// FrozenAt is zero, the clock shows the machine's time.
+	// FrozenAt is the time that the stopped clock of a new cloud shows. If FrozenAt is zero, the
+	// clock runs and shows the machine's time.
 	FrozenAt time.Time
 
-	// DiskData is true if a data plane stores the data of disks. A snapshot, and
-	// a disk with a source, then become ready only after the data plane reports
-	// that their data is complete.
+	// DiskData is true if a data plane stores the data of disks. A new snapshot or copied disk then
+	// becomes ready only after the data plane reports that its data is complete.
 	DiskData bool
 	// DiskFiles saves the data of disks in saved states, and restores this
 	// data. If DiskFiles is nil, saved states contain only records.
 	DiskFiles DiskFiles
-	// DiskCooldown is the time after a modification of a disk during which the
-	// disk cannot be modified again. 0 means no cool-down.
+	// DiskCooldown is the minimum time between two modifications of a disk. 0 means that there is
+	// no minimum.
 	DiskCooldown time.Duration
 }
 
@@ -105,15 +105,14 @@ type Profile struct {
 	Network      time.Duration // network, subnet, route: creating, updating, deleting
 }
 
-// Instant and Realistic are the profiles that users select by name. The
-// durations of Realistic are long enough for a watcher to see every state, and
-// short enough for labs.
+// Instant and Realistic are the profiles that users can select by name. The durations of Realistic
+// are long enough for a watcher to see every state, and short enough for interactive use.
 var (
 	Instant   = Profile{Name: "instant"}
 	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond, Disk: 300 * time.Millisecond, Network: 200 * time.Millisecond}
 )
 
-// Profiles lists the profiles by name.
+// Profiles returns the profiles that users can select, by their names.
 func Profiles() map[string]Profile {
 	return map[string]Profile{Instant.Name: Instant, Realistic.Name: Realistic}
 }
@@ -125,23 +124,23 @@ type core struct {
 	store *store.Store
 	cfg   Config
 
-	// The loop of Run and AdvanceClock lock settling while they settle due work.
-	// AdvanceClock settles all due work in order, so the loop must not settle
-	// work at the same time.
+	// The loop in Run locks settling while it settles due work, and so does AdvanceClock.
+	// AdvanceClock settles all due work in order, so the loop must not settle work at the same
+	// time.
 	settling sync.Mutex
 }
 
-// Engine applies requests to a store. Access control, images and saved states
-// are separate types. Each of these types may use only the tables that
-// TestTables permits.
+// Engine applies requests to a store. The types access, imageManager and stateManager implement
+// access control, the image registry and saved states. Each of these three types may use only the
+// tables that TestTables permits.
 type Engine struct {
 	*core
 	access
 	imageManager
 	stateManager
 
-	// regionOf is the region of each zone. A zone never changes its region, so
-	// write transactions may read this map instead of the store.
+	// regionOf is the region of each zone. While the cloud runs, zones do not change their region,
+	// so write transactions may read this map instead of the store.
 	regionOf map[string]string
 
 	rules       faultRules
@@ -150,8 +149,8 @@ type Engine struct {
 	health      health
 }
 
-// access decides which calls are permitted. It manages tokens, service
-// accounts, roles, trusts, signing keys and rate limits.
+// access decides which calls the cloud permits. It manages tokens, service accounts, roles, trusts,
+// signing keys and rate limits.
 type access struct {
 	*core
 	// projectOf returns the project in which a call creates resources.
@@ -163,8 +162,8 @@ type access struct {
 	ledger  ledger
 }
 
-// imageManager manages the registry's repositories, and decides which pushes
-// and pulls are permitted.
+// imageManager manages the repositories of the image registry, and decides which pushes and pulls
+// the registry permits.
 type imageManager struct {
 	*core
 	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
@@ -175,13 +174,14 @@ type imageManager struct {
 type stateManager struct {
 	*core
 	cloud replaceable
-	// The mutex loading is locked while LoadState, ResetState, or SaveState
-	// with disk data runs, so that only one of these calls runs at a time.
+	// LoadState, ResetState, and SaveState with disk data hold the mutex loading while they run, so
+	// that only one of these calls runs at a time.
 	loading sync.Mutex
 }
 
-// The type replaceable is a cloud that can replace its records when a user loads a state or resets
-// the cloud.
+// replaceable is the interface through which stateManager updates the engine when a caller replaces
+// all records of the cloud. A caller replaces all records when it loads a saved state or resets the
+// cloud.
 type replaceable interface {
 	// prepare completes the new records in the transaction that replaces the
 	// old records.
@@ -195,20 +195,20 @@ type replaceable interface {
 	loadRates() error
 }
 
-// New returns an Engine. It does not use the store. The caller must then call
-// Prepare and Run.
+// New returns an Engine. It does not read or write the store. The caller must then call Prepare and
+// Run.
 func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	c := &core{log: log, store: st, cfg: cfg}
 	e := &Engine{core: c}
 	e.access.core, e.access.projectOf, e.access.placeOf = c, e.projectOf, e.placeOf
 	e.imageManager.core, e.imageManager.projectOf = c, e.projectOf
 	e.stateManager.core, e.cloud = c, e
-	e.ledger.base = uint64(time.Now().UnixMicro()) // microseconds, so that a later start has a higher base: each call takes more than a microsecond
+	e.ledger.base = uint64(time.Now().UnixMicro()) // a later start has a higher base than all earlier entry numbers, because the number grows by less than one per microsecond
 	return e
 }
 
-// Prepare writes the catalogue and ensures that the default project exists.
-// Call it once, before the first request.
+// Prepare stores the configured catalogue and ensures that the default project exists. Call Prepare
+// once, before the first request.
 func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)
@@ -312,7 +312,7 @@ func (e *Engine) Run(ctx context.Context) error {
 // follow runs the loop of Run until ctx ends or an error occurs.
 func (e *Engine) follow(ctx context.Context) error {
 	for {
-		changed := e.store.Changed() // before reading: see Store.Changed
+		changed := e.store.Changed() // call Changed before the read: see Store.Changed
 		now, err := e.nextWork()
 		if err != nil {
 			return err
@@ -375,7 +375,8 @@ func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	return min(e.cfg.JournalKeep, max(n/2, journalLeast))
 }
 
-// waitDue waits until work may be due. It returns false if ctx ended.
+// waitDue waits until the duration wait has passed or the channel changed is closed. It returns
+// false if ctx ended before that.
 func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()
@@ -407,9 +408,9 @@ func (e *Engine) settle() error {
 	})
 }
 
-// settleIn runs fn in one transaction that settles work. If a work item fails,
-// settleIn logs and drops this item, and runs fn again without the item. One
-// failing item must not stop the cloud.
+// settleIn runs fn in one transaction that settles work. If a work item fails, settleIn logs and
+// drops this item, and runs fn again without the item. Otherwise one failing item would prevent the
+// cloud from settling all other items.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {

@@ -19,9 +19,8 @@ import (
 
 var slow = engine.Profile{Name: "slow", Provision: 90 * time.Second, Boot: 30 * time.Second, Shutdown: 30 * time.Second, LoadBalancer: 60 * time.Second}
 
-// The function boot runs an engine on the file at path. It returns the engine
-// and a function. This function stops the engine, checks the records and the
-// file, and closes the store.
+// boot starts an engine on the file at path. The returned function stops the engine, checks the
+// records and the file, and closes the store.
 func boot(t testing.TB, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
 	t.Helper()
 	st, err := store.Open(path)
@@ -168,8 +167,8 @@ func TestInstanceLife(t *testing.T) {
 	})
 }
 
-// TestCrash proves that a crashed instance stays in state running until it is
-// rebooted, and that only a running instance can crash.
+// TestCrash proves that a crashed instance stays in state running until a client reboots it, and
+// that only a running instance can crash.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -251,7 +250,8 @@ func TestLoadBalancer(t *testing.T) {
 	if again, _ := e.GetLoadBalancer(ctx, lb.ID); len(again.Status.Targets) != 2 || again.Revision != reported.Revision {
 		t.Errorf("same report again: got revision %d after %d", again.Revision, reported.Revision)
 	}
-	// The load balancers lose a deleted instance as a target.
+	// When a client deletes an instance, the cloud removes the instance from the targets of all
+	// load balancers.
 	if _, err := e.DeleteInstance(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -313,8 +313,8 @@ func TestStaticAddress(t *testing.T) {
 	}
 }
 
-// TestAddressRangeEnds proves that all addresses of a range can be used, and
-// that the cloud assigns a released address again.
+// TestAddressRangeEnds proves that the cloud can assign all addresses of a range, and that it
+// assigns a released address again.
 func TestAddressRangeEnds(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Instances = prefix(t, "127.64.0.0/30") })

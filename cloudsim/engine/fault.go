@@ -31,7 +31,7 @@ var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 // matches no fault. Only one process uses the store's file, so the copy is
 // outdated only while this process changes the faults.
 type faultRules struct {
-	loading sync.Mutex // one load at a time, so that the last load publishes its result last
+	loading sync.Mutex // only one load runs at a time, so that an older load cannot overwrite a newer result
 	live    atomic.Pointer[[]cloudsim.Fault]
 }
 
@@ -64,7 +64,7 @@ func (e *Engine) loadFaults() error {
 type Subject struct {
 	Operation string // operation id
 	Target    string // id in the path; "" for none
-	Body      any    // decoded request, which may have labels and a zone; nil for none
+	Body      any    // decoded request, which may contain labels and a zone; nil for none
 }
 
 // Strike is the effect of faults on one call. The zero value has no effect.
@@ -225,11 +225,11 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 // example, the operation disks.create has the noun disks and the kind disk.
 func kindOfNoun(noun string) cloudsim.ResourceKind {
 	if stem, ok := strings.CutSuffix(noun, "ies"); ok {
-		return cloudsim.ResourceKind(stem + "y") // the request has no seed, so the fault uses the cloud's seed
+		return cloudsim.ResourceKind(stem + "y") // for example repositories: repository
 	}
 	kind := strings.TrimSuffix(noun, "s")
 	if strings.HasSuffix(kind, "sse") {
-		kind = strings.TrimSuffix(kind, "e") // address
+		kind = strings.TrimSuffix(kind, "e") // for example addresses: address
 	}
 	return cloudsim.ResourceKind(kind)
 }
@@ -250,7 +250,7 @@ func (e *Engine) CreateFault(ctx context.Context, req cloudsim.CreateFault) (f c
 		return f, err
 	}
 	if req.When.Seed == 0 && (req.When.Probability != nil || req.Effect.JitterMillis > 0) {
-		req.When.Seed = e.cfg.Seed // the cloud's seed, unless the request has its own
+		req.When.Seed = e.cfg.Seed // the request has no seed, so the fault uses the cloud's seed
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if f, err = idempotent(tx, call, faults, req, func() (cloudsim.Fault, error) { return makeFault(tx, req) }); err != nil {

@@ -16,9 +16,8 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// mustNotSettle reports whether the due work of an operation must not settle.
-// The reasons are: the operation is over, the operation no longer exists, or
-// a hold or a fault blocks the operation.
+// mustNotSettle reports whether something prevents the due work of an operation from settling: the
+// operation is over or no longer exists, or a hold or a fault blocks the operation.
 func mustNotSettle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -33,10 +32,10 @@ func mustNotSettle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	return isHeld(tx, op)
 }
 
-// isHeld reports whether a hold or a fault prevents an operation from settling.
-// If a hold blocks the operation, the function records the id of the hold in
-// the operation. The engine calls this function when the work is due. A hold
-// therefore also applies to operations that began before the hold was created.
+// isHeld reports whether a hold or a fault prevents an operation from settling. If a hold blocks
+// the operation, isHeld stores the id of the hold in the operation. The engine calls isHeld at the
+// due time of the operation. A hold therefore also blocks operations that began before a client
+// created the hold.
 func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if is, err := isStuck(tx, op); is || err != nil {
 		return is, err
@@ -53,12 +52,11 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// release ends the hold of an operation. If the operation is due, the method
-// settles the operation in the same transaction, so that the same calls always
-// write the same journal. If the operation is not due yet, the method puts the
-// operation on the due list again. The due list may no longer contain the
-// operation: the loop removes an operation at its due time, and a user may set
-// the clock back afterwards.
+// release unblocks an operation that a hold or a fault has blocked. If the operation is due,
+// release settles it in the same transaction, so that the same calls always write the same journal.
+// If the operation is not due yet, release puts it on the due list again. Such an operation can be
+// absent from the due list. The reason is that the loop in Run removed the operation at its due
+// time, and then a user set the clock back.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -95,8 +93,8 @@ func (e *Engine) releaseAll(tx *store.Tx, by string) error {
 	return nil
 }
 
-// CreateHold creates a hold. After CreateHold has returned, no matching work
-// settles until the hold is deleted or the operation is released.
+// CreateHold creates a hold. After CreateHold has returned, operations that match the hold do not
+// settle until a client deletes the hold or releases the operation.
 func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
 	if err := req.Validate(); err != nil {
 		return h, err
@@ -139,7 +137,7 @@ func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloud
 	return listPage(ctx, e.core, holds, o, nil)
 }
 
-// DeleteHold deletes a hold and releases its operations. Operations that are
+// DeleteHold deletes a hold and releases the operations that this hold blocks. Operations that are
 // due settle at once, unless another hold or a fault blocks them.
 func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
@@ -184,9 +182,8 @@ var workDurations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
 
-// durationOf returns the stored duration of work of a kind and verb. If no
-// duration is stored, the function returns the duration in the parameter
-// profile.
+// durationOf returns the stored duration for a kind of resource and a verb. If the store has no
+// such duration, durationOf returns the parameter profile.
 func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
 	said, ok, err := workDurations.Get(tx, allDurations)
 	if err != nil || !ok {

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestHold proves that a hold prevents work from settling, even across a
-// restart. The hold also applies to work that began before the hold was
-// created. After the deletion of the hold, all work settles.
+// TestHold proves that a hold prevents work from settling, even across a restart. The hold also
+// blocks work that began before the client created the hold. After the deletion of the hold, all
+// work settles.
 func TestHold(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen)
@@ -52,9 +52,9 @@ func TestHold(t *testing.T) {
 	state(b.ID, cloudsim.InstanceRunning)
 }
 
-// TestCancel proves that CancelOperation moves the instance to the state that
-// the state machine defines. The cancelled work does not settle at its due
-// time. Work that cannot be cancelled continues.
+// TestCancel proves that CancelOperation moves the instance to the state that the state machine
+// defines. The cancelled work does not settle at its due time. If the state machine does not permit
+// the cancellation, CancelOperation returns Conflict, and the work continues.
 func TestCancel(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -94,7 +94,7 @@ func TestCancel(t *testing.T) {
 	if err := cancel(b.Operation); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("twice: %v", err)
 	}
-	advance(t, e, ctx, time.Hour) // the due time of the cancelled start is over
+	advance(t, e, ctx, time.Hour) // the due time of the cancelled start has passed
 	if b, _ = e.GetInstance(ctx, b.ID); b.State != cloudsim.InstanceStopped {
 		t.Errorf("state after a cancelled start: got %s", b.State)
 	}

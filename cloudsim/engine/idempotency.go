@@ -22,10 +22,9 @@ type madeByKey struct {
 	ID      string                `json:"id"`
 }
 
-// The function idempotent calls create, or returns the resource that an earlier
-// call with the same Idempotency-Key created. It returns Conflict if the
-// earlier call had another request, or if the created resource no longer
-// exists.
+// idempotent runs the function create and returns the new resource. If an earlier call with the
+// same Idempotency-Key created a resource, idempotent returns that resource instead. It returns
+// Conflict if the earlier call had another request, or if that resource no longer exists.
 func idempotent[T any](tx *store.Tx, call Call, t store.Table[T], req any, create func() (T, error)) (v T, err error) {
 	if call.IdempotencyKey == "" {
 		return create()

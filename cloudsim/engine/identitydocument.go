@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// CreateIdentityDocument signs an identity document of an instance for one
-// audience. It returns Conflict if the instance is terminating.
+// CreateIdentityDocument returns an identity document: a signed token that proves the identity of
+// an instance to one audience. It returns Conflict if the instance is terminating.
 func (ac *access) CreateIdentityDocument(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateIdentityDocument) (doc cloudsim.IdentityDocument, err error) {
 	if err := req.Validate(); err != nil {
 		return doc, err
@@ -54,7 +54,8 @@ func (h *instanceTokens) last(id cloudsim.InstanceID) string {
 	return h.secrets[id]
 }
 
-// keep stores a secret. If secret is "", the method deletes the stored secret.
+// keep stores the secret of an instance's last token. If secret is "", keep deletes the stored
+// secret.
 func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,11 +69,10 @@ func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 	h.secrets[id] = secret
 }
 
-// CreateInstanceToken returns a token of the instance's service account. The
-// metadata service gives this token to the instance. While the last token has
-// at least half of its lifetime left, CreateInstanceToken returns this token
-// again. The reason is that programs on the instance may ask often, and the
-// store keeps each new token until a day after its expiry.
+// CreateInstanceToken returns a token of the instance's service account. The metadata service gives
+// this token to the instance. While the last token has at least half of its lifetime left,
+// CreateInstanceToken returns this token again. Programs on the instance may request a token often,
+// and the store keeps each new token until a day after its expiry.
 func (ac *access) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (t cloudsim.Token, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

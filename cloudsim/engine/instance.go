@@ -23,7 +23,8 @@ var instances = store.Table[cloudsim.Instance]{
 
 const bySubnet = "subnet"
 
-// CreateInstance begins to create an instance. The call is idempotent by name.
+// CreateInstance begins to create an instance. If an instance with the same name exists and matches
+// the request, CreateInstance returns the existing instance.
 func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -122,9 +123,9 @@ func errUnknownReference(field, value, hint string) error {
 	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
 }
 
-// workOnInstance begins work on an instance. Before the call, the caller must
-// change the state of the instance. workOnInstance clears the field Crashed,
-// because an instance with new work no longer counts as crashed.
+// workOnInstance begins work on an instance. Before the call, the caller must change the state of
+// the instance. workOnInstance clears the field Crashed, because each new operation ends the
+// crashed state of an instance.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
 	i.Crashed = nil
 	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {

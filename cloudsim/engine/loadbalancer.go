@@ -36,8 +36,8 @@ func targetsOf(l *cloudsim.LoadBalancer) []string {
 	return slices.Compact(ids) // several targets may have the same instance
 }
 
-// CreateLoadBalancer begins to create a load balancer. The call is idempotent
-// by name.
+// CreateLoadBalancer begins to create a load balancer. If a load balancer with the same name exists
+// and matches the request, CreateLoadBalancer returns the existing load balancer.
 func (e *Engine) CreateLoadBalancer(ctx context.Context, req cloudsim.CreateLoadBalancer) (l cloudsim.LoadBalancer, err error) {
 	if err := req.Validate(); err != nil {
 		return l, err
@@ -79,7 +79,7 @@ func differsFrom(have cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) st
 		ips = append(ips, a.IP)
 	}
 	for _, text := range req.Addresses {
-		ip, err := netip.ParseAddr(text) // the same IPv6 address has several spellings
+		ip, err := netip.ParseAddr(text) // one IPv6 address can have several spellings
 		if err != nil || !slices.Contains(ips, ip.String()) {
 			return "address " + strings.Join(ips, " and ")
 		}
@@ -234,9 +234,8 @@ func (e *Engine) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) 
 	return listPage(ctx, e.core, loadBalancers, o, nil)
 }
 
-// UpdateLoadBalancer replaces labels and spec. It returns Stale if rev is
-// neither 0 nor the load balancer's revision. A request that changes nothing
-// begins no work.
+// UpdateLoadBalancer replaces the labels and the spec of a load balancer. It returns Stale if rev
+// is neither 0 nor the load balancer's revision. A request that changes nothing begins no work.
 func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.UpdateLoadBalancer, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
@@ -265,8 +264,8 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	})
 }
 
-// SetLoadBalancerTargets replaces all targets. It returns Stale if rev is
-// neither 0 nor the load balancer's revision.
+// SetLoadBalancerTargets replaces the targets of a load balancer, but not the targets of its
+// listeners. It returns Stale if rev is neither 0 nor the load balancer's revision.
 func (e *Engine) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.SetTargets, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
@@ -326,14 +325,14 @@ func (e *Engine) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	return l, err
 }
 
-// Meter counts the traffic of load balancers. LoadBalancerStats returns false
-// if the data plane does not forward for the load balancer.
+// Meter counts the traffic of load balancers. LoadBalancerStats returns false if the data plane
+// does not forward connections of this load balancer.
 type Meter interface {
 	LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool)
 }
 
-// LoadBalancerStats returns the counters of a load balancer. It returns
-// Unavailable if no data plane forwards for the load balancer.
+// LoadBalancerStats returns the counters of a load balancer. It returns Unavailable if no data
+// plane forwards connections of this load balancer.
 func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancerID) (s cloudsim.LoadBalancerStats, err error) {
 	l, err := e.GetLoadBalancer(ctx, id)
 	if err != nil {
@@ -368,7 +367,7 @@ func (e *Engine) ListLoadBalancerStats(ctx context.Context, o cloudsim.ListOptio
 	return l, nil
 }
 
-// ReportLoadBalancer records the status that the data plane reports. A report
+// ReportLoadBalancer stores the status of a load balancer, which the data plane reports. A report
 // without changes writes no event.
 func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {

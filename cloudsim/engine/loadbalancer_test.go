@@ -19,10 +19,10 @@ func addressesOf(l cloudsim.LoadBalancer) (ips []string) {
 	return ips
 }
 
-// TestLoadBalancerFamilies proves that a load balancer has an address of each
-// family. If the families change, the load balancer keeps the addresses of the
-// remaining families and releases the other addresses. The load balancer does
-// not delete a reserved address when it releases the address.
+// TestLoadBalancerFamilies proves that a load balancer has an address for each of its IP families.
+// If the families change, the load balancer keeps the addresses of the remaining families and
+// releases the other addresses. If a client reserved a released address, the address stays
+// reserved.
 func TestLoadBalancerFamilies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })
@@ -177,9 +177,8 @@ func TestAddressTargets(t *testing.T) {
 	}
 }
 
-// TestListenerTargets proves that the engine checks, stores and removes the
-// targets of a listener like the targets of the load balancer. A listener keeps
-// an empty list of targets.
+// TestListenerTargets proves that the engine checks, stores and removes the targets of a listener
+// in the same way as the targets of the load balancer. A listener keeps an empty list of targets.
 func TestListenerTargets(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)
@@ -225,16 +224,15 @@ func TestListenerTargets(t *testing.T) {
 	}
 }
 
-// meter counts one connection for each load balancer that it contains.
+// meter is a Meter that reports one connection for each load balancer in the map.
 type meter map[cloudsim.LoadBalancerID]bool
 
 func (m meter) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	return cloudsim.LoadBalancerStats{Targets: []cloudsim.TargetStats{{Connections: 1}}}, m[id]
 }
 
-// TestListLoadBalancerStats proves that the pages of the list together have the
-// counters of the right load balancers: the load balancers that the caller may
-// see and that forward connections.
+// TestListLoadBalancerStats proves that the pages of ListLoadBalancerStats together contain exactly
+// the load balancers that the caller may see and that forward connections.
 func TestListLoadBalancerStats(t *testing.T) {
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Meter = meter{"lb-000001": true, "lb-000003": true, "lb-000004": true} })
 	defer down()

@@ -8,16 +8,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// metadataTrees belong to no project. The name of a tree is its id.
+// metadataTrees stores the metadata trees. A metadata tree adds paths to the metadata service, and
+// belongs to no project. The name of a tree is its id.
 var metadataTrees = store.Table[cloudsim.MetadataTree]{
 	Kind: cloudsim.KindMetadataTree,
 	ID:   func(t *cloudsim.MetadataTree) string { return t.Name },
 	Meta: func(t *cloudsim.MetadataTree) *cloudsim.Meta { return &t.Meta },
 }
 
-// SetMetadataTree creates or replaces a metadata tree. It returns Conflict if
-// the paths overlap those of another tree, and Exhausted if the cloud has its
-// maximum number of trees. A request that changes nothing writes no event.
+// SetMetadataTree creates or replaces a metadata tree. It returns Conflict if the paths of the tree
+// overlap the paths of another tree, and Exhausted if the cloud has its maximum number of trees. A
+// request that changes nothing writes no event.
 func (e *Engine) SetMetadataTree(ctx context.Context, name string, req cloudsim.SetMetadataTree) (t cloudsim.MetadataTree, err error) {
 	if err := errors.Join(cloudsim.CheckMetadataTreeName(name), req.Validate()); err != nil {
 		return t, err

@@ -63,8 +63,7 @@ func (d *vol) settle() {
 	}
 }
 
-// lose removes the attachment of disk d to an instance, in any state of the
-// attachment.
+// lose removes the attachment of disk d to an instance. The attachment may be in any state.
 func (d *vol) lose(instance string) {
 	was := d.At[instance]
 	delete(d.At, instance)
@@ -135,8 +134,8 @@ func (w *world) createDisk(t *rapid.T) {
 	}
 }
 
-// source returns the size of a new disk with a source. It returns the expected
-// error if the cloud cannot make the disk from the source.
+// source returns the size that a copy of a disk or snapshot must have. If the cloud must refuse the
+// request for the copy, source returns the expected error.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	least, zone, typ := 0, req.Zone, req.Type
 	switch {
@@ -285,7 +284,7 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	case s == nil:
 		agree(t, err, cloudsim.NotFound)
 	case s.Group != "":
-		agree(t, err, cloudsim.Conflict) // the members of a group can be deleted only with the group
+		agree(t, err, cloudsim.Conflict) // a client can delete the members of a group only together with the group
 	case s.State == "deleting":
 		agree(t, err, nil)
 	case w.isCopySource(id):

@@ -16,7 +16,7 @@ type grp struct {
 	until            time.Time
 }
 
-// moveGroup sets the state of a group and of its members.
+// moveGroup sets the state of a group and its members in the model.
 func (w *world) moveGroup(g *grp, state string) {
 	g.State, g.until = state, time.Time{}
 	for _, id := range g.Snapshots {
@@ -46,7 +46,7 @@ func (w *world) settleGroups(now time.Time) {
 	}
 }
 
-// reportedGroup updates a group after a report about the data of a member.
+// reportedGroup updates a group in the model after a report about the data of a member.
 func (w *world) reportedGroup(id string) {
 	if g := w.groups[id]; g != nil && g.State == "copying" && w.copiedWhole(g) {
 		w.moveGroup(g, "ready")

@@ -75,8 +75,8 @@ func (w *world) settleNetworks(now time.Time) {
 	}
 }
 
-// reroute sets the state of each route to blackhole if the next hop of the
-// route does not run.
+// reroute updates the states of the existing routes in the model. A route is active while its next
+// hop runs, and is otherwise a blackhole.
 func (w *world) reroute() {
 	for _, r := range w.routes {
 		if r.State != "active" && r.State != "blackhole" {
@@ -95,8 +95,7 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// hasAny reports whether the map all has at least one value for which the function
-// named ok returns true.
+// hasAny reports whether the function ok returns true for at least one value of the map all.
 func hasAny[T any](all map[string]*T, ok func(*T) bool) bool {
 	for _, v := range all {
 		if ok(v) {
@@ -252,7 +251,7 @@ func (w *world) createInstanceIn(t *rapid.T) {
 	}
 }
 
-// freeIn returns the lowest free address of a subnet except the gateway. It
+// freeIn returns the lowest free address of a subnet, but never the address of the gateway. It
 // returns "" if no address is free.
 func (w *world) freeIn(subnet string) string {
 	in := netip.MustParsePrefix(w.subnets[subnet].Range)

@@ -26,7 +26,7 @@ import (
 // sequence that shows a difference.
 func TestModel(t *testing.T) {
 	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
-		_ = steps.Value.Set("100") // a short run makes half of the steps; fewer steps reach too few states
+		_ = steps.Value.Set("100") // fewer steps would reach too few states; with the flag -short, rapid makes half of these steps
 	}
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(withoutDeadline{t}, func(rt *rapid.T) {
@@ -48,9 +48,9 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// callsOf returns the calls of a theme. A run uses only the calls of one
-// theme. With all calls, a run would rarely reach states that need several
-// resources.
+// callsOf returns the calls that belong to a theme, such as disks or networks. Most runs use only
+// the calls of one theme, because a run with all calls rarely reaches states that need several
+// resources of one theme.
 func (w *world) callsOf(theme string) map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){"": w.compare, "pass time": w.passTime, "createInstance": w.createInstance, "moveInstance": w.moveInstance}
 	add := func(of string, verbs map[string]func(*rapid.T)) {
@@ -90,8 +90,8 @@ var (
 type world struct {
 	e         *engine.Engine
 	ctx       context.Context
-	seq       map[string]int // number of ids used, by prefix
-	rev       uint64         // last revision of the journal that was read
+	seq       map[string]int // number of ids that the model has used, by prefix
+	rev       uint64         // last revision that compare has read from the journal
 	instances map[string]*vm
 	addresses map[string]*ip
 	balancers map[string]*lb
@@ -238,9 +238,9 @@ func (w *world) settle(now time.Time) {
 	}
 }
 
-// compare compares the cloud with the model, and the journal with the
-// resources. The journal must have each revision once and in order. The last
-// event of each resource must contain the present resource.
+// compare fails the test if the cloud differs from the model, or if the journal is wrong. The
+// journal must have each revision once and in order. The last event of each resource must contain
+// the present resource.
 func (w *world) compare(t *rapid.T) {
 	w.reroute()
 	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})

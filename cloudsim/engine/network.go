@@ -17,7 +17,7 @@ var networks = store.Table[cloudsim.Network]{
 	Uses: store.One[cloudsim.Network](cloudsim.QuotaNetworks),
 }
 
-// byNetwork is the index of resources by their network.
+// byNetwork names the index of resources by their network.
 const byNetwork = "network"
 
 // CreateNetwork begins to create a network. It returns Conflict if a range of
@@ -90,9 +90,9 @@ func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
 	return s
 }
 
-// checkOverlap returns Conflict if a range of n overlaps a range of another
-// network or of load balancers. The reason is that one machine uses all these
-// ranges. Two default networks may have identical ranges.
+// checkOverlap returns Conflict if a range of n overlaps a range of another network or of load
+// balancers. All networks and load balancers have their addresses on the same machine, so their
+// ranges must not overlap. Only two default networks may have identical ranges.
 func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 	if err := e.checkReserved(n); err != nil {
 		return err
@@ -189,9 +189,9 @@ func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 	return listPage(ctx, e.core, networks, o, nil)
 }
 
-// UpdateNetwork replaces labels and spec. It returns Stale if rev is neither 0
-// nor the network's revision. It returns Conflict if the request changes pod
-// ranges that instances use. A request that changes nothing begins no work.
+// UpdateNetwork replaces the labels and the spec of a network. It returns Stale if rev is neither 0
+// nor the network's revision. It returns Conflict if the request changes pod ranges that instances
+// use. A request that changes nothing begins no work.
 func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err

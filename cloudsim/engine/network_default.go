@@ -9,12 +9,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// The cloud creates each project with a default network. All default networks
-// have the configured ranges. Each default network has one subnet, which has
-// the same ranges and serves all zones. The addresses of all instances are real
-// addresses on one machine, the machine of the cloud. Default networks
-// therefore share one address pool, which prevents two instances from getting
-// the same address.
+// The cloud creates each project with a default network. All default networks have the configured
+// ranges. Each default network has one subnet, which has the same ranges and serves all zones. All
+// instances have their addresses on the machine of the cloud. Two instances must not have the same
+// address, so all default networks share one pool of addresses.
 
 // validRanges returns an error if the configured ranges of default networks are
 // invalid.
@@ -56,7 +54,7 @@ func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) er
 	return putRanges(tx, &s, n)
 }
 
-// putRanges stores s with the ranges of n.
+// putRanges stores subnet s with the address ranges of network n.
 func putRanges(tx *store.Tx, s *cloudsim.Subnet, n cloudsim.Network) error {
 	s.IPv4, s.IPv6 = n.IPv4, n.IPv6
 	setGateways(s)
@@ -85,9 +83,9 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 	return e.stillApart(tx)
 }
 
-// stillApart returns an error if a network overlaps the configured ranges. It
-// logs a warning for each existing network that CreateNetwork would refuse with
-// the present configuration.
+// stillApart returns an error if a network overlaps a range that the configuration reserves for
+// load balancers or default networks. It logs a warning for each existing network that
+// CreateNetwork would refuse with the present configuration.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {
@@ -110,8 +108,8 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 	return nil
 }
 
-// moveDefaultNetwork sets n to the configured ranges. If the configuration has
-// no pod ranges, n keeps the pod ranges that UpdateNetwork has set.
+// moveDefaultNetwork sets the ranges of default network n to the configured ranges. If the
+// configuration has no pod ranges, n keeps the pod ranges that UpdateNetwork has set.
 func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	before := n
 	n.IPv4, n.IPv6 = text(e.cfg.Instances), text(e.cfg.Instances6)

@@ -58,9 +58,9 @@ func ips(i cloudsim.Instance) (all []string) {
 	return all
 }
 
-// TestSubnetGivesAddresses proves that an instance gets the lowest free address
-// of each family. The cloud never assigns the first, the last and the gateway
-// address. It assigns released addresses again.
+// TestSubnetGivesAddresses proves that an instance gets the lowest free address of each family. The
+// cloud never assigns the first address, the last address or the address of the gateway. It assigns
+// released addresses again.
 func TestSubnetGivesAddresses(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -158,7 +158,7 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 				r.Address = address
 				return e.CreateInstance(ctx, r)
 			}
-			for range 2 { // the second round requests addresses that were released
+			for range 2 { // the second round requests the addresses that the first round has released
 				var all []cloudsim.Instance
 				for _, address := range tc.free {
 					i, err := ask(address)
@@ -260,9 +260,9 @@ func TestNetworkRefusals(t *testing.T) {
 // errorOf returns only the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// TestNetworkInUse proves that a network or subnet in use cannot be deleted.
-// The error names a resource that uses the network or subnet. After the
-// deletion of all such resources, the network can be deleted.
+// TestNetworkInUse proves that a client cannot delete a network or subnet that is in use. The error
+// names a resource that uses the network or subnet. After the deletion of all such resources, the
+// client can delete the network.
 func TestNetworkInUse(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -412,8 +412,8 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	}
 }
 
-// prepare opens the cloud's file at path with a configuration that the function
-// change has changed. It returns the error of Engine.Prepare.
+// prepare calls Engine.Prepare for the cloud's file at path, and returns the error. The function
+// change first changes the default configuration.
 func prepare(t *testing.T, path string, change func(*engine.Config)) error {
 	t.Helper()
 	st := must(store.Open(path))(t)

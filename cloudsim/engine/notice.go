@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AnnounceNotice announces an action of the cloud to an instance, and schedules
-// the action. It replaces a notice of the same type. It returns Conflict if the
-// instance is terminating.
+// AnnounceNotice announces to an instance that the cloud will reboot or terminate the instance, and
+// schedules this action. It replaces a notice of the same type. It returns Conflict if the instance
+// is terminating.
 func (e *Engine) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateNotice) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -60,11 +60,10 @@ func removeNotice(i *cloudsim.Instance, t cloudsim.NoticeType) bool {
 	return len(i.Notices) < n
 }
 
-// noticeDue performs the action of a notice. It checks the notice in the
-// instance first, because a caller may have withdrawn the notice, or may have
-// announced it again for a later time. If the instance's state does not permit
-// the action, such as a reboot of a stopped instance, noticeDue only removes
-// the notice.
+// noticeDue performs the action of a notice. It checks the notice in the instance first, because a
+// caller may have withdrawn the notice, or may have postponed the notice. If the instance's state
+// does not permit the action, such as a reboot of a stopped instance, noticeDue only removes the
+// notice.
 func (e *Engine) noticeDue(tx *store.Tx, w store.Work) error {
 	i, err := instances.Get(tx, w.ID)
 	if errors.Is(err, cloudsim.NotFound) {

@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestNoticesComeTrue proves that the action of a notice happens at the
-// announced time, even after a restart. A postponed notice waits for its new
-// time, and a withdrawn notice has no effect.
+// TestNoticesComeTrue proves that the action of a notice happens at the announced time, even after
+// a restart. If a caller postpones a notice, its action happens at the new time. A withdrawn notice
+// has no effect.
 func TestNoticesComeTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)
@@ -96,8 +96,8 @@ func TestUserData(t *testing.T) {
 	}
 }
 
-// TestMaintenanceOfACrashedInstance proves that a maintenance reboot ends a
-// crash, as any reboot does.
+// TestMaintenanceOfACrashedInstance proves that a reboot for maintenance ends the crashed state of
+// an instance, like every other reboot.
 func TestMaintenanceOfACrashedInstance(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

@@ -25,12 +25,11 @@ var operations = store.Table[cloudsim.Operation]{
 
 const byHold = "hold"
 
-// The method begin records an operation for work on a resource, and ends the
-// resource's earlier operation. If the work takes time, the method puts the
-// work on the due list. The parameter m is the metadata of the resource. The
-// caller stores this metadata afterwards. The result waits is true if the work
-// settles later, because it takes time or is held. If waits is false, the
-// caller must settle the work at once.
+// begin creates an operation for work on a resource, and ends the resource's earlier operation. If
+// the work takes time, begin adds the work to the due list. begin changes m, the metadata of the
+// resource, and the caller must store m afterwards. The result waits is true if the work settles
+// later, because the work takes time, or because a hold or a fault blocks the operation. If waits
+// is false, the caller must settle the work at once.
 func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, profile time.Duration) (waits bool, err error) {
 	if err := e.supersede(tx, m.Operation, verb); err != nil {
 		return false, err
@@ -86,7 +85,7 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	if err != nil {
 		return err
 	}
-	op.Percent = op.PercentAt(tx.Now) // before the move, because PercentAt depends on the state
+	op.Percent = op.PercentAt(tx.Now) // call PercentAt before op.Move, because its result depends on the state
 	if err := op.Move(verb); err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 			break
 		}
 		if op.CreatedAt.After(tx.Now) || len(op.ID) > len("op-ffffff") && op.CreatedAt.After(until) {
-			continue // a user set the clock back after the creation, or the id is longer, and so sorts before the ids of older operations
+			continue // skip op: a user set the clock back after its creation, or its id is longer and therefore sorts before the ids of older operations
 		}
 		if op.CreatedAt.After(until) {
 			break

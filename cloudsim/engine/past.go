@@ -11,11 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// past is the content of a table at an earlier time. pastOf computes the past
-// content from the present content and the whole journal. The computation is
-// slow, but the engine uses it only for calls that a stale-read fault has hit.
-// If the journal begins after the earlier time, it is the content at the begin
-// of the journal.
+// past is the content of a table at an earlier time. pastOf computes the past content from the
+// present content and the whole journal. The computation is slow, but the engine uses it only for
+// calls that a stale-read fault has hit. If the journal begins after the earlier time, past is the
+// content at the begin of the journal.
 type past[T any] struct {
 	rev uint64        // last revision at that time
 	was map[string]*T // resources that have changed since that time, with their values at that time; nil for a resource that did not exist
@@ -23,7 +22,7 @@ type past[T any] struct {
 
 func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error) {
 	p := past[T]{rev: tx.Floor(), was: map[string]*T{}}
-	before := map[string]*T{} // last value of each resource up to the time
+	before := map[string]*T{} // last value of each resource up to the earlier time
 	for rev, end := tx.Floor(), tx.Revision(); rev < end; {
 		evs, _, err := tx.Since(rev, 1000)
 		if err != nil || len(evs) == 0 {
@@ -50,12 +49,11 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// take adds one event of the journal to p. The parameter named at is the
-// earlier time, and the map before has the last values up to this time. The
-// first event of a resource in the journal may be later than this time. If the
-// creation time of the resource is also later, the method records that the
-// resource did not exist at this time. Otherwise take uses the value in this
-// first event.
+// take adds one event of the journal to p. The parameter at is the earlier time that p describes.
+// For an event up to this time, take stores the new value in the map before. For a later event,
+// take uses only the first event of each resource. If the resource was created after this time,
+// take notes that the resource did not exist. Otherwise take uses the value in this first event, in
+// case the journal has no event of the resource up to this time.
 func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {
@@ -87,9 +85,8 @@ func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error)
 	}
 }
 
-// The method rows yields the resources as they were at the earlier time, sorted
-// by id. It yields only ids greater than o.After. It holds the whole table in
-// memory.
+// rows yields the resources as they were at the earlier time, sorted by id. It yields only
+// resources with ids greater than o.After. It copies the whole table to memory.
 func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

@@ -10,13 +10,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// podPool returns the name under which the store counts the free pod ranges in
-// r. This name identifies a pool of ranges. All default networks share the same
-// pools, because they have the same pod ranges.
+// podPool returns the name of the pool in which the store counts the free pod ranges of r. All
+// default networks have the same pod ranges and therefore share their pools.
 func podPool(r cloudsim.PodRange) string { return fmt.Sprintf("pods %s in /%d", r.In, r.Bits) }
 
-// takePodRanges takes the lowest free pod range of each family of the network
-// for a new instance. It returns Exhausted if no range is free.
+// takePodRanges assigns to a new instance the lowest free pod range for each IP family of network
+// n. It returns Exhausted if no range is free.
 func takePodRanges(tx *store.Tx, n cloudsim.Network) ([]string, error) {
 	var all []string
 	for _, r := range n.PodRanges.Families() {

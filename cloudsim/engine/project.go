@@ -54,9 +54,9 @@ func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
 	return cloudsim.Project{}, cloudsim.Errorf(cloudsim.NotFound, "no project %s", idOrName)
 }
 
-// CreateProject makes a project, or returns the project of the given name. It
-// returns Conflict if the name is the id of another project, because callers
-// select a project by its name or its id.
+// CreateProject creates a project, or returns the existing project with the requested name. It
+// returns Conflict if the name is the id of another project, because callers select a project by
+// its name or its id.
 func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) (p cloudsim.Project, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err

@@ -29,9 +29,8 @@ func TestProjectNames(t *testing.T) {
 	}
 }
 
-// TestDamagedRecords proves that the engine reports damaged records of projects
-// and tokens. The engine must not create a second object with the name of a
-// damaged record.
+// TestDamagedRecords proves that the engine returns an error if the record of a project or token is
+// damaged. The engine must not create a second project or token with the name in a damaged record.
 func TestDamagedRecords(t *testing.T) {
 	path := file(t)
 	e, down := boot(t, path, instant)
@@ -58,7 +57,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// damage replaces a record with bytes that are not JSON.
+// damage replaces a record in the cloud's file with bytes that are not JSON.
 func damage(t *testing.T, path, bucket, key string) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)

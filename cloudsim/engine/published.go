@@ -8,10 +8,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Published is a range of ports of a host. Clients that cannot reach the
-// addresses of load balancers use these ports to reach the listeners. The zero
-// value publishes nothing. Another program, such as a container engine, must
-// forward the ports to this machine.
+// Published is a range of ports on a host. A client that cannot connect to the address of a load
+// balancer connects to one of these ports instead. With the zero value, listeners have no published
+// ports. If the host is not the cloud's machine, another program, such as a container engine, must
+// forward the ports to the cloud's machine.
 type Published struct {
 	Host        string
 	First, Last int
@@ -56,9 +56,9 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	return nil
 }
 
-// choosePublished sets p.PublishedPort to the lowest free port in the
-// configured range. If no port is free, it sets nothing. A port is not free if
-// a load balancer has the port, or if lb had the port before this call.
+// choosePublished sets p.PublishedPort to the lowest free port in the configured range. If no port
+// is free, it does not change p. A port is not free if a load balancer has the port, or if lb had
+// the port before this call.
 func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }
@@ -77,12 +77,11 @@ func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []
 	return nil
 }
 
-// publishedAs stores the configured range from which publish last chose the
-// ports.
+// publishedAs stores the range from which republish last assigned the published ports.
 var publishedAs = store.Notes[Published]{Name: "published"}
 
-// republish chooses the published ports of all load balancers again if the
-// configured range has changed.
+// republish assigns published ports to the listeners of all load balancers again if the configured
+// range of ports has changed.
 func (e *Engine) republish(tx *store.Tx) error {
 	have, _, err := publishedAs.Get(tx, "range")
 	if err != nil || have == e.cfg.Published {

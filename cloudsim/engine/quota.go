@@ -33,9 +33,9 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 	return c.quotaDefault(name), nil
 }
 
-// checkQuota returns Exhausted if the wanted uses exceed a limit of the
-// project. Call checkQuota before the first write. A transaction that fails
-// before it writes does not slow down the other transactions in its batch (see
+// checkQuota returns Exhausted if the wanted uses exceed a limit of the project. Call checkQuota
+// before the first write. The store commits several transactions as one batch. A transaction that
+// fails before its first write does not slow down the other transactions of the batch (see
 // store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
@@ -60,8 +60,8 @@ func (e *Engine) checkQuotaEach(tx *store.Tx, project cloudsim.ProjectID, name c
 	return err
 }
 
-// CheckQuota returns Exhausted if used+wanted exceeds a quota of the project.
-// The caller counts the use itself.
+// CheckQuota returns Exhausted if used+wanted exceeds a quota of the project. It is for quotas of
+// resources that the store does not count, so the caller must count the used resources.
 func (e *Engine) CheckQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted int64) error {
 	return e.store.View(func(tx *store.Tx) error {
 		limit, err := e.quotaLimit(tx, project, name)
@@ -132,9 +132,9 @@ func (e *Engine) ListQuotas(ctx context.Context) (all cloudsim.Quotas, err error
 	return all, err
 }
 
-// SetQuota changes a limit of the call's project, or of the default project for
-// a call without a project. Existing resources stay even if they exceed the new
-// limit.
+// SetQuota changes a limit of the call's project, or of the default project for a call without a
+// project. If req.Limit is nil, the default limit applies again. Existing resources stay even if
+// they exceed the new limit.
 func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req cloudsim.SetQuota) (q cloudsim.Quota, err error) {
 	if err := req.Validate(); err != nil {
 		return q, err

@@ -13,10 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestQuotaIsExactInACrowd proves that concurrent callers can create exactly as
-// many instances as the quota allows. A repeated create of an existing instance
-// succeeds. At its end, the test calls the function that boot returned, which
-// also checks the stored counts of the quotas.
+// TestQuotaIsExactInACrowd proves that concurrent callers can create exactly as many instances as
+// the quota allows. A repeated create of an existing instance succeeds. At the end of the test, the
+// function down also checks the stored counts of the quotas.
 func TestQuotaIsExactInACrowd(t *testing.T) {
 	const limit, crowd = 7, 60
 	path := file(t)
@@ -80,7 +79,8 @@ func quotaOf(t *testing.T, e *engine.Engine, name cloudsim.QuotaName) cloudsim.Q
 	return cloudsim.Quota{}
 }
 
-// TestEachQuota proves that the cloud refuses a resource beyond each quota.
+// TestEachQuota proves for each quota that the cloud refuses to create more resources than the
+// limit.
 func TestEachQuota(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -142,8 +142,8 @@ func TestEachQuota(t *testing.T) {
 	}
 }
 
-// netRoom checks the quotas of networks, subnets and routes. Default networks
-// and their subnets count, but deleted resources do not count.
+// netRoom checks the quotas of networks, subnets and routes. Default networks and their subnets
+// count against the quotas, but deleted resources do not count.
 func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloudsim.QuotaName, int64), full func(string, error)) {
 	t.Helper()
 	hop := mustCreate(t, e, ctx, "hop")

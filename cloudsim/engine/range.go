@@ -9,14 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// wantedRange is a requested range with the request's field name.
+// wantedRange is an address range in a request, with the name of its field.
 type wantedRange struct {
 	field string
 	netip.Prefix
 }
 
-// newRanges returns the ranges that a change adds to a network. The parameter n
-// is the new value of the network. The parameter named before is the old value.
+// newRanges returns the ranges that a change adds to a network. The network is n after the change.
+// The parameter before is the network before the change.
 func newRanges(n, before cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
@@ -90,9 +90,9 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 	return sum, nil
 }
 
-// checkAddressQuota returns Exhausted if the networks of a project would have
-// more addresses than the quota of the project. The parameter n is the new
-// value of the changed network. The parameter named before is the old value.
+// checkAddressQuota returns Exhausted if the networks of a project would have more addresses than
+// the quota of the project. The parameter n is the changed network. The parameter before is the
+// same network before the change.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(before)
 	if more <= 0 {
@@ -109,10 +109,9 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 	return err
 }
 
-// checkRoute returns Conflict if a new route in network n would redirect
-// traffic of load balancers, of other networks, or of the pods of other
-// instances. The parameter hop is the next hop of the route. The parameter
-// named to is the destination of the route.
+// checkRoute returns Conflict if a new route in network n would redirect traffic of load balancers,
+// of other networks, or of the pods of other instances. The parameter hop is the next hop of the
+// route. The parameter to is the destination of the route.
 func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if _, b, ok := clash(wholeRanges(to), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)

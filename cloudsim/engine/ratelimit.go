@@ -15,14 +15,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// rateNotes keeps the limits that an administrator set, under one key.
+// rateNotes stores the rate limits that an administrator has set. It stores all limits as one
+// value, under the key rateKey.
 var rateNotes = store.Notes[cloudsim.RateLimits]{Name: "rateLimits"}
 
 const rateKey = "all"
 
-// rates are the limits in force and each caller's token bucket. The store does
-// not contain the buckets, so after a restart each caller begins with a full
-// bucket.
+// rates holds the limits in force and the token bucket of each caller. The engine keeps the buckets
+// only in memory, so after a restart each caller begins with a full bucket.
 type rates struct {
 	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are no limits
 
@@ -39,9 +39,9 @@ type bucketKey struct {
 	limit  cloudsim.Rate // part of the key, so that new limits begin with new buckets
 }
 
-// maxBuckets is the number of buckets at which the method take deletes the full
-// buckets before it adds a bucket. The deletion of a full bucket has no effect
-// on its caller, because a new bucket is also full.
+// maxBuckets is a number of buckets. If there are so many buckets, the method take deletes all full
+// buckets before it adds a bucket. The deletion of a full bucket does not affect its caller,
+// because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
@@ -83,10 +83,10 @@ type RateLimit struct {
 	Reset     time.Time // time at which the bucket is full, on the cloud's clock
 }
 
-// throttle returns Exhausted with RetryAfter for a call that exceeds its
-// caller's rate. For the caller's rate, the method uses the cloud's clock.
-// While this clock is stopped, an empty bucket stays empty. In c.RateLimit it
-// stores the rate limit with the fewest remaining calls.
+// throttle returns Exhausted with RetryAfter for a call that exceeds its caller's rate. The cloud's
+// clock determines when the caller's bucket gets new tokens. While this clock is stopped, an empty
+// bucket stays empty. In c.RateLimit, throttle stores the rate limit with the fewest remaining
+// calls.
 func (ac *access) throttle(c *Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err
@@ -116,10 +116,9 @@ func (ac *access) throttle(c *Call, class Access) error {
 	}
 }
 
-// throttleProject returns Exhausted with RetryAfter if the callers of a project
-// together exceed the configured rate of projects. This limit protects other
-// projects. throttleProject therefore uses the machine's clock. Users can stop
-// the cloud's clock, but cannot stop the machine's clock.
+// throttleProject returns Exhausted with RetryAfter if the callers of a project together exceed the
+// configured rate of projects. This limit protects other projects, so it must also work while a
+// user has stopped the cloud's clock. throttleProject therefore uses the machine's clock.
 func (ac *access) throttleProject(c *Call) error {
 	p, bound := c.boundTo()
 	limit := ac.cfg.ProjectRate
@@ -146,10 +145,9 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 	return c.Token
 }
 
-// take takes a token from a bucket and returns 0. If the bucket is empty, the
-// method returns the time until the bucket has a token again. It stores the
-// state of the bucket in c.RateLimit, unless c.RateLimit already has the state
-// of a bucket with fewer tokens.
+// take takes a token from a bucket and returns 0. If the bucket is empty, take returns the time
+// until the bucket has a token again. It stores the state of the bucket in c.RateLimit, unless
+// c.RateLimit already has the state of a bucket with fewer tokens.
 func (r *rates) take(c *Call, key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,8 +171,8 @@ func (r *rates) take(c *Call, key bucketKey, now time.Time) time.Duration {
 	return timeFor(1-tokens, key.limit)
 }
 
-// timeFor returns the time in which a bucket gets a number of tokens. The result
-// is at most 100 years.
+// timeFor returns how long a bucket needs to get the given number of tokens at the rate of limit.
+// The result is at most 100 years.
 func timeFor(tokens float64, limit cloudsim.Rate) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(math.Ceil(min(tokens/limit.PerSecond*float64(time.Second), float64(most))))

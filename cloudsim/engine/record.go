@@ -26,14 +26,15 @@ var records = store.Table[cloudsim.Record]{
 	},
 }
 
-// recordKey returns a value of the indexes of records. With an empty name, it
-// is the value of the index by kind. A project id and a kind contain no space,
-// so different arguments have different values.
+// recordKey returns the key of a record in the index byRecordName. With an empty name, it returns a
+// key of the index byRecordKind. A project id and a kind contain no space, so different arguments
+// have different keys.
 func recordKey(project cloudsim.ProjectID, kind, name string) string {
 	return string(project) + " " + kind + " " + name
 }
 
-// CreateRecord stores a record. The call is idempotent by kind and name.
+// CreateRecord creates a record. If a record with the same kind and name exists and matches the
+// request, CreateRecord returns the existing record.
 func (e *Engine) CreateRecord(ctx context.Context, req cloudsim.CreateRecord) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -45,8 +46,8 @@ func (e *Engine) CreateRecord(ctx context.Context, req cloudsim.CreateRecord) (r
 	return r, err
 }
 
-// recordByName returns the existing record with the kind and the name in the
-// request. If no such record exists, it stores a new record.
+// recordByName returns the existing record with the kind and the name in the request. If no such
+// record exists, recordByName creates a record.
 func (e *Engine) recordByName(tx *store.Tx, call Call, req cloudsim.CreateRecord) (r cloudsim.Record, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {
@@ -80,8 +81,8 @@ func (e *Engine) recordByName(tx *store.Tx, call Call, req cloudsim.CreateRecord
 	return r, records.Put(tx, &r)
 }
 
-// sameDocument reports whether two JSON texts have the same value. It compares
-// numbers as text. It returns false for text that is not valid JSON.
+// sameDocument reports whether two JSON texts have the same value. It compares numbers as text, so
+// 1 and 1.0 differ. It returns false for text that is not valid JSON.
 func sameDocument(a, b json.RawMessage) bool {
 	decode := func(raw json.RawMessage) (v any, err error) {
 		d := json.NewDecoder(bytes.NewReader(raw))
@@ -103,8 +104,8 @@ func (e *Engine) ListRecords(ctx context.Context, o cloudsim.ListOptions) (cloud
 	return listPage(ctx, e.core, records, o, nil)
 }
 
-// UpdateRecord replaces labels and document. If the request has a name, it also
-// changes the name. It returns Stale if rev is neither 0 nor the record's
+// UpdateRecord replaces the labels and the document of a record. If the request has a name,
+// UpdateRecord also changes the name. It returns Stale if rev is neither 0 nor the record's
 // revision. A request that changes nothing writes no event.
 func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req cloudsim.UpdateRecord, rev uint64) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {

@@ -80,8 +80,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestListRecords proves that lists filter by kind and name. The caller can
-// have permissions on one project or on the whole cloud.
+// TestListRecords proves that ListRecords filters records by kind and name, for a caller of one
+// project and for a caller of all projects.
 func TestListRecords(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

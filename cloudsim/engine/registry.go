@@ -15,9 +15,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// registryClaims are the claims of passwords and bearer tokens of the registry.
-// They name the caller but contain no permissions. The registry checks the
-// caller's roles at each use, so the revocation of a role takes effect at once.
+// registryClaims contains the claims of a password or a bearer token of the registry. The claims
+// name the caller and can limit the caller's permissions. They never give permissions: the registry
+// also checks the caller's present roles at each use, so the revocation of a role takes effect at
+// once.
 type registryClaims struct {
 	Issuer   string                    `json:"iss"`
 	Subject  string                    `json:"sub"`
@@ -40,7 +41,7 @@ const (
 	useBearer   = "bearer"
 )
 
-// RegistryBearer is the answer of the token endpoint.
+// RegistryBearer is the answer of the registry's token endpoint.
 type RegistryBearer struct {
 	Token    string
 	IssuedAt time.Time
@@ -65,10 +66,10 @@ func (c RegistryCaller) Context(ctx context.Context, requestID string) context.C
 // Name returns the name of the caller.
 func (c RegistryCaller) Name() string { return c.call.Caller }
 
-// CreateRegistryCredential creates a registry password for the caller. The
-// password of a service account is valid until the password expires or the
-// service account is deleted. Any other password also becomes invalid when the
-// caller's token expires or is deleted.
+// CreateRegistryCredential creates a registry password for the caller. The password of a service
+// account is valid until the password expires or the service account is deleted. If the caller is
+// not a service account, the password also becomes invalid when the caller's token expires or is
+// deleted.
 func (im *imageManager) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
 	if err := req.Validate(); err != nil {
 		return c, err
@@ -172,7 +173,7 @@ func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryC
 	if errors.Is(err, cloudsim.NotFound) {
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "its service account %s does not exist any more", c.claims.Account)
 	}
-	if err == nil && c.call.Caller != c.claims.Subject { // after a load, the id may belong to another caller
+	if err == nil && c.call.Caller != c.claims.Subject { // after the load of a saved state, the id may belong to another caller
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "%s, which it is for, is gone", c.claims.Subject)
 	}
 	return c, err
@@ -291,7 +292,8 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 			return r, err
 		}
 	}
-	// The following answers do not depend on whether the repository exists.
+	// The answers below are the same for a missing repository and for a repository that the caller
+	// may not pull.
 	if err := c.call.allowed("registry."+action, class, name); err != nil {
 		return cloudsim.Repository{}, err
 	}
@@ -301,11 +303,12 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 // maxDecisions is the maximum number of decisions that the engine keeps in memory.
 const maxDecisions = 1000
 
-// decisions is the audit trail of the registry. The latest decisions are in
-// memory. All decisions are in the log and in the registry's audit file.
+// decisions is the audit trail of the registry. Each decision says whether the registry permitted
+// an action of a caller. The latest decisions are in memory. All decisions are in the log and in
+// the registry's audit file.
 type decisions struct {
 	mu   sync.Mutex
-	last []cloudsim.RegistryDecision // a ring buffer when it is full
+	last []cloudsim.RegistryDecision // a ring buffer after it has maxDecisions entries
 	next int
 	to   io.Writer // audit file; nil for none
 }
@@ -319,11 +322,10 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 	d.next = (d.next + 1) % maxDecisions
 }
 
-// KeepRegistryDecisions initializes the audit trail. The parameter named before
-// is an iterator over the existing lines of the audit file. Each line has one
-// decision as JSON. KeepRegistryDecisions ignores invalid lines. The engine
-// then writes each new decision to the audit file as one line, with one call of
-// Write. The parameter named to is the writer for the audit file.
+// KeepRegistryDecisions initializes the audit trail. The parameter before is an iterator over the
+// existing lines of the audit file. Each line contains one decision as JSON. KeepRegistryDecisions
+// ignores invalid lines. The parameter to is the writer for the audit file. The engine writes each
+// new decision to this writer as one line, with one call of Write.
 func (im *imageManager) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {

@@ -31,7 +31,8 @@ func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 	return found[0], nil
 }
 
-// CreateRepository creates a repository. The call is idempotent by name.
+// CreateRepository creates a repository. If the project already has a repository with the same name
+// and labels, CreateRepository returns the existing repository.
 func (im *imageManager) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -77,8 +78,8 @@ func (im *imageManager) ListRepositories(ctx context.Context, o cloudsim.ListOpt
 	return listPage(ctx, im.core, repositories, o, nil)
 }
 
-// Repositories returns the repositories of all projects by name. The registry,
-// which stores the images, calls this method.
+// Repositories returns the repositories of all projects, by their names. The registry, which stores
+// the images, calls this method.
 func (im *imageManager) Repositories() (map[string]cloudsim.Repository, error) {
 	all := map[string]cloudsim.Repository{}
 	err := im.store.View(func(tx *store.Tx) error {

@@ -49,8 +49,7 @@ func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, er
 	return p.get(tx, t, id)
 }
 
-// The function read returns the resource with an id, in a new read transaction. See the function
-// get.
+// read calls get in a new read transaction, for the resource with the given id.
 func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -151,12 +150,12 @@ func indexValues[T any](t store.Table[T], index string, v *T) []string {
 	return nil
 }
 
-// The function rows yields the resources that may match the options o. It reads
-// an index if o selects a name, a source, an instance, or a kind of records.
+// rows yields at least the resources that match the options o. It reads an index if o selects a
+// name, a source, an instance, or the kind of a record.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {
-		project = "" // the catalogue belongs to no project
+		project = "" // resources of the catalogue belong to no project
 	}
 	if o.Source != "" {
 		if t.Index[bySource] == nil {
@@ -196,7 +195,8 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 // long value.
 func clip(s string) string { return s[:min(len(s), 80)] }
 
-// projectOf returns the project in which a call creates resources.
+// projectOf returns the project in which a call creates resources: the project of the call, or the
+// default project if the call is for all projects.
 func (e *Engine) projectOf(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
 	if call.Project != "" {
 		return call.Project, nil
@@ -237,8 +237,8 @@ func errReferenceNotFound(field, id, hint string) error {
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }
 
-// errNameTaken returns an Exists error. A resource with the requested name
-// exists, but differs from the request.
+// errNameTaken returns the Exists error for a request if a resource with the requested name exists,
+// but differs from the request.
 func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q exists as %s with %s", kind, name, id, differs)
 }

@@ -79,7 +79,7 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	if t.ServiceAccount == "" {
 		r, err := findRole(tx, t.Role)
 		if errors.Is(err, cloudsim.Invalid) {
-			return nil, nil // another version of the program stored this token with a role that is unknown here
+			return nil, nil // another version of the program stored this token with a role that this version does not know
 		}
 		return []cloudsim.Grant{{Role: t.Role, Permissions: r.Permissions, Project: t.Project}}, err
 	}
@@ -131,9 +131,9 @@ func (c Call) grantApplies(g cloudsim.Grant, class Access) bool {
 	return g.Project == "" || g.Project == c.Project && class != Admin
 }
 
-// authorize returns Denied if no grant permits the operation. If grants permit
-// it only for some resources, the method stores the patterns of these resources
-// in c.limited and returns nil. MayTouch later checks the resource.
+// authorize returns Denied if no grant permits the operation. If grants permit the operation only
+// for some resources, authorize stores the patterns of these resources in c.limited and returns
+// nil. MayTouch later checks the resource.
 func (c *Call) authorize(operation string, class Access) error {
 	if class == Enter {
 		return nil
@@ -163,8 +163,8 @@ func (c Call) caller() string {
 	return "token \"" + c.Caller + "\""
 }
 
-// Principal returns the caller's id and a description for messages. All tokens
-// of a service account have the same id.
+// Principal returns the caller's id, and a description of the caller for messages. All tokens of a
+// service account have the same id.
 func Principal(ctx context.Context) (id, who string) {
 	c, _ := CallOf(ctx)
 	return string(c.tokenOrAccount()), c.caller()
@@ -218,7 +218,8 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	})
 }
 
-// nounOfKind returns the noun that operations use for a kind; see kindOfNoun.
+// nounOfKind returns the noun in the operation ids of a kind, such as disks for the kind disk. It
+// is the inverse of kindOfNoun.
 func nounOfKind(kind cloudsim.ResourceKind) string {
 	if stem, ok := strings.CutSuffix(string(kind), "y"); ok {
 		return stem + "ies" // repositories
@@ -243,8 +244,8 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 	return nil
 }
 
-// MayTouch checks the target of a call. If the permission of the caller is limited
-// to some resources, and the target in s is not one of them, it returns Denied.
+// MayTouch checks the target of a call. It returns Denied if the caller's permission is limited to
+// some resources, and the target in s is not one of these resources.
 func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {
@@ -302,7 +303,7 @@ func (ac *access) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 	return cloudsim.Identity{Caller: c.Caller, Token: c.Token, ServiceAccount: c.account, Project: c.Project, Grants: append([]cloudsim.Grant{}, c.grants...)}, nil
 }
 
-// CreateRole creates a role. The call is idempotent by name.
+// CreateRole creates a role. If the same role already exists, CreateRole returns the existing role.
 func (ac *access) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cloudsim.Role, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -424,9 +425,8 @@ func (ac *access) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) 
 	return listPage(ctx, ac.core, roleBindings, o, nil)
 }
 
-// DeleteRoleBinding deletes a role binding and so revokes the role. The
-// account's next call no longer has the role, and its open watches also lose
-// the role.
+// DeleteRoleBinding deletes a role binding, and thereby revokes the role. The next call of the
+// service account no longer has the role. Open watches of the account also lose the role.
 func (ac *access) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		b, err := getOwn(tx, call, roleBindings, string(id))

@@ -254,15 +254,15 @@ func TestReadersDoNotHearOfCallers(t *testing.T) {
 	}
 }
 
-// keySet returns the key set of a cluster with one key.
+// keySet returns a JSON Web Key Set with one public key, as a Kubernetes cluster publishes it.
 func keySet(t *testing.T) string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return string(must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256", Use: "sig"}}}))(t))
 }
 
-// createTrust creates a workload trust. With this trust, a workload of a
-// cluster can call the cloud as the service account.
+// createTrust creates a workload trust. With this trust, a pod of a Kubernetes cluster can call the
+// cloud as the service account.
 func createTrust(t *testing.T, e *engine.Engine, ctx context.Context, account string) cloudsim.WorkloadTrust {
 	t.Helper()
 	return must(e.CreateWorkloadTrust(ctx, cloudsim.CreateWorkloadTrust{Name: "trust", Account: account, WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
@@ -270,10 +270,9 @@ func createTrust(t *testing.T, e *engine.Engine, ctx context.Context, account st
 	}}))(t)
 }
 
-// TestDeletedProjectLeavesNothing proves that a project cannot be deleted while
-// an instance of another project uses an account of the project. The deletion
-// of the project also deletes its workload trusts, and ends the work on its
-// network.
+// TestDeletedProjectLeavesNothing proves that a caller cannot delete a project while an instance of
+// another project uses a service account of the project. The deletion of the project also deletes
+// its workload trusts, and ends the work on its network.
 func TestDeletedProjectLeavesNothing(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
 	defer down()

@@ -146,10 +146,9 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 	return routes.Put(tx, r)
 }
 
-// reroute updates the state of all routes whose next hop is instance i. Call
-// reroute after each change that may start or stop the traffic of instance i.
-// The function reroute does not change routes that are being created or
-// deleted. These routes get their new state when their work settles.
+// reroute updates the state of all routes whose next hop is instance i. Call reroute after each
+// change that may start or stop the traffic of instance i. reroute does not change routes in the
+// states creating and deleting. These routes get their new state when their work settles.
 func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
 	if err != nil {

@@ -13,9 +13,9 @@ func toPods(name string, i cloudsim.Instance) cloudsim.CreateRoute {
 	return cloudsim.CreateRoute{Name: name, Destination: "10.244.1.0/24", NextHop: i.ID}
 }
 
-// TestRouteFollowsItsNextHop proves that a route is in state blackhole while
-// its next hop does not run. The route is active again when the next hop runs.
-// The route stays even if the next hop is deleted.
+// TestRouteFollowsItsNextHop proves that a route is in state blackhole while its next hop does not
+// run. The route is active again when the next hop runs. The route stays even after the deletion of
+// the next hop.
 func TestRouteFollowsItsNextHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -16,10 +16,9 @@ type requestIDs struct {
 	made  atomic.Uint64
 }
 
-// NewRequestID generates an id for a request that has none. If the cloud has a
-// seed, the n-th id of a process depends only on the seed and on the field
-// begin. NewRequestID hashes the seed together with the word "request", so that
-// the ids are independent of other uses of the seed.
+// NewRequestID generates an id for a request that came without an id. If the cloud has a seed, the
+// n-th id of a process depends only on the seed and on the field begin. NewRequestID hashes the
+// seed together with the word "request", so that the ids are independent of other uses of the seed.
 func (e *Engine) NewRequestID() string {
 	var b [8]byte
 	if e.cfg.Seed == 0 {

@@ -22,9 +22,9 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 	return []string{string(id)}
 }
 
-// findAccount returns the service account with the id idOrName, or with the name
-// idOrName in the call's project. If the caller has permission for the call's
-// operation in all projects, the id may be of an account of any project.
+// findAccount returns the service account with the id idOrName, or with the name idOrName in the
+// call's project. If the caller has permission for the call's operation in all projects, idOrName
+// may also be the id of an account in another project.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
 	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.canSee(&a.Meta) {
@@ -39,11 +39,10 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 	return a, err
 }
 
-// accountToCarry returns the id of the service account for a new instance or
-// workload trust. The caller must have all permissions of the account, because
-// the instance or workload gets these permissions. If the account belongs to
-// another project, the caller must also be permitted to create tokens in all
-// projects. The reason is that the account may get more permissions later.
+// accountToCarry returns the id of the service account for a new instance or workload trust. The
+// caller must have all permissions of the account, because the instance or workload gets these
+// permissions. If the account belongs to another project, the caller must also have the permission
+// to create tokens in all projects, because the account may get more permissions later.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil
@@ -138,8 +137,8 @@ func (ac *access) ListServiceAccounts(ctx context.Context, o cloudsim.ListOption
 	return listPage(ctx, ac.core, serviceAccounts, o, nil)
 }
 
-// DeleteServiceAccount removes a service account with its tokens, access keys,
-// role bindings and workload trusts. It returns Conflict if an instance uses the account.
+// DeleteServiceAccount deletes a service account with its tokens, access keys, role bindings and
+// workload trusts. It returns Conflict if an instance uses the account.
 func (ac *access) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		a, err := get(tx, call, serviceAccounts, string(id))
@@ -189,9 +188,9 @@ func deleteAll[T any](tx *store.Tx, t store.Table[T], all []T) error {
 	return nil
 }
 
-// removeCallers removes a project's service accounts, role bindings, workload
-// trusts and tokens. It returns Conflict if an instance of another project uses
-// an account of this project.
+// removeCallers deletes a project's service accounts, access keys, role bindings, workload trusts
+// and tokens. It returns Conflict if an instance of another project uses an account of this
+// project.
 func (ac *access) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	accounts, err := resourcesOf(tx, serviceAccounts, id)
 	if err != nil {

@@ -30,15 +30,15 @@ var signingKeys = store.Table[cloudsim.SigningKey]{
 	Index:  map[string]func(*cloudsim.SigningKey) []string{byKeyID: func(k *cloudsim.SigningKey) []string { return []string{k.KeyID} }},
 }
 
-// publicKey returns a copy of k without the private key and the key id. The
-// journal must not contain random values, so that the same calls always write
-// the same journal.
+// publicKey returns a copy of k without the private key and the key id. The private key is secret.
+// The key id is a random value, and the journal must not contain random values, so that the same
+// calls always write the same journal.
 func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
 	k.Private, k.KeyID = nil, ""
 	return k
 }
 
-// ensureKeys creates the first key for each use.
+// ensureKeys creates a signing key for each use that has no active key.
 func ensureKeys(tx *store.Tx) error {
 	for _, use := range cloudsim.KeyUses() {
 		_, err := activeKey(tx, use)
@@ -52,8 +52,8 @@ func ensureKeys(tx *store.Tx) error {
 	return nil
 }
 
-// activeKey returns the active key for a use. It reads all keys instead of an
-// index, because a cloud has only a few keys.
+// activeKey returns the active signing key for a use. It reads all keys instead of an index,
+// because a cloud has only a few keys.
 func activeKey(tx *store.Tx, use cloudsim.KeyUse) (cloudsim.SigningKey, error) {
 	for k, err := range signingKeys.Scan(tx, "", "") {
 		if err != nil || k.Use == use && k.State == cloudsim.SigningKeyActive {
@@ -119,7 +119,8 @@ func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 	return jwt.Signed(signer).Claims(claims).Serialize()
 }
 
-// RotateSigningKey creates a new key for a use and retires the active key.
+// RotateSigningKey creates a new signing key for a use and retires the active key. The cloud
+// deletes the retired key after the requested overlap.
 func (ac *access) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -166,13 +167,13 @@ func (ac *access) settledKey(tx *store.Tx, k *cloudsim.SigningKey) error {
 	return forgetKey(tx, *k, cloudsim.Settle)
 }
 
-// GetSigningKey returns a key without its private key.
+// GetSigningKey returns a signing key without its private key.
 func (ac *access) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
 	k, err := read(ctx, ac.core, signingKeys, string(id))
 	return publicKey(k), err
 }
 
-// ListSigningKeys returns one page of keys without their private keys.
+// ListSigningKeys returns one page of signing keys without their private keys.
 func (ac *access) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.SigningKey], err error) {
 	if ctx, err = withoutProject(ctx); err != nil {
 		return l, err
@@ -180,7 +181,7 @@ func (ac *access) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (
 	return listPage(ctx, ac.core, signingKeys, o, nil)
 }
 
-// DeleteSigningKey deletes a retiring key, which revokes all its signatures at
+// DeleteSigningKey deletes a retiring key, so that all signatures of this key become invalid at
 // once. It returns Conflict for an active key.
 func (ac *access) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
@@ -192,8 +193,8 @@ func (ac *access) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID
 	})
 }
 
-// KeySet returns the public keys of all valid keys. It needs no authorization,
-// because each verifier of tokens needs these public keys.
+// KeySet returns the public keys of all signing keys. The call needs no authorization, because
+// every program that verifies tokens needs these public keys.
 func (ac *access) KeySet() (set cloudsim.KeySet, err error) {
 	err = ac.store.View(func(tx *store.Tx) error {
 		set.Keys = []json.RawMessage{}
@@ -216,7 +217,7 @@ func (ac *access) KeySet() (set cloudsim.KeySet, err error) {
 	return set, err
 }
 
-// KeySetPath is the path of KeySet in the API.
+// KeySetPath is the URL path at which the API serves the result of KeySet.
 const KeySetPath = "/.well-known/jwks.json"
 
 // OpenIDConfiguration returns the cloud's metadata as an OpenID issuer.

@@ -10,9 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestKeysRotate proves that a retiring key is valid exactly for the requested
-// overlap, even if the cloud was down in this time. An active key cannot be
-// deleted.
+// TestKeysRotate proves that a retiring key is valid exactly for the requested overlap, even if the
+// cloud was down during this time. A caller cannot delete an active key.
 func TestKeysRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

@@ -10,7 +10,7 @@ import (
 
 const (
 	bySource = "source" // source disk or snapshot
-	byCopied = "copied" // source disk or snapshot, until the copy is complete
+	byCopied = "copied" // index of unfinished copies by their source, which is a disk or a snapshot
 )
 
 var snapshots = store.Table[cloudsim.Snapshot]{
@@ -69,8 +69,8 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 	}
 }
 
-// newSnapshot returns a new snapshot of a disk. The name of the snapshot is its
-// id. The caller stores the snapshot.
+// newSnapshot returns a new snapshot of a disk. The name of the snapshot is its id. The caller must
+// store the snapshot.
 func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
 	d, err := disks.Get(tx, string(of))
 	switch {
@@ -177,8 +177,8 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 	return s, err
 }
 
-// The function free returns Conflict while the cloud makes a disk or a snapshot
-// from the resource with the given id.
+// free checks that no copy from the resource with the given id is in progress. It returns Conflict
+// while the cloud makes a disk or a snapshot from this resource.
 func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {
@@ -195,10 +195,9 @@ func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id strin
 	return nil
 }
 
-// ReportSnapshots records the reports of the data plane about the status of
-// snapshots. It uses one transaction, so that the members of a group become
-// ready together. It ignores deleted snapshots. A report without changes writes
-// no event.
+// ReportSnapshots stores the status of snapshots, which the data plane reports. It uses one
+// transaction for all reports, so that the members of a group become ready together. It ignores
+// deleted snapshots. A report without changes writes no event.
 func (e *Engine) ReportSnapshots(ctx context.Context, reports []cloudsim.SnapshotReport) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		var groups []cloudsim.SnapshotGroupID

@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// withDiskData configures a data plane for disks. The test acts as the data plane.
+// withDiskData configures the cloud to wait for reports of a data plane about disk data. The test
+// itself sends these reports.
 func withDiskData(c *engine.Config) { c.DiskData = true }
 
 func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name string, of cloudsim.DiskID) cloudsim.Snapshot {
@@ -37,10 +38,9 @@ func completeStatus(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{S
 
 var gone = cloudsim.DiskStatus{Error: "its data is lost", Lost: true}
 
-// TestSnapshotIsReadyWithItsData proves that a snapshot becomes ready when its
-// work time is over and its data is complete. The order of these two events
-// does not matter, and the cloud may restart in between. The operation ends
-// when the snapshot becomes ready.
+// TestSnapshotIsReadyWithItsData proves that a snapshot becomes ready when its work has lasted the
+// configured duration and its data is complete. The order of these two events does not matter, and
+// the cloud may restart between them. The operation ends when the snapshot becomes ready.
 func TestSnapshotIsReadyWithItsData(t *testing.T) {
 	for name, early := range map[string]bool{"data first": true, "time first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -125,8 +125,8 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	expectRefused(t, "deleted", err, cloudsim.NotFound, "")
 }
 
-// TestSourceStaysWhileItIsCopied proves that the source of a copy cannot be
-// deleted until the copy is complete.
+// TestSourceStaysWhileItIsCopied proves that a client cannot delete the source of a copy until the
+// copy is complete.
 func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, withDiskData)
@@ -181,8 +181,8 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	}
 }
 
-// TestLostSourceFails proves that a copy fails if its source has lost its data.
-// The failed copy can only be deleted.
+// TestLostSourceFails proves that a copy fails if the data of its source is lost. The only
+// operation that the cloud permits on the failed copy is the deletion.
 func TestLostSourceFails(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, withDiskData)
@@ -219,8 +219,8 @@ func TestLostSourceFails(t *testing.T) {
 	must(e.DeleteDisk(ctx, d.ID))(t)
 }
 
-// TestNoDataPlaneAnyMore proves that incomplete copies become ready if the
-// cloud is started again without a data plane.
+// TestNoDataPlaneAnyMore proves that incomplete copies become ready after a restart of the cloud
+// without a data plane.
 func TestNoDataPlaneAnyMore(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant, withDiskData)
@@ -275,8 +275,8 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 	})
 }
 
-// TestSnapshotGroup proves that the members of a group are created, become
-// ready and are deleted together.
+// TestSnapshotGroup proves that the cloud creates and deletes the members of a group together, and
+// that all members become ready together.
 func TestSnapshotGroup(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, withDiskData)
@@ -345,8 +345,8 @@ func TestSnapshotGroup(t *testing.T) {
 	}
 }
 
-// TestSnapshotGroupFailsAsAWhole proves that a group and all its members fail if a
-// member has lost its data.
+// TestSnapshotGroupFailsAsAWhole proves that a group and all its members fail if the data of one
+// member is lost.
 func TestSnapshotGroupFailsAsAWhole(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, withDiskData)

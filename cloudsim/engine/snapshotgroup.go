@@ -15,8 +15,8 @@ var snapshotGroups = store.Table[cloudsim.SnapshotGroup]{
 	Meta: func(g *cloudsim.SnapshotGroup) *cloudsim.Meta { return &g.Meta },
 }
 
-// CreateSnapshotGroup begins to take snapshots of several disks at one instant.
-// It takes snapshots of all the disks or of none.
+// CreateSnapshotGroup begins to take snapshots of several disks at one instant. If the cloud cannot
+// take a snapshot of one of the disks, CreateSnapshotGroup takes no snapshots.
 func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
 	if err := req.Validate(); err != nil {
 		return g, err

@@ -68,7 +68,8 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 			return err
 		}
 		w.BeginData()
-		// The disk data is from a later instant than the records.
+		// Save reads the disk data at a later instant than the records. If a disk was deleted in
+		// the meantime, Save returns NotFound.
 		err := ss.cfg.DiskFiles.Save(ctx, w, sizes)
 		if errors.Is(err, cloudsim.NotFound) {
 			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the records alone", err)
@@ -77,8 +78,8 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 	})
 }
 
-// keepState creates the file of a saved state and calls write to fill it. If
-// write fails, no file remains.
+// keepState creates the file of a saved state. The function write writes the content. If write
+// fails, keepState deletes the file.
 func (ss *stateManager) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := ss.statePath(name)
 	if err != nil {
@@ -163,7 +164,7 @@ func (ss *stateManager) withUnpacked(f io.Reader, fn func(from *store.Store, dat
 	if err != nil {
 		return err
 	}
-	defer func() { _ = from.Close() }() // the deferred call above removes the directory anyway
+	defer func() { _ = from.Close() }() // an error does not matter, because the deferred call above removes the directory
 	if err := r.EndSection(r.Head.DiskData); err != nil {
 		return err
 	}
@@ -276,19 +277,18 @@ var accessKinds = []cloudsim.ResourceKind{
 	cloudsim.KindWorkloadTrust, cloudsim.KindAccessKey,
 }
 
-// ResetState empties the cloud in one transaction. Projects, access rights and
-// the clock stay. The numbers in the ids of new resources begin at 1 again, but
-// revisions continue. Open watches end with the error Gone.
+// ResetState deletes the resources of the cloud in one transaction. Projects, access rights and the
+// clock stay. The numbers in the ids of new resources begin at 1 again, but revisions continue.
+// Open watches end with the error Gone.
 func (ss *stateManager) ResetState(ctx context.Context) error {
 	return ss.replace(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
 	})
 }
 
-// replace replaces the records and the disk data of the cloud. The function fn
-// replaces the records. The parameter named from is the store that has the new
-// records. The parameter data is a reader of the new disk data (see stage). No
-// work settles while fn runs. At the end, the method replace updates the
+// replace replaces the records and the disk data of the cloud. The function fn replaces the
+// records. The parameter from is the store that has the new records. The parameter data is a reader
+// of the new disk data (see stage). No work settles while fn runs. At the end, replace updates the
 // engine's copies of records in memory.
 func (ss *stateManager) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
@@ -309,7 +309,7 @@ func (ss *stateManager) replace(ctx context.Context, from *store.Store, data *st
 		}); err != nil {
 			return errors.Join(err, ss.cloud.loadZones())
 		}
-		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // returned only after the swap of the disk data, which must not fail because of this error
+		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // replace returns this error only after the swap of the disk data, because the error must not prevent the swap
 		return nil
 	}), late)
 }

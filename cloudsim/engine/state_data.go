@@ -25,9 +25,9 @@ type DiskFiles interface {
 	Swap(commit func() (cloudsim.StagedData, error)) error
 }
 
-// stagedDisks stores the name of the staged disk data. The transaction that
-// replaces the records of the cloud also stores this name in stagedDisks.
-// After a crash this note decides which data belongs to the records.
+// stagedDisks stores the name of the staged disk data that belongs to the records in the store. The
+// transaction that replaces the records also stores this name. After a crash, recoverData therefore
+// uses the disk data that belongs to the records.
 var stagedDisks = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
@@ -73,10 +73,10 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data that belongs to the records of the store in the
-// parameter from. The parameter r is a reader of this disk data. If r is nil,
-// the method prepares the running cloud's present data for the disks and
-// snapshots in that store. If r and from are nil, the method prepares no data.
+// stage prepares the disk data that belongs to the records of the store in the parameter from. The
+// parameter r is a reader of this disk data. If r is nil, stage prepares the running cloud's
+// present data for the disks and snapshots in that store. If both r and from are nil, stage
+// prepares no data.
 func (ss *stateManager) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil
@@ -102,8 +102,8 @@ func (ss *stateManager) swap(s cloudsim.StagedData, replace func() error) error 
 	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replace() })
 }
 
-// recoverData completes the loading of a saved state after a kill of the
-// process, if the killed process had already committed the records.
+// recoverData completes an interrupted load of a saved state. If the killed process had already
+// committed the new records, recoverData replaces the disk data by the staged data.
 func (ss *stateManager) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil

@@ -80,10 +80,9 @@ func TestLoadState(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsSecrets proves that tokens of the running cloud stay valid when
-// it loads a saved state. A token becomes invalid if its service account does
-// not exist in the saved state. A token that exists only in the saved state
-// does not become valid.
+// TestLoadKeepsSecrets proves that tokens of the running cloud stay valid when the cloud loads a
+// saved state. A token becomes invalid if its service account does not exist in the saved state. A
+// token that exists only in the saved state does not become valid.
 func TestLoadKeepsSecrets(t *testing.T) {
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer down()
@@ -439,9 +438,9 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// TestScratchIsForgotten proves that a start removes the unfinished files of a
-// killed cloud. It removes no files in the directory of another cloud, even if
-// the directory names contain pattern characters.
+// TestScratchIsForgotten proves that a start removes the unfinished files of a killed cloud. It
+// removes no files in the directory of another cloud, even if a directory name contains characters
+// that have a meaning in file name patterns.
 func TestScratchIsForgotten(t *testing.T) {
 	parent, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	dir, others := filepath.Join(parent, "lab[1]"), filepath.Join(parent, "lab1")
@@ -466,9 +465,9 @@ func TestScratchIsForgotten(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses proves that the cloud refuses to load a saved state with
-// address ranges that differ from the configured ranges. The refused call
-// changes nothing.
+// TestLoadRefuses proves that the cloud refuses to load a saved state with address ranges that
+// differ from the configured ranges. The refused call changes neither the records nor the engine's
+// copy of the zones in memory.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {

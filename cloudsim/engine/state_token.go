@@ -8,16 +8,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// owner identifies the project and the account of a token by name. The type
-// owner does not contain ids, because an id in the saved state can belong to a
-// different object in the running cloud.
+// owner identifies the project and the service account of a token by their names. Ids are not
+// enough, because an id in the saved state can belong to a different object in the running cloud.
 type owner struct {
 	project, account string
-	home             cloudsim.ProjectID // project of the account
+	home             cloudsim.ProjectID // id of the account's project
 }
 
-// ownerOf returns the owner of t in tx. It returns NotFound if the project or
-// the account of t does not exist in tx.
+// ownerOf returns the owner of token t. It returns NotFound if the project or the service account
+// of t does not exist in the records of tx.
 func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 	if t.Project != "" {
 		p, err := projects.Get(tx, string(t.Project))
@@ -36,8 +35,8 @@ func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 	return o, nil
 }
 
-// ownToken is a token that the running cloud had before it loaded a saved state, and the token's
-// owner.
+// ownToken contains a token that the running cloud had before it loaded a saved state, and the
+// owner of this token.
 type ownToken struct {
 	cloudsim.Token
 	of owner
@@ -79,10 +78,9 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 	return nil
 }
 
-// keepToken stores t in place of the token with the same name, or as a new
-// token. In the token with the same name, keepToken replaces the hash, the
-// role, the account and the expiry. The reason is that the token in the saved
-// state may have more permissions than t.
+// keepToken stores t in place of the token with the same name, or as a new token. The token with
+// the same name comes from the saved state and may have more permissions than t. keepToken
+// therefore replaces its hash, role, account and expiry.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {
@@ -92,7 +90,7 @@ func keepToken(tx *store.Tx, t cloudsim.Token) error {
 			return err
 		}
 		have = t
-		have.ID, have.CreatedAt = cloudsim.TokenID(id), time.Time{} // a new token
+		have.ID, have.CreatedAt = cloudsim.TokenID(id), time.Time{} // have is a new token with a new id
 	case err != nil:
 		return err
 	case have.Hash == t.Hash:

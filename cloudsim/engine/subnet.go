@@ -119,7 +119,7 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 	return s, e.workOnSubnet(tx, call, &s, cloudsim.Create)
 }
 
-// setGateways sets the gateway address of each range of s.
+// setGateways sets the gateway address for each address range of subnet s.
 func setGateways(s *cloudsim.Subnet) {
 	s.Gateway, s.GatewayIPv6 = "", ""
 	for _, r := range s.Ranges() {
@@ -235,8 +235,8 @@ func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, 
 	return n, s, err
 }
 
-// nearestSubnet returns the subnet of n that serves zone and the fewest other
-// zones. If several subnets fit equally well, it returns the oldest.
+// nearestSubnet returns the subnet of n that serves zone and the fewest other zones. If several
+// subnets serve equally few zones, nearestSubnet returns the oldest of these subnets.
 func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
 	all, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {
@@ -260,10 +260,9 @@ func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloud
 	return slices.MinFunc(all, func(a, b cloudsim.Subnet) int { return width(a) - width(b) }), nil
 }
 
-// takeAddresses takes an address from each range of the subnet for a new
-// instance. If a range contains the wanted address, takeAddresses takes this
-// address from the range. From each of the remaining ranges it takes the lowest
-// free address. takeAddresses returns Exhausted if a range has no free address.
+// takeAddresses assigns to a new instance one address from each range of the subnet. From the range
+// that contains the wanted address, takeAddresses takes this address. From every other range it
+// takes the lowest free address. takeAddresses returns Exhausted if a range has no free address.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
 	ask, _ := netip.ParseAddr(wanted) // Validate has checked the address, so ask is invalid only if wanted is ""
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {
@@ -294,13 +293,13 @@ func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.I
 func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 	ip, err := takeIP(tx, r)
 	if err == nil && ip == cloudsim.GatewayOf(r) {
-		return takeIP(tx, r) // take the next address; the gateway is never returned to the range
+		return takeIP(tx, r) // the address of the gateway stays taken; take the next address
 	}
 	return ip, err
 }
 
-// takeThisIP takes the wanted address of an instance. It returns Conflict if
-// another instance has the address.
+// takeThisIP marks address ip of range r as used by a new instance. It returns Conflict if another
+// instance has the address.
 func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	if ip == r.Masked().Addr() || !r.Contains(ip.Next()) || ip == cloudsim.GatewayOf(r) {
 		return cloudsim.InvalidField("address", "is reserved by its subnet: instances cannot have the first address, the last address and the gateway's address")
@@ -318,9 +317,9 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	return err
 }
 
-// nobodyHas reports whether no instance has the address ip. It reads all
-// instances. It is only for addresses beyond the first /64 of a range, because
-// the store does not count these addresses.
+// nobodyHas reports whether the address ip is free, which means that no instance has this address.
+// It reads all instances. It is only for addresses beyond the first /64 of a range, because the
+// store does not count these addresses.
 func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {
@@ -354,7 +353,7 @@ func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
 		}
 		for _, r := range s.Ranges() {
 			if ip == cloudsim.GatewayOf(r) {
-				continue // assigned by a version that did not reserve gateways
+				continue // an older version, which did not reserve gateways, assigned this address
 			}
 			if err := giveIP(tx, r, ip); err != nil {
 				return err

@@ -17,9 +17,8 @@ var mayUse = map[string][]string{
 	"stateManager": {"stagedDisks", "tokens", "serviceAccounts", "projects", "disks", "snapshots"},
 }
 
-// TestTables proves that the methods of each type in mayUse use only the tables
-// that mayUse permits. The map mayUse shows a reader which tables each type can
-// change.
+// TestTables proves that the methods of each type in mayUse use only the tables that mayUse
+// permits.
 func TestTables(t *testing.T) {
 	files, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // the package has no build tags that matter here
 	if err != nil {
@@ -124,7 +123,7 @@ func packageNames(body *ast.BlockStmt) map[string]bool {
 	return names
 }
 
-// atPackageLevel reports whether the parser found no declaration of id inside a function.
+// atPackageLevel reports whether id refers to a declaration at package level.
 func atPackageLevel(id *ast.Ident) bool {
 	if id.Obj == nil {
 		return true

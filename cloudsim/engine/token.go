@@ -29,7 +29,8 @@ func publicToken(t cloudsim.Token) cloudsim.Token {
 	return t
 }
 
-// CreateToken creates a token. Only the result contains the token's Secret.
+// CreateToken creates a token. The returned token contains its Secret, which no other method
+// returns. The caller must have all permissions of the new token.
 func (ac *access) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t cloudsim.Token, err error) {
 	if err := req.Validate(); err != nil {
 		return t, err
@@ -69,9 +70,9 @@ func putToken(tx *store.Tx, t *cloudsim.Token, secret string) error {
 	return errors.Join(tokens.Put(tx, t), forgetLater(tx, *t))
 }
 
-// forgetLater puts the deletion of an expiring token on the due list. The token
-// is deleted a day after its expiry. During that day a call with the token gets
-// an error that names the expiry.
+// forgetLater puts the deletion of an expiring token on the due list. The cloud deletes the token a
+// day after its expiry. During that day, a call with the token gets an error that names the time of
+// the expiry.
 func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 	if t.ExpiresAt == nil {
 		return nil
@@ -93,7 +94,7 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 		if err != nil {
 			return err
 		}
-		return mayBe(tx, call, a) // the caller can use the new token, so the caller must have all its permissions
+		return mayBe(tx, call, a) // the caller can use the new token, so the caller must have all permissions of account a
 	}
 	role, err := findRole(tx, req.Role)
 	if err != nil {
@@ -112,10 +113,9 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 	return call.mayGive(cloudsim.Grant{Role: req.Role, Permissions: role.Permissions, Project: t.Project})
 }
 
-// forgetToken deletes a token a day after its expiry. A load may have changed
-// the expiry of the token (see keepToken). forgetToken therefore does nothing
-// if a day after the present expiry is still in the future, or if the token
-// never expires.
+// forgetToken deletes a token a day after its expiry. LoadState may have changed the expiry of the
+// token (see keepToken). forgetToken therefore does nothing if the token has not expired at least a
+// day ago, or if the token never expires.
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {
@@ -173,7 +173,8 @@ func (ac *access) ListTokens(ctx context.Context, o cloudsim.ListOptions) (cloud
 	return listPage(ctx, ac.core, tokens, o, nil)
 }
 
-// DeleteToken revokes a token at once. Watches with this token end.
+// DeleteToken deletes a token, so that the token is invalid at once. Open watches of callers with
+// this token end.
 func (ac *access) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		t, err := getOwn(tx, call, tokens, string(id))

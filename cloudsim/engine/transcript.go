@@ -5,7 +5,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// TranscriptHead returns the head of a transcript that begins now.
+// TranscriptHead returns the first line of a transcript (a file with the calls to a cloud) that
+// begins now.
 func (e *Engine) TranscriptHead() (h cloudsim.TranscriptHead, err error) {
 	h = cloudsim.TranscriptHead{
 		Format: cloudsim.TranscriptFormat, Version: cloudsim.TranscriptVersion,

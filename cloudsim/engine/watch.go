@@ -34,12 +34,12 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watch yields the items that the function read returns, until ctx ends or read returns an error.
-// It yields this error as the last item. If the result more of read is true, the function watch
-// calls read again at once. Otherwise watch waits until the channel of the function changed closes.
-// Before its first wait, the function watch yields a bookmark: the result of the function mark.
-// Later watch yields a bookmark once in each period, after a call of read. A period of 0 means no
-// bookmarks.
+// watch calls the function read repeatedly and yields the items that read returns. The sequence
+// ends when ctx ends or read returns an error. watch yields this error as the last item. If the
+// result more of read is true, watch calls read again at once. Otherwise watch waits until the
+// channel that the function changed returned is closed. Before its first wait, watch yields a
+// bookmark, which is the result of the function mark. Later, watch yields one bookmark in each
+// period, after a call of read. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changed func() <-chan struct{}, read func() (items []T, more bool, err error), mark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -53,7 +53,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 		share, leave := shares.join(ctx)
 		defer leave()
 		for {
-			next := changed() // before reading: see Store.Changed
+			next := changed() // call changed before the read: see Store.Changed
 			if share.wait(ctx) != nil {
 				return // ctx ended
 			}
@@ -86,13 +86,12 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 	}
 }
 
-// sameEpoch returns Gone if LoadState or ResetState has replaced the contents
-// of the file since the reader began. The revisions of the reader then belong
-// to the old contents. The epoch of the file is the revision of the last
-// replacement. The parameter epoch points to the epoch at which the reader
-// began, or to 0 for a new reader. For a new reader, sameEpoch stores the epoch
-// of the file, if rev is 0 or is at least this epoch. A new reader that begins
-// at revision 0 also reads the events from the loaded state.
+// sameEpoch returns Gone if LoadState or ResetState has replaced the contents of the store since
+// the reader began, because the reader's revision rev then belongs to the old contents. The epoch
+// of the store is the revision of the last replacement. The parameter epoch points to the epoch at
+// which the reader began. For a new reader it points to 0. If the revision of a new reader is 0 or
+// is at least the epoch of the store, sameEpoch stores the epoch of the store in the parameter
+// epoch. A new reader that begins at revision 0 also reads the events from the loaded state.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
 	if *epoch == 0 && (rev == 0 || rev >= now) {
@@ -163,10 +162,9 @@ func (e *Engine) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) 
 	return l, err
 }
 
-// The method events returns a page of events after revision rev. The result
-// next is the last revision that the method has read. The result end is the
-// newest revision in the journal. It checks the epoch (see sameEpoch) and the
-// caller's permissions in the same transaction.
+// events returns a page of the events after revision rev that the caller may see. The result next
+// is the last revision that events has read. The result end is the newest revision in the journal.
+// In the same transaction, events checks the epoch (see sameEpoch) and the caller's permissions.
 func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, o cloudsim.WatchOptions) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

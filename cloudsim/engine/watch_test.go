@@ -49,7 +49,7 @@ func workload(t *testing.T, e *engine.Engine, admin context.Context, name string
 	}).Serialize())(t)
 }
 
-// The function unbind deletes the role binding with that name.
+// unbind deletes the role binding with the given name.
 func unbind(e *engine.Engine, admin context.Context, name string) error {
 	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) != 1 {
@@ -58,9 +58,8 @@ func unbind(e *engine.Engine, admin context.Context, name string) error {
 	return e.DeleteRoleBinding(admin, l.Items[0].ID)
 }
 
-// The function watch starts a watch of all events and returns a channel. The
-// channel gets all events except bookmarks, and then the error. At the end, the
-// function closes the channel.
+// watch starts a watch of all events and returns a channel. The channel receives all events except
+// bookmarks, and then the error. At the end of the watch, the channel is closed.
 func watch(e *engine.Engine, ctx context.Context) <-chan any {
 	said := make(chan any, 1000)
 	go func() {

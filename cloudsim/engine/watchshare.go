@@ -39,8 +39,8 @@ type watchShare struct {
 	watches atomic.Int32
 }
 
-// join adds a watch to the share of its owner, and returns this share. Call
-// leave when the watch ends.
+// join counts a new watch, whose caller is in ctx. It returns the share: the limits that all
+// watches of this owner share. Call leave when the watch ends.
 func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()) {
 	call, _ := CallOf(ctx)
 	owner := watchOwner{caller: call.tokenOrAccount()}
@@ -66,8 +66,7 @@ func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()
 	}
 }
 
-// The method wait waits until the watch may read. It returns an error if ctx
-// ends first.
+// wait blocks until a watch may read the journal. It returns an error if ctx ends first.
 func (s *watchShare) wait(ctx context.Context) error {
 	if s.watches.Load() <= fewWatches {
 		return nil

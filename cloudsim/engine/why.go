@@ -129,7 +129,7 @@ func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) 
 	for _, id := range begun {
 		op, err := operations.Get(tx, string(id))
 		switch {
-		case errors.Is(err, cloudsim.NotFound): // finished long ago
+		case errors.Is(err, cloudsim.NotFound): // the cloud has already deleted the finished operation
 			continue
 		case err != nil:
 			return err

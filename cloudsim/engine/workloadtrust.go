@@ -53,13 +53,13 @@ type boundObject struct {
 	UID  string `json:"uid"`
 }
 
-// isWorkloadToken reports whether a secret is a signed token (JWT). The cloud's
-// own secrets have no dots.
+// isWorkloadToken reports whether a secret is a signed token (JWT). A JWT contains two dots. The
+// secrets of the cloud's own tokens contain no dots.
 func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 2 }
 
-// verifyWorkload verifies a token that a cluster signed. Before it verifies the
-// signature, it reads some claims. It uses these claims only to select the
-// trusts to check.
+// verifyWorkload verifies a token that a Kubernetes cluster has signed. Before it verifies the
+// signature, it reads the subject and the issuer in the token. It uses them only to select the
+// workload trusts whose keys it tries.
 func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {
@@ -94,9 +94,9 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	return shown, why
 }
 
-// workload returns the token of a credential that verifyWorkload returned. It
-// returns Unauthenticated if the trust no longer exists or the token has
-// expired.
+// workload returns the token whose permissions a pod has. Credential c must be a result of
+// verifyWorkload. The returned token is not stored, and has the service account of the workload
+// trust. workload returns Unauthenticated if the trust no longer exists or the token has expired.
 func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	w, err := workloadTrusts.Get(tx, string(c.trust))
 	switch {
@@ -110,8 +110,8 @@ func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	return cloudsim.Token{Meta: cloudsim.Meta{Name: w.Name, Project: w.Project}, ServiceAccount: w.Account}, nil
 }
 
-// refuseWorkload returns the Unauthenticated error for a token of a trust's
-// workload.
+// refuseWorkload returns an Unauthenticated error about a token of the Kubernetes service account
+// that trust w names.
 func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error {
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
@@ -198,13 +198,12 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 	return w, workloadTrusts.Put(tx, &w)
 }
 
-// onlyTrust returns Exists if another trust, in any project, has the same
-// workload and a key in common with w. Otherwise the tokens of the workload
-// would be valid for two accounts. Trusts without a common key belong to
-// different clusters, so no token is valid for two such trusts. A project
-// without the cluster's keys therefore cannot block a trust of the cluster's
-// owner. A project that has copied these public keys can block the owner until
-// an administrator deletes the wrong trust.
+// onlyTrust returns Exists if another trust, in any project, names the same Kubernetes service
+// account as w and has a key in common with w. With two such trusts, a token of this Kubernetes
+// service account would be valid for two accounts of the cloud. Trusts without a common key belong
+// to different clusters, so no token is valid for two such trusts. A project without the cluster's
+// keys therefore cannot block a trust of the cluster's owner. A project that has copied these
+// public keys can block the owner until an administrator deletes the wrong trust.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {
@@ -223,8 +222,8 @@ func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	return nil
 }
 
-// shareKey reports whether two key sets have a key in common. It compares the
-// keys and ignores their key ids. It returns true if a set cannot be decoded.
+// shareKey reports whether two key sets have a key in common. It compares the keys and ignores
+// their key ids. It also returns true if it cannot decode one of the sets.
 func shareKey(a, b string) bool {
 	var sets [2]jose.JSONWebKeySet
 	if json.Unmarshal([]byte(a), &sets[0]) != nil || json.Unmarshal([]byte(b), &sets[1]) != nil {
