@@ -49,13 +49,13 @@ func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err 
 // Unarchive commits after each archiveBatch bytes, because bbolt keeps uncommitted data in memory.
 const (
 	archiveBatch = 1 << 20
-	keyCost      = 128 // bytes that count for each key in addition to its content
+	keyCost      = 128 // bytes that count for each record in addition to its key and value, because bbolt also needs memory for each key
 )
 
-// Unarchive reads the first section of a saved state into a new store at path.
-// It returns Invalid for a damaged or malicious file. The caller must then
-// remove the file at path. The caller must not write to the store, because this
-// store does not sync its file. A crash could lose the write.
+// Unarchive reads the first section of a saved state into a new store at path. It returns Invalid
+// for a damaged or malicious saved state. After an error, the caller must remove the file at path.
+// The caller must not write to the returned store: this store does not sync its file, so a crash
+// could lose the write.
 func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoSync: true, NoGrowSync: true, NoFreelistSync: true})
 	if err != nil {
@@ -98,7 +98,7 @@ func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 		if rec.Key == nil {
 			err = b.SetSequence(rec.Sequence)
 		} else {
-			b.FillPercent = 0.95 // keys come in order
+			b.FillPercent = 0.95 // records arrive in the order of their keys, so pages can be almost full
 			err = b.Put(rec.Key, rec.Value)
 		}
 		if errors.Is(err, berrors.ErrKeyTooLarge) {

@@ -209,7 +209,7 @@ func TestFlippedByteInFile(t *testing.T) {
 }
 
 // TestReplaceGoesOn proves that the revisions after Replace are greater than all revisions in the
-// journals of both stores. Epoch returns the revision of Replace.
+// journals of both stores. Afterwards, Epoch returns the revision of Replace.
 func TestReplaceGoesOn(t *testing.T) {
 	for name, n := range map[string]struct{ own, other int }{"own is ahead": {9, 3}, "the other is": {3, 9}} {
 		t.Run(name, func(t *testing.T) {

@@ -9,14 +9,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The file has the top-level buckets "meta", "journal" and "due". In addition,
-// each table has a bucket "object/KIND", and each index of a table has a bucket
-// "index/KIND/NAME". A pool of numbers has the bucket "pool/NAME". The sequence
-// of this bucket is a border. A number below the border is used, unless the
-// bucket "free/NAME" contains the number. Any other number is free, unless the
-// bucket "held/NAME" contains the number. The bucket "usage" contains the uses
-// of quotas, and "note/NAME" contains notes. An archive must not contain other
-// buckets.
+// The file has the top-level buckets "meta", "journal" and "due". In addition, each table has a
+// bucket "object/KIND", and each index of a table has a bucket "index/KIND/NAME". A pool of numbers
+// has three buckets. The sequence of the bucket "pool/NAME" is a border. Numbers below the border
+// are used, except the numbers in the bucket "free/NAME". All other numbers are free, except the
+// numbers in the bucket "held/NAME". The bucket "usage" contains the uses of quotas, and
+// "note/NAME" contains notes. An archive must not contain other buckets.
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")
@@ -49,7 +47,7 @@ func freeName(p string) []byte { return []byte("free/" + p) }
 func heldName(p string) []byte { return []byte("held/" + p) }
 
 // Take returns the lowest free number of a pool, and marks the number as used. The pool has the
-// numbers from 0 to size-1. Take returns Exhausted if all of them are used.
+// numbers from 0 to size-1. Take returns Exhausted if all numbers of the pool are used.
 func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 	free, err := t.write(freeName(pool))
 	if err != nil {

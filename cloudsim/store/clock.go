@@ -17,11 +17,11 @@ type Clock struct {
 	Rate           float64 // 0: the clock stands still
 }
 
-// lastTime is the time at which each clock stops. The due list stores times in
-// nanoseconds, which overflow in 2262.
+// lastTime is the latest time that a clock shows. The due list stores times in nanoseconds, which
+// overflow in 2262.
 var lastTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Real reports whether c is the machine's time.
+// Real reports whether clock c shows the machine's time.
 func (c Clock) Real() bool { return c == Clock{} }
 
 // At converts a time of the machine's clock to the cloud's time.
@@ -30,7 +30,7 @@ func (c Clock) At(machine time.Time) time.Time {
 		return machine
 	}
 	passed := machine.Sub(c.Machine)
-	if c.Rate != 1 { // rate 1 needs no float64, which would round
+	if c.Rate != 1 { // rate 1 needs no float64 arithmetic, which would round
 		passed = time.Duration(max(min(float64(passed)*c.Rate, math.MaxInt64/2), math.MinInt64/2))
 	}
 	if at := c.Cloud.Add(passed); at.Before(lastTime) {

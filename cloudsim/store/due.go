@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Work is an action on a resource at a later time. The transaction that causes
-// the action also puts it on the due list, so a restart loses no work.
+// Work is an action on a resource at a later time. The transaction that causes the work also adds
+// the work to the due list, so a restart loses no work.
 type Work struct {
 	Kind      cloudsim.ResourceKind `json:"kind"`
 	ID        string                `json:"id"`
@@ -76,7 +76,7 @@ func (t *Tx) NextDue() (time.Time, bool) {
 	return time.Unix(0, int64(fromU64(k[:8]))).UTC(), true
 }
 
-// TakeDue removes due work items and returns them. Their maximum number is limit.
+// TakeDue removes up to limit due work items from the due list, and returns these items.
 func (t *Tx) TakeDue(limit int) ([]Work, error) {
 	b := t.read(bucketDue)
 	if b == nil {

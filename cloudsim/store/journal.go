@@ -39,7 +39,7 @@ func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id stri
 	if err != nil {
 		return err
 	}
-	b.FillPercent = 0.95 // keys only grow, so full pages cause fewer splits
+	b.FillPercent = 0.95 // each new key is greater than all old keys, so full pages cause few splits
 	return b.Put(u64(m.Revision), raw)
 }
 

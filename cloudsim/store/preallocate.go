@@ -2,29 +2,29 @@ package store
 
 import "os"
 
-// The type preallocation writes zeros beyond the last page of the file. A later commit to this part
-// of the file needs no new block from the filesystem. The sync of this commit therefore waits only
+// preallocation writes zeros beyond the last page of the file. A later commit to this part of the
+// file then needs no new block from the filesystem. The sync of this commit therefore waits only
 // for the pages of the commit, and not for the filesystem's journal. The cost is that the program
-// writes each new page twice.
+// writes each new page twice: first as zeros, then with content.
 type preallocation struct {
 	file *os.File
 	end  int64 // offset before which all bytes are written
 	size int64 // size of the last extension in bytes
 }
 
-// The size of an extension doubles each time, so that a file with few writes
-// stays small.
+// Each extension of the file is twice as large as the last extension, between these limits. A file
+// with few writes therefore stays small.
 const (
 	minPreallocation = 32 << 10
 	maxPreallocation = 1 << 20
 )
 
-var zeros [maxPreallocation]byte // the program never writes to it, so it uses no memory
+var zeros [maxPreallocation]byte // the program never writes to zeros, so the kernel assigns no memory to the variable
 
-// extend writes zeros after the last page when half of the last extension is
-// used. The parameter end is the end of the last page. Only the leader calls
-// extend. The method extend ignores a write error. On a full disk the commit
-// works without the zeros, or the commit itself returns the error.
+// extend writes zeros after the last page when half of the last extension is used. The parameter
+// end is the end of the last page. Only the leader of a batch calls extend (see Store.commitBatch).
+// extend ignores a write error. On a full disk, the commit succeeds without the zeros, or the
+// commit itself returns the error.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

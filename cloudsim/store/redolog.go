@@ -30,9 +30,8 @@ const (
 
 func redoPath(path string) string { return path + ".redo" }
 
-// checkRedoLog returns an error if an earlier version left a redo log that may
-// contain commits that are missing in the file at path. It changes neither
-// file.
+// checkRedoLog returns an error if an earlier version left a redo log that may contain commits that
+// are missing in the file at path. It changes neither this file nor the log.
 func checkRedoLog(path string) error {
 	log := redoPath(path)
 	logged, err := hasCommits(log)
@@ -46,9 +45,9 @@ func checkRedoLog(path string) error {
 	return nil
 }
 
-// removeRedoLog removes a redo log if the file at path contains all commits of
-// the log. The caller has locked the file. removeRedoLog checks the log again,
-// because an earlier version may have run until the caller got the lock.
+// removeRedoLog removes a redo log if the file at path contains all commits of the log. The caller
+// must have locked the file at path. removeRedoLog checks the log again, because an earlier version
+// may have run until the caller got the lock.
 func removeRedoLog(path string) error {
 	if err := checkRedoLog(path); err != nil {
 		return err

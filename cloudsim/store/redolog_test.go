@@ -51,7 +51,7 @@ func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
 func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
 	file, killed := writtenFile(t, 3), header(t, "killed")
 	torn := bytes.Clone(killed)
-	torn[4096+100] ^= 1 // the only header in the log
+	torn[4096+100] ^= 1 // damages the only header in the log
 	for name, log := range map[string][]byte{
 		"settled": header(t, "settled"), "empty": {}, "short": killed[:4096+100], "zeros": make([]byte, len(killed)), "torn": torn,
 	} {

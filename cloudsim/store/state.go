@@ -22,14 +22,12 @@ var (
 // do not change. If the source is nil, only these resources remain. All changes
 // are part of the transaction.
 //
-// The next revision is greater than all revisions of both stores. Each open
-// watch ends with Gone, and the watcher lists again. Replace also replaces the
-// clock of this store by the clock of the source. If the source is nil, the
-// clock does not change.
+// The next revision is greater than all revisions of both stores. Each open watch ends with Gone,
+// and its client must list the resources again. Replace also replaces the clock of this store by
+// the clock of the source. If the source is nil, the clock does not change.
 //
-// Until the transaction ends, the caller must not close the source, and must
-// not write to the source. The reason is that the transaction uses the values
-// of the source without a copy.
+// Until the transaction ends, the caller must not close the source, and must not write to the
+// source. The transaction uses the values in the memory of the source and does not copy them.
 func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
 	if err := t.clear(keep); err != nil {
@@ -88,12 +86,12 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 		if err != nil {
 			return err
 		}
-		to.FillPercent = 0.95 // keys come in order
+		to.FillPercent = 0.95 // ForEach yields the keys in order, so pages can be almost full
 		if err := to.SetSequence(b.Sequence()); err != nil {
 			return err
 		}
 		return b.ForEach(func(k, v []byte) error {
-			return to.Put(k, v) // Put copies k, but it does not copy v
+			return to.Put(k, v) // bbolt's Put copies k, but it does not copy v
 		})
 	})
 }

@@ -41,16 +41,16 @@ const maxBatch = 512
 // lockTimeout is the longest time that Open waits until another process unlocks the file.
 const lockTimeout = 200 * time.Millisecond
 
-// Store is an open file. Make one with Open.
+// Store is the open file of a cloud. Open returns a Store.
 type Store struct {
-	// Now is the machine's clock, read once per transaction. A caller may set
-	// Now, but only before its first transaction. The Clock in the file
-	// converts the machine's time to the time that transactions see.
+	// Now returns the time of the machine's clock. Each transaction calls Now once. A caller may
+	// replace Now, but only before its first transaction. The Clock in the file converts the
+	// machine's time to the time that transactions see.
 	Now func() time.Time
 
 	db     *bolt.DB
-	page   int64                   // size of a page in bytes; read once, because bbolt's Info must not run during a commit
-	ahead  preallocation           // used by the leader only
+	page   int64                   // size of a page in bytes; only Open reads it from bbolt, because bbolt's Info must not run during a commit
+	ahead  preallocation           // only the leader of a batch uses this field
 	failed atomic.Pointer[failure] // nil until a commit fails permanently
 
 	writers sync.Mutex
@@ -138,7 +138,7 @@ func panicOnFault() (before func()) {
 	return func() { debug.SetPanicOnFault(was) }
 }
 
-// The function open opens bbolt's file. It locks the file, so that no other process uses it.
+// open opens bbolt's file, and locks the file so that no other process can open it.
 func open(path string) (db *bolt.DB, err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
@@ -187,9 +187,9 @@ func (s *Store) Close() error {
 type Tx struct {
 	// Now is the time of all changes in the transaction, in UTC. Only SetClock changes it.
 	Now time.Time
-	// Caller is the caller that acts, and Cause is the reason. If a function
-	// sets both values, all events that the transaction writes afterwards
-	// contain these values.
+	// Caller is the name of the caller that causes changes, and Cause is the reason, for example
+	// the id of an API operation. Each event contains the values that these fields have when the
+	// transaction writes the event.
 	Caller, Cause string
 	// Machine is the time of the transaction on the machine's clock.
 	Machine time.Time
@@ -197,9 +197,9 @@ type Tx struct {
 	tx        *bolt.Tx
 	requestID string
 	dirty     bool
-	// The field traces contains the trace of each resource that Put has stored
-	// in this transaction. The keys consist of kind and id. So a second Put of
-	// the same resource does not decode the stored value.
+	// The field traces contains the trace of each resource that Put has stored in this transaction.
+	// The keys consist of kind and id. With the trace, a second Put of a resource does not need to
+	// decode the stored value.
 	traces map[string]trace
 }
 
@@ -244,9 +244,9 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	return w.err
 }
 
-// commitBatch commits the functions of the waiting writers, including the function of
-// the caller. Then it wakes these writers. If other writers have joined the
-// queue in this time, the first of them becomes the leader.
+// commitBatch commits the functions of the waiting writers, including the function of the caller.
+// Then it wakes these writers. If other writers have joined the queue in the meantime, the first of
+// these writers becomes the leader of the next batch.
 func (s *Store) commitBatch() {
 	s.writers.Lock()
 	batch := s.queue
@@ -269,9 +269,10 @@ func (s *Store) commitBatch() {
 	s.writers.Unlock()
 }
 
-// commit runs the batch in one transaction. If a function wrote and then failed, the method commit
-// discards the transaction, and runs the other functions again in a new transaction. Most functions
-// fail before they write. Such a failure needs no new transaction.
+// commit runs the functions of the batch in one transaction. If a function wrote and then failed,
+// commit discards the transaction, and runs the other functions again in a new transaction. A
+// function that fails before its first write does not need a new transaction. Most failures are of
+// this kind.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -290,8 +291,9 @@ func (s *Store) commit(batch []*write) {
 	}
 }
 
-// The method try runs the batch once. It returns the index of the function that wrote and then
-// failed, or -1.
+// try runs the functions of the batch in one transaction and commits the transaction. If a function
+// wrote and then failed, try commits nothing and returns the index of this function. Otherwise the
+// index is -1.
 func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if f := s.failed.Load(); f != nil {
 		return -1, f.err
@@ -302,7 +304,7 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	defer func() { _ = btx.Rollback() }() // it does nothing after a commit
+	defer func() { _ = btx.Rollback() }() // Rollback does nothing after a commit
 	s.ahead.extend(btx.Size())
 	dirty := false
 	for i, w := range batch {
@@ -324,9 +326,9 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 }
 
 // finish commits btx. If a commit fails for another reason than a full disk, the store makes no
-// more commits until the next Open. The reason is that bbolt may have written the meta page of the
-// failed transaction. The kernel reports a failed page write only once, so a later sync succeeds
-// without that page.
+// more commits until the next Open. In this case bbolt may have written the meta page of the failed
+// transaction, and the kernel may have lost other pages. The kernel reports a failed page write
+// only once, so a later sync would succeed without the lost pages.
 func (s *Store) finish(btx *bolt.Tx) (err error) {
 	id := btx.ID()
 	defer func() {
@@ -338,17 +340,17 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 	return btx.Commit()
 }
 
-// diskFull reports whether a write failed because the disk is full or the file
-// is too large. After such a write no data is lost. A sync that fails with the
-// same error may have lost pages.
+// diskFull reports whether a write failed because the disk is full or the file is too large. Such a
+// write loses no data. A failed sync may have lost pages, so diskFull returns false for a failed
+// sync, even if its reason is a full disk.
 func diskFull(err error) bool {
 	write, ok := errors.AsType[*os.PathError](err)
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
 }
 
-// The method fail stops all commits because the commit of the transaction with the given id failed.
-// If bbolt shows the transaction to readers, the method also stops all reads. Readers must not see
-// this transaction, because its caller got an error, and a power cut may remove the transaction.
+// fail stops all commits, because the commit of the transaction with the given id failed. If bbolt
+// shows this transaction to readers, fail also stops all reads. Readers must not see the
+// transaction, because its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
 		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),
@@ -367,9 +369,8 @@ func run(fn func(*Tx) error, t *Tx) (err error) {
 	return fn(t)
 }
 
-// Changed returns a channel that the next commit closes. Call Changed before
-// you read. Otherwise you miss a commit between the read and the call of
-// Changed.
+// Changed returns a channel that the next commit closes. Call Changed before you read from the
+// store. Otherwise you can miss a commit between the read and the call of Changed.
 func (s *Store) Changed() <-chan struct{} {
 	s.changedMu.Lock()
 	defer s.changedMu.Unlock()

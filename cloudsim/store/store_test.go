@@ -26,7 +26,7 @@ var projects = store.Table[cloudsim.Project]{
 	Index: map[string]func(*cloudsim.Project) []string{"colour": func(p *cloudsim.Project) []string { return []string{p.Labels["colour"]} }},
 }
 
-// The function open opens a store and checks the store when the test ends.
+// open opens a store, and registers a cleanup that checks the store at the end of the test.
 func open(t *testing.T, path string) *store.Store {
 	t.Helper()
 	s, err := store.Open(path)
@@ -116,7 +116,7 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The table does not use an id twice.
+	// NextID must not return the id of a deleted resource again.
 	if c, err := put(s, "c", "red"); err != nil || c.ID != "proj-000003" {
 		t.Errorf("next ID: got %v, error %v; want proj-000003", c.ID, err)
 	}
@@ -147,7 +147,7 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 			return err
 		}
 		change(tx, "c", "blue")
-		if err := tx.Replace(other); err != nil { // in other this id belongs to another resource
+		if err := tx.Replace(other); err != nil { // in the store other, this id belongs to another resource
 			return err
 		}
 		change(tx, "d", "red")
@@ -545,7 +545,7 @@ func TestDamagedFile(t *testing.T) {
 	page := os.Getpagesize()
 	for at := 2 * page; at < len(whole); at += page {
 		if id := binary.NativeEndian.Uint64(whole[at:]); id != uint64(at/page) {
-			continue // an overflow page, or never used
+			continue // this page is an overflow page, or the store never used it
 		}
 		files[fmt.Sprintf("page %d", at/page)] = slices.Concat(whole[:at], noise[:page], whole[at+page:])
 	}

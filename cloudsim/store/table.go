@@ -15,17 +15,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Table describes how the store keeps the resources of one kind. Declare it once
-// as a package variable. The methods of a table return copies of the stored
-// resources, so the caller may change the results.
+// Table describes how the store keeps the resources of one kind. Declare one package variable for
+// each table. The methods of a table return copies of the stored resources, so the caller may
+// change the results.
 type Table[T any] struct {
 	Kind   cloudsim.ResourceKind
 	Prefix string                       // prefix of ids: "i" makes i-000001; "" if the caller chooses the id
 	ID     func(*T) string              // returns the id
 	Meta   func(*T) *cloudsim.Meta      // returns the metadata
-	Public func(T) T                    // returns the part that events show; nil shows all of it
+	Public func(T) T                    // returns the resource without the fields that callers must not see; nil: callers may see all fields
 	Uses   func(*T) []Use               // returns the uses of the project's quotas; nil for none
-	Index  map[string]func(*T) []string // more indexes, by name; values must not contain NUL
+	Index  map[string]func(*T) []string // additional indexes, by their names; index values must not contain NUL
 	// CoalesceEvents writes one event for all changes of a resource that one
 	// transaction makes at one instant for one caller. This event contains the
 	// last value. Set CoalesceEvents for kinds with intermediate values that no
@@ -111,7 +111,7 @@ func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, e
 		}
 	}
 	var none T
-	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // each create looks the name up, so no fmt
+	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // each create call gets this error, so do not use fmt, which is slow
 }
 
 // Lookup returns the resources with the given value in an index, sorted by id.
@@ -192,8 +192,8 @@ func (t Table[T]) Any(tx *Tx) bool {
 	return k != nil
 }
 
-// idsOf yields the ids of the resources with the given value in an index. If the parameter
-// after is not empty, the function yields only ids that are greater than after.
+// idsOf yields the ids of the resources with the given value in an index. If the parameter after is
+// not empty, idsOf yields only ids that are greater than after.
 func (t Table[T]) idsOf(tx *Tx, index, value, after string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		b := tx.read(t.index(index))
@@ -205,7 +205,7 @@ func (t Table[T]) idsOf(tx *Tx, index, value, after string) func(func(string) bo
 		for k, _ := c.Seek(append(slices.Clip(prefix), after...)); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 			id := string(k[len(prefix):])
 			if id <= after || strings.IndexByte(id, 0) >= 0 {
-				continue // the id of the cursor, or an entry of a longer value
+				continue // the id is the parameter after, or the entry belongs to a longer value
 			}
 			if !yield(id) {
 				return
@@ -314,15 +314,15 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.eventJSON(v, raw))
 }
 
-// eventJSON returns the JSON of v for the event. The parameter raw is the JSON with the
-// private fields of v.
+// eventJSON returns the JSON of v for the event. The parameter raw is the JSON of v, including the
+// fields that callers must not see.
 func (t Table[T]) eventJSON(v *T, raw []byte) []byte {
 	if t.Public == nil {
 		return raw
 	}
 	public, err := json.Marshal(t.Public(*v))
 	if err != nil {
-		return nil // do not show private fields
+		return nil // an event without an object is better than an event with a secret
 	}
 	return public
 }
@@ -335,9 +335,9 @@ type trace struct {
 	project cloudsim.ProjectID
 	uses    []Use
 
-	revision      uint64 // of the event
+	revision      uint64 // revision of the last event
 	at            time.Time
-	caller, cause string // of the event
+	caller, cause string // caller and cause of the last event
 }
 
 func (t Table[T]) trace(v *T) trace {
@@ -353,9 +353,9 @@ func compareKeys(a, b [2][]byte) int {
 	return cmp.Or(bytes.Compare(a[0], b[0]), bytes.Compare(a[1], b[1]))
 }
 
-// reindex removes the index entries and quota uses of the old value, and adds
-// those of the new value. The parameter old is the stored JSON, or nil for a
-// new resource. v is the new value, or nil for a deleted resource.
+// reindex removes the index entries and quota uses of the old value, and adds the index entries and
+// quota uses of the new value. The parameter old is the stored JSON, or nil for a new resource. v
+// is the new value, or nil for a deleted resource.
 func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	var before, after trace
 	key := t.key(id)
@@ -437,7 +437,7 @@ func (t Table[T]) Check(tx *Tx) error {
 				return err
 			}
 		}
-		if have != want[string(index)] { // each resource has its own entries
+		if have != want[string(index)] { // the loop above found all wanted entries, so a different count means additional entries
 			return fmt.Errorf("%s has %d entries; the %s resources have %d", index, have, t.Kind, want[string(index)])
 		}
 	}

@@ -28,8 +28,8 @@ func usageKey(project cloudsim.ProjectID, name cloudsim.QuotaName) []byte {
 	return []byte(string(project) + "\x00" + string(name))
 }
 
-// Used returns how much of a quota the resources of a project use. It reads only one key. This key
-// contains the sum of the uses, which each transaction updates when it changes a resource.
+// Used returns how much of a quota the resources of a project use. Used is fast, because it reads
+// only the stored sum of the uses. Each transaction that changes a resource updates this sum.
 func (t *Tx) Used(project cloudsim.ProjectID, name cloudsim.QuotaName) int64 {
 	b := t.read(bucketUsage)
 	if b == nil {
@@ -59,7 +59,7 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 // zero trace means that the resource does not exist.
 func (t *Tx) recount(was, is trace) error {
 	if was.project == is.project && slices.Equal(was.uses, is.uses) {
-		return nil // the usual case
+		return nil // the change does not affect quotas, which is the usual case
 	}
 	add := func(left trace, sign int64) error {
 		for _, u := range left.uses {
