@@ -19,15 +19,14 @@ import (
 // cloud at the start of the call that listed this kind.
 type Listed map[cloudsim.ResourceKind]uint64
 
-// Handler is a consumer of the cloud's resources. Run calls its methods one at a
-// time.
+// Handler keeps a copy of the cloud's resources. Run calls the methods of a Handler one at a time.
 type Handler interface {
 	// List reads the lists of the cloud into the copy. Run then watches the
 	// returned kinds from the returned revisions.
 	List(context.Context) (Listed, error)
-	// Take applies an event that is newer than the list of its kind. An event
-	// can repeat a change that a later page of the list already contained.
-	// After an error Run lists everything again.
+	// Take applies an event that is newer than the list of its kind. An event can repeat a change
+	// that a later page of the list already contained. If Take returns an error, Run calls List
+	// again.
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync each time it has received an event, a bookmark or a list from the cloud,
 	// if the informer's local copy is then consistent. The list of each kind has a revision. The
@@ -75,7 +74,7 @@ type reader struct {
 	handler Handler
 	between backoff.Backoff
 
-	listed Listed // nil means that a list is needed before the watch
+	listed Listed // nil means that listAndWatch must list the resources before it watches them
 	rev    uint64 // revision of the last handled event
 	lost   bool
 }
