@@ -121,9 +121,9 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 }
 
 // signer returns the token whose permissions a signed request has. Credential c must be a result of
-// verifySignature. For an access key, signer returns a token that is not stored, with the service
-// account of the key. It returns Unauthenticated if the access key or the session token no longer
-// exists, or if the session token or the signature has expired.
+// verifySignature. For an access key, signer makes a token with the service account of the key, and
+// does not store this token. It returns Unauthenticated if the access key or the session token no
+// longer exists, or if the session token or the signature has expired.
 func (c credential) signer(tx *store.Tx) (t cloudsim.Token, err error) {
 	if c.hash != "" {
 		t, err = c.session(tx)
@@ -162,8 +162,8 @@ func (c credential) accessKey(tx *store.Tx) (cloudsim.AccessKey, error) {
 	return k, err
 }
 
-// refuseSignature returns an Unauthenticated error. The field names the part of the signature that
-// is wrong.
+// refuseSignature returns an Unauthenticated error. The parameter field names the wrong part of the
+// signature.
 func refuseSignature(field, reason string) error {
 	return &cloudsim.Error{Kind: cloudsim.Unauthenticated, Msg: reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// signatureNow returns a bearer token that contains a signature. The signature is made with access
-// key k and has the present time.
+// signatureNow returns a bearer token that contains a signature of access key k with the present
+// time.
 func signatureNow(k cloudsim.AccessKey) string { return signatureAt(k, time.Now()).Token() }
 
 func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
@@ -23,15 +23,15 @@ func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
 }
 
 // signedToken creates an access key for the service account with the given name. It returns a
-// bearer token that contains a signature made with this key.
+// bearer token that contains a signature of this key.
 func signedToken(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return signatureNow(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))
 }
 
-// TestAccessKey proves that a signature permits the calls of the access key's
-// service account. The engine refuses a changed signature, an unknown key, and
-// a time that differs from the cloud's time by more than 15 minutes.
+// TestAccessKey proves that a signature permits the calls of the access key's service account. The
+// engine refuses a changed signature, a signature of an unknown key, and a signature whose time
+// differs from the cloud's time by more than 15 minutes.
 func TestAccessKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

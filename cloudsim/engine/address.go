@@ -65,8 +65,7 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 	return nil
 }
 
-// addressesIn reports whether range p contains a stored address. It scans all
-// addresses.
+// addressesIn reports whether an address in the store is in range p. It reads all addresses.
 func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 	for a, err := range addresses.Scan(tx, "", "") {
 		if err != nil {
@@ -268,9 +267,9 @@ func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily 
 }
 
 // assignAddresses gives a load balancer one address for each IP family in families. The parameter
-// ips lists the requested addresses, which must be reserved. For a family without a requested
-// address, the load balancer keeps its present address or gets a new address. assignAddresses
-// releases the addresses that the load balancer no longer uses.
+// ips lists the requested addresses, which a client must have reserved. For a family without a
+// requested address, the load balancer keeps its present address or gets a new address.
+// assignAddresses releases the addresses that the load balancer no longer uses.
 func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
 	had := map[cloudsim.IPFamily]cloudsim.LoadBalancerAddress{}
 	for _, a := range lb.Addresses {

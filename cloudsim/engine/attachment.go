@@ -57,8 +57,8 @@ func sameAttachment(id cloudsim.DiskID, have cloudsim.Attachment, req cloudsim.A
 	return nil
 }
 
-// nextDevice returns the first free device name of the instance. It returns an
-// error if disk d cannot be attached to the instance.
+// nextDevice returns the first free device name of the instance. It returns an error if the cloud
+// cannot attach disk d to the instance.
 func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, error) {
 	i, err := instances.Get(tx, string(id))
 	switch {
@@ -94,9 +94,8 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 
 // DetachDisk begins to detach a disk from an instance and returns the disk. If the disk is not
 // attached or is already detaching, DetachDisk returns the disk unchanged. If req.Force is set,
-// DetachDisk detaches the disk at once. The instance must then be stopped or terminating, because a
-// running instance could still write to the disk. For an instance in another state, DetachDisk
-// returns Conflict.
+// DetachDisk detaches the disk at once. With req.Force, DetachDisk returns Conflict if the instance
+// is neither stopped nor terminating, because a running instance could still write to the disk.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err

@@ -20,7 +20,7 @@ type Request struct {
 	IdempotencyKey string // "" for none
 	Operation      string // operation id; if it is "", Authorize checks only the class in Access
 	Access         Access // the class of the operation
-	DialectCall    string // name of the dialect's call that made this call; "" if no dialect made it
+	DialectCall    string // "", or the name of another cloud's API call that a dialect has translated to this call
 }
 
 // Access is the class of an operation. A role may permit operations by their
@@ -43,7 +43,7 @@ type Call struct {
 	Token          cloudsim.TokenID   // "" for the cloud itself
 	Project        cloudsim.ProjectID // "" for all projects
 	IdempotencyKey string
-	DialectCall    string    // name of the dialect's call that made this call; "" if no dialect made it
+	DialectCall    string    // "", or the name of another cloud's API call that a dialect has translated to this call
 	At             time.Time // arrival time on the cloud's clock
 	RateLimit      RateLimit // the rate limit with the fewest remaining calls, after this call
 
@@ -81,8 +81,8 @@ func CallOf(ctx context.Context) (Call, bool) {
 // cloudCaller is the caller name of actions of the cloud itself.
 const cloudCaller = "cloud"
 
-// AsCloud returns a ctx for actions of the cloud itself. Such calls may see the
-// resources of all projects.
+// AsCloud returns a ctx for actions of the cloud itself. Calls with this ctx may see the resources
+// of all projects.
 func AsCloud(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callKey{}, Call{Caller: cloudCaller, grants: []cloudsim.Grant{{
 		Role: cloudsim.RoleAdmin, Permissions: []cloudsim.Permission{cloudsim.PermitAll},
@@ -210,11 +210,10 @@ func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 	return t, nil
 }
 
-// stillMay repeats the checks of Authorize during a long call, such as a watch.
-// It returns Unauthenticated if the caller's credential is no longer valid, and
-// Denied if the operation is no longer permitted. It also updates the grants of
-// the call. A caller without a credential, such as the cloud itself, always
-// passes.
+// stillMay repeats the checks of Authorize during a long call, such as a watch. It returns
+// Unauthenticated if the caller's credential is no longer valid, and Denied if the caller's roles
+// no longer permit the operation. It also updates the grants of the call. If the call has no
+// credential, for example a call of the cloud itself, stillMay returns nil.
 func (c *Call) stillMay(tx *store.Tx) error {
 	if c.shown == (credential{}) {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// auditKeep is the number of audit entries that the engine keeps in memory. The
-// entries take some megabytes.
+// auditKeep is the number of audit entries that the engine keeps in memory. The entries need a few
+// megabytes of memory.
 const auditKeep = 16_384
 
 // ledger holds the audit trail (the newest API calls) and the bill (the number of calls of each
@@ -23,7 +23,7 @@ type ledger struct {
 	mu    sync.Mutex
 	ring  []cloudsim.AuditEntry
 	base  uint64        // number before the first entry after the start of the cloud; each start sets a higher base
-	total uint64        // entries ever added; if ring is full, ring[total % len] is the oldest
+	total uint64        // number of entries since the start; if ring is full, ring[total % len] is the oldest entry
 	added chan struct{} // closed by the next Record; nil if no watch waits for it
 	from  time.Time
 	rows  map[billKey]*cloudsim.BillCounts
@@ -31,8 +31,8 @@ type ledger struct {
 
 type billKey struct{ caller, operation string }
 
-// Record adds a finished call to the audit trail and the bill. It returns the
-// entry with its number. It takes a lock and does no I/O.
+// Record adds a finished call to the audit trail and the bill. It returns the entry with its
+// number. It locks the ledger and does no I/O.
 func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 	l := &ac.ledger
 	l.mu.Lock()
@@ -106,15 +106,16 @@ func (l *ledger) nextRecord() <-chan struct{} {
 }
 
 // WatchAudit yields the calls after o.After that match the options o, in order, until ctx ends.
-// Once in each period of the given length, it also yields a bookmark: an item that contains only
-// the number from which a later watch can continue. WatchAudit yields an error at most once, as the
-// last item:
+// Each time the duration bookmark has passed, WatchAudit also yields a bookmark: an item that
+// contains only the number from which a later watch can continue. WatchAudit yields an error at
+// most once, as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.
 //   - Denied: the caller may no longer watch.
 //
-// WatchAudit checks the caller before each page of calls and each bookmark.
+// Before each page of calls and each bookmark, WatchAudit checks whether the caller may still
+// watch.
 func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookmark time.Duration) iter.Seq2[cloudsim.AuditLine, error] {
 	return func(yield func(cloudsim.AuditLine, error) bool) {
 		number := o.After
@@ -180,8 +181,8 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 }
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
-// last reset. Otherwise Bill sums the calls since o.Since that are still in memory. If some of
-// these calls are no longer in memory, Complete is false in the result.
+// last reset. Otherwise Bill sums only those calls since o.Since that are still in memory. The
+// field Complete of the result is false if memory does not contain all calls since o.Since.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

@@ -31,7 +31,7 @@ func TestCancelCopies(t *testing.T) {
 			t.Errorf("%s that was called off: %v", what, err)
 		}
 	}
-	for _, later := range []time.Duration{0, time.Hour} { // in state creating, and then in state copying
+	for _, later := range []time.Duration{0, time.Hour} { // first cancel in state creating, then in state copying
 		s := mustSnapshot(t, e, ctx, "snap", d.ID)
 		advance(t, e, ctx, later)
 		calledOff("a snapshot", s.Operation, func() error { _, err := e.GetSnapshot(ctx, s.ID); return err })

@@ -9,10 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Now returns the cloud's time in UTC. Use Now outside of transactions. Inside
-// a transaction use tx.Now, which is the cloud's time at the begin of the
-// transaction. Do not use time.Now for times that users can observe, because
-// users can stop the cloud's clock or change its time and rate.
+// Now returns the cloud's time in UTC. Use Now outside of transactions. Inside a transaction use
+// tx.Now, which is the cloud's time at the start of the transaction. Do not use time.Now for times
+// that users can observe, because users can stop the cloud's clock or change its time and rate.
 //
 // A user may set the clock back, so the duration since an earlier Now may be
 // negative. A caller that measures a duration must therefore use max(0,
@@ -104,11 +103,10 @@ func runningClock(tx *store.Tx) store.Clock {
 	return c
 }
 
-// AdvanceClock moves the clock forward. It returns when the engine has settled
-// all work that is due at the new time or earlier, including new work that
-// begins meanwhile. Work settles in the order of its due times. While a work
-// item settles, a stopped clock shows the due time of this item. A running
-// clock can show a later time, because the settling of earlier work takes time.
+// AdvanceClock moves the clock forward. It returns when the engine has settled all work that is due
+// at the new time or earlier, including new work that begins during the call. Work settles in the
+// order of its due times. While a work item settles, a stopped clock shows the due time of this
+// item. A running clock can show a later time, because the settling of earlier work takes time.
 //
 // AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
 // AdvanceClock returns Unavailable, and the clock continues from the due time of the last settled
@@ -148,9 +146,9 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 	return k, nil
 }
 
-// stepTo moves the clock from one due time to the next and settles the due work
-// each time. It reports whether the clock has reached goal. It stops earlier if
-// the transaction has reached the size of a batch (see step).
+// stepTo moves the clock from one due time to the next and settles the due work each time. It
+// reports whether the clock has reached goal. It stops earlier if the transaction has reached its
+// maximum size (see step).
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
 	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()

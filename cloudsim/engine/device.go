@@ -9,16 +9,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// deviceTimeout is the time limit for the hypervisor, which runs the machine of an instance, to add
-// or remove a device. The time limit begins after the configured duration of the attachment or
-// detachment. The cloud's clock measures the time limit.
+// deviceTimeout limits how long the cloud waits for the hypervisor to add or remove a device. The
+// hypervisor is the program that runs the machine of an instance. The wait begins after the
+// configured duration of the attachment or detachment. The cloud's clock measures the wait.
 const deviceTimeout = time.Minute
 
-// ReportDevices records the devices that the machine of an instance has. After the first report, an
-// attachment to this instance is complete only after a report that the device exists. A detachment
-// is complete only after a report without the device. A report without changes writes no event.
-// ReportDevices ignores disks that are not attached to the instance, because the hypervisor may not
-// know of their detachment yet.
+// ReportDevices stores a report of the hypervisor about the devices that the machine of an instance
+// has. After the first report, an attachment to this instance is complete only after a report that
+// the device exists. A detachment is complete only after a report without the device. A report
+// without changes writes no event. ReportDevices ignores disks that are not attached to the
+// instance, because the hypervisor may not yet know that the cloud has detached these disks.
 func (e *Engine) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -89,10 +89,10 @@ func putAfter(tx *store.Tx, d *cloudsim.Disk, err error) error {
 	return disks.Put(tx, d)
 }
 
-// awaitedDevice returns an attachment that waits for a report of the hypervisor. An
-// attachment to a machine waits until the machine has the device of the disk. A
-// detachment waits until the machine no longer has this device. If no attachment of
-// the disk waits, awaitedDevice returns nil.
+// awaitedDevice returns an attachment that waits for a report of the hypervisor. Only attachments
+// to instances with such reports wait. An attachment waits until the machine has the device of the
+// disk. A detachment waits until the machine no longer has this device. If no attachment of the
+// disk waits, awaitedDevice returns nil.
 func awaitedDevice(tx *store.Tx, d *cloudsim.Disk) (*cloudsim.Attachment, error) {
 	for n := range d.Attachments {
 		a := &d.Attachments[n]

@@ -145,7 +145,7 @@ func TestDeadHypervisor(t *testing.T) {
 	})
 }
 
-// TestHeldDevice proves that a report does not complete an operation that is held.
+// TestHeldDevice proves that a report does not complete an operation that a hold blocks.
 func TestHeldDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

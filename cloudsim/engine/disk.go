@@ -445,10 +445,10 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	})
 }
 
-// DeleteDisk begins to delete a disk and returns the disk. It does not change a
-// disk that is already in state deleting. DeleteDisk returns Conflict while the
-// disk is attached, and while the cloud makes a snapshot or a copy of the disk.
-// Complete snapshots and copies of the disk stay.
+// DeleteDisk begins to delete a disk and returns the disk. It does not change a disk that is
+// already in state deleting. DeleteDisk returns Conflict while the disk is attached, and while the
+// cloud makes a snapshot or a copy of the disk. Snapshots and copies of the disk that are already
+// complete stay.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {
@@ -461,8 +461,8 @@ func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.D
 	})
 }
 
-// ReportDisk stores the status of a disk's data, which the data plane reports. A report without
-// changes writes no event.
+// ReportDisk stores a report of the data plane about the data of a disk. A report without changes
+// writes no event.
 func (e *Engine) ReportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		d, err := get(tx, call, disks, string(id))

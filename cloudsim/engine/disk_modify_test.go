@@ -105,8 +105,8 @@ func TestModifyCooldown(t *testing.T) {
 	})
 }
 
-// TestDiskOfSource proves which requests for a copy of a snapshot or disk CreateDisk accepts, and
-// which error it returns for other requests.
+// TestDiskOfSource proves that CreateDisk makes valid copies of snapshots and disks. For an invalid
+// copy, for example a copy that is smaller than its source, CreateDisk returns an error.
 func TestDiskOfSource(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {
@@ -123,8 +123,8 @@ func TestDiskOfSource(t *testing.T) {
 	two := cloudsim.CreateDisk{Name: "new", ReplicaZones: []string{"sim-1b", "sim-1c"}, Type: "balanced"}
 	for name, tc := range map[string]struct {
 		req   cloudsim.CreateDisk
-		of    cloudsim.DiskID // "" for the snapshot
-		kind  error           // nil for none
+		of    cloudsim.DiskID // source disk; "" if the source is the snapshot
+		kind  error           // expected error; nil for none
 		field string
 	}{
 		"same size as the snapshot":                         {one("sim-1b", "balanced", 0), "", nil, ""},

@@ -113,7 +113,7 @@ func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// givePools frees space in the pools of a disk type, which takePools has reserved before.
+// givePools frees space that takePools has reserved in the pool of the disk type in each zone.
 func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		name := cloudsim.DiskPoolName(zone, diskType)

@@ -33,7 +33,7 @@ type Config struct {
 	Registry string
 
 	Catalogue              cloudsim.Catalogue           // regions, zones and types; Prepare adds them to the stored catalogue
-	Profile                Profile                      // durations of simulated hardware
+	Profile                Profile                      // durations of simulated work
 	Instances              netip.Prefix                 // IPv4 range of default networks
 	Instances6             netip.Prefix                 // IPv6 range of default networks; zero value: default networks have no IPv6 addresses
 	Pods                   cloudsim.PodRanges           // pod ranges of default networks; zero value: no pod ranges
@@ -117,8 +117,8 @@ func Profiles() map[string]Profile {
 	return map[string]Profile{Instant.Name: Instant, Realistic.Name: Realistic}
 }
 
-// core contains the fields that the type Engine shares with the types access, images and
-// states.
+// core contains the fields that the type Engine shares with the types access, imageManager and
+// stateManager.
 type core struct {
 	log   *slog.Logger
 	store *store.Store
@@ -183,8 +183,8 @@ type stateManager struct {
 // all records of the cloud. A caller replaces all records when it loads a saved state or resets the
 // cloud.
 type replaceable interface {
-	// prepare completes the new records in the transaction that replaces the
-	// old records.
+	// prepare adapts the new records to the configuration, in the transaction that replaces the old
+	// records.
 	prepare(*store.Tx) error
 	// loadZones, loadFaults and loadRates update the copies of records in
 	// memory. LoadState and ResetState call loadZones only if their transaction
@@ -228,7 +228,7 @@ func (e *Engine) Prepare() error {
 	})
 }
 
-// prepare updates the stored records to the present configuration.
+// prepare adapts the stored records to the present configuration.
 func (e *Engine) prepare(tx *store.Tx) error {
 	if err := ensureKeys(tx); err != nil {
 		return err
@@ -260,8 +260,7 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	return errors.Join(e.keepDefaultNetworks(tx), keepOutages(tx))
 }
 
-// readZones replaces the content of the map regionOf. The new content is the region of each
-// zone in the store.
+// readZones fills the map regionOf with the region of each zone in the store.
 func (e *Engine) readZones(tx *store.Tx) error {
 	e.regionOf = map[string]string{}
 	for z, err := range zones.Scan(tx, "", "") {
@@ -273,10 +272,9 @@ func (e *Engine) readZones(tx *store.Tx) error {
 	return nil
 }
 
-// loadZones reads the map regionOf from the store again. The engine calls it
-// after a failed transaction, because this transaction may have changed the
-// map. It uses a write transaction, so that no other write transaction reads
-// regionOf at the same time.
+// loadZones reads the map regionOf from the store again. The engine calls loadZones after a failed
+// transaction, because this transaction may have changed the map. It uses a write transaction, so
+// that no other write transaction reads regionOf at the same time.
 func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 
 // retention is the time for which the cloud keeps finished operations and
@@ -291,10 +289,9 @@ const settleBatch = 256
 // full disk.
 const tryAgain = 2 * time.Second
 
-// Run settles due work until ctx ends. Run first settles the work that became due
-// while the process was not running. Run also compacts the journal. If a write to
-// the file fails, Run tries again after a pause. Read-only calls continue to
-// work.
+// Run settles due work until ctx ends. Run first settles the work that became due while the process
+// was not running. Run also compacts the journal. If a write to the file fails, Run tries again
+// after a pause. During the pause, read-only calls continue to work.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -389,8 +386,8 @@ func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) b
 	return true
 }
 
-// settle completes due work items in one transaction. The number of work items and events in
-// the transaction is limited (see step).
+// settle completes due work items in one transaction. The type step limits the number of work items
+// and events in the transaction.
 func (e *Engine) settle() error {
 	e.settling.Lock()
 	defer e.settling.Unlock()
@@ -410,7 +407,7 @@ func (e *Engine) settle() error {
 
 // settleIn runs fn in one transaction that settles work. If a work item fails, settleIn logs and
 // drops this item, and runs fn again without the item. Otherwise one failing item would prevent the
-// cloud from settling all other items.
+// cloud from settling the other items.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {

@@ -97,9 +97,9 @@ func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
 		e, down := boot(t, file(t))
 		defer down()
-		made := mustCreate(t, e, ctx, "a") // would settle at 90 s
+		made := mustCreate(t, e, ctx, "a") // the creation would settle at 90 s
 		time.Sleep(80 * time.Second)
-		i, err := e.DeleteInstance(ctx, made.ID) // settles at 110 s
+		i, err := e.DeleteInstance(ctx, made.ID) // the deletion settles at 110 s
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -494,9 +494,9 @@ func TestBookmarks(t *testing.T) {
 	})
 }
 
-// TestRangesAreKeptWhileInUse proves that the configured range cannot change
-// while an instance has an address of the range. If the range could change, the
-// cloud could assign an address twice.
+// TestRangesAreKeptWhileInUse proves that the configured range of instances cannot change while an
+// instance has an address of the range. If the range could change, the cloud could assign an
+// address twice.
 func TestRangesAreKeptWhileInUse(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	with := func(p string) func(*engine.Config) {

@@ -63,7 +63,7 @@ func (e *Engine) loadFaults() error {
 // Subject describes a call: its operation, its target and its request.
 type Subject struct {
 	Operation string // operation id
-	Target    string // id in the path; "" for none
+	Target    string // id of the resource in the URL path; "" for none
 	Body      any    // decoded request, which may contain labels and a zone; nil for none
 }
 
@@ -73,10 +73,10 @@ type Strike struct {
 	Fault   *cloudsim.Fault // the fault that decides the outcome of the call; nil for none
 }
 
-// Decide returns the effect of faults on an authorized call. If no fault
-// matches, Decide does not write to the store. Otherwise Decide commits the
-// counts, and an event for each hit, before it returns. A fault therefore never
-// hits more often than its limit, even after a crash or with concurrent calls.
+// Decide returns the effect of faults on an authorized call. If no fault matches, Decide does not
+// write to the store. Otherwise, before it returns, Decide commits the new counts of the matching
+// faults, and an event for each hit. A fault therefore never hits more often than its limit, even
+// after a crash or with concurrent calls.
 func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) {
 	live := e.rules.live.Load()
 	if live == nil || len(*live) == 0 {

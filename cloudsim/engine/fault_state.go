@@ -46,9 +46,8 @@ func isStuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return err == nil && f.OpenAt(tx.Now), err
 }
 
-// scheduleFault adds work items to the due list for the begin and the end of
-// a fault's time window. If the window is already open, the function also
-// starts the zone outage of the fault.
+// scheduleFault adds work items to the due list for the start and the end of a fault's time window.
+// If the window is already open, scheduleFault also starts the zone outage of the fault.
 func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {
@@ -62,7 +61,7 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 	return keepOutages(tx)
 }
 
-// settledFault runs at the begin and at the end of a fault's time window. It starts or ends the
+// settledFault runs at the start and at the end of a fault's time window. It starts or ends the
 // zone outage of the fault. At the end, it also releases the operations that the fault has blocked.
 func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 	f, err := faults.Get(tx, w.ID)

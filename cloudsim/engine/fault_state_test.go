@@ -32,9 +32,9 @@ func mustInstance(t *testing.T, e *engine.Engine, name, zone string) cloudsim.In
 	return i
 }
 
-// TestZoneOutageIsStateOfTheZone proves that a zone has an outage from the
-// begin of a fault until the end or the deletion of the fault. A restart of the
-// cloud does not end the outage.
+// TestZoneOutageIsStateOfTheZone proves that a zone has an outage from the start of a fault's time
+// window until the end of the window or the deletion of the fault. A restart of the cloud does not
+// end the outage.
 func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, began := file(t), time.Now()
@@ -106,9 +106,9 @@ func TestZoneOutageStrikes(t *testing.T) {
 	}
 }
 
-// TestStuckStateHoldsExactlyMax proves that a fault makes exactly Max
-// operations of concurrent callers stuck. After the deletion of the fault, all
-// instances stop.
+// TestStuckStateHoldsExactlyMax proves that a fault with the limit Max prevents exactly Max
+// operations of concurrent callers from settling. After the deletion of the fault, all instances
+// stop.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -16,7 +16,7 @@ type Check struct {
 	Err  error // nil if the check passed
 }
 
-// health holds the state of the health checks that is not in the store.
+// health holds the state of the health checks. The engine keeps this state only in memory.
 type health struct {
 	recovered atomic.Bool // true while Run is running and has settled the work that was due at its start
 

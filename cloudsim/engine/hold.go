@@ -16,8 +16,9 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// mustNotSettle reports whether something prevents the due work of an operation from settling: the
-// operation is over or no longer exists, or a hold or a fault blocks the operation.
+// mustNotSettle reports whether the engine must not settle the due work of an operation. This is
+// the case if the operation is over or no longer exists, or if a hold or a fault blocks the
+// operation.
 func mustNotSettle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil

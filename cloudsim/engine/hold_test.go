@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestHold proves that a hold prevents work from settling, even across a restart. The hold also
-// blocks work that began before the client created the hold. After the deletion of the hold, all
-// work settles.
+// TestHold proves that a hold prevents work from settling, even after a restart of the cloud. The
+// hold also blocks work that began before the client created the hold. After the deletion of the
+// hold, all work settles.
 func TestHold(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen)
@@ -176,9 +176,9 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// TestReleaseOfOperationsThatEndTogether proves that DeleteHold works even if
-// the end of one held operation also ends another held operation. Here the
-// termination of an instance ends the detachment of its disk.
+// TestReleaseOfOperationsThatEndTogether proves that DeleteHold releases all held operations, even
+// if the end of one held operation also ends another held operation. Here the termination of an
+// instance ends the detachment of its disk.
 func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile = engine.Profile{Disk: 20 * time.Second, Shutdown: 20 * time.Second} })

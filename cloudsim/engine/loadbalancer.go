@@ -326,7 +326,7 @@ func (e *Engine) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 }
 
 // Meter counts the traffic of load balancers. LoadBalancerStats returns false if the data plane
-// does not forward connections of this load balancer.
+// does not forward connections of the load balancer with the given id.
 type Meter interface {
 	LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool)
 }
@@ -367,8 +367,8 @@ func (e *Engine) ListLoadBalancerStats(ctx context.Context, o cloudsim.ListOptio
 	return l, nil
 }
 
-// ReportLoadBalancer stores the status of a load balancer, which the data plane reports. A report
-// without changes writes no event.
+// ReportLoadBalancer stores a report of the data plane about the status of a load balancer. A
+// report without changes writes no event.
 func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		l, err := get(tx, call, loadBalancers, string(id))

@@ -79,7 +79,7 @@ func (w *world) callsOf(theme string) map[string]func(*rapid.T) {
 // time, but the test runs in virtual time.
 type withoutDeadline struct{ testing.TB }
 
-// These ranges are so small that random calls sometimes exhaust them.
+// These ranges are so small that random calls sometimes use all addresses of a range.
 var (
 	fewInstances = netip.MustParsePrefix("127.64.0.0/29")
 	fewAddresses = netip.MustParsePrefix("127.65.0.0/29")
@@ -103,9 +103,8 @@ type world struct {
 	routes    map[string]*way
 }
 
-// The types vm, ip and lb are the models of an instance, an address and a load
-// balancer, in this order. The test compares their exported fields with the
-// cloud.
+// The types vm, ip and lb are the models of an instance, an address and a load balancer, in this
+// order. The test compares the exported fields of these types with the cloud.
 type vm struct {
 	Name, Zone, State, IP, Subnet string
 	Pods                          bool      // the instance has a pod range
@@ -157,8 +156,8 @@ func (w *world) freeAddress() string {
 	return free(fewAddresses, held)
 }
 
-// idOfName returns the id of the resource with that name. It returns "" if
-// there is no such resource.
+// idOfName returns the id of the resource with the given name. It returns "" if there is no such
+// resource.
 func idOfName[T any](all map[string]*T, name string, of func(*T) string) string {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		if of(all[id]) == name {

@@ -71,8 +71,7 @@ func (w *world) moveInstance(t *rapid.T) {
 	}
 }
 
-// addressNames are the names for new addresses. The last name is reserved for
-// the cloud itself.
+// addressNames are the names for new addresses. Only the cloud itself may use the last name.
 var addressNames = []string{"a", "b", "c", "lb-000001"}
 
 func (w *world) createAddress(t *rapid.T) {
@@ -178,7 +177,7 @@ func (w *world) createBalancer(t *rapid.T) {
 func (w *world) updateLB(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
 	switch {
 	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):
-		agree(t, err, nil) // the update begins no work
+		agree(t, err, nil) // an update without changes begins no work
 	case l.State == "deleting":
 		agree(t, err, cloudsim.Conflict)
 	case !known:

@@ -279,10 +279,9 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 	return n, err
 }
 
-// checkUnused returns Conflict if a resource in the table users refers to the
-// resource with the given kind and id. checkUnused looks up the references in
-// the index that the parameter index names. The error names the first
-// resource that it finds.
+// checkUnused returns Conflict if a resource in the table users refers to the resource with the
+// given kind and id. checkUnused looks up the references in the index that the parameter index
+// names. The error names the first of the resources that refer to it.
 func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

@@ -61,9 +61,8 @@ func putRanges(tx *store.Tx, s *cloudsim.Subnet, n cloudsim.Network) error {
 	return subnets.Put(tx, s)
 }
 
-// keepDefaultNetworks sets the default network of each project to the
-// configured ranges. It returns an error if instances use addresses of a range
-// that changes.
+// keepDefaultNetworks sets the ranges of each project's default network to the configured ranges.
+// It returns an error if instances use addresses of a range that changes.
 func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 	for p, err := range projects.Scan(tx, "", "") {
 		if err != nil {

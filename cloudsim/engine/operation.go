@@ -85,7 +85,7 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	if err != nil {
 		return err
 	}
-	op.Percent = op.PercentAt(tx.Now) // call PercentAt before op.Move, because its result depends on the state
+	op.Percent = op.PercentAt(tx.Now) // call PercentAt before op.Move, because the result of PercentAt depends on the state
 	if err := op.Move(verb); err != nil {
 		return err
 	}

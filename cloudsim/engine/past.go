@@ -14,10 +14,10 @@ import (
 // past is the content of a table at an earlier time. pastOf computes the past content from the
 // present content and the whole journal. The computation is slow, but the engine uses it only for
 // calls that a stale-read fault has hit. If the journal begins after the earlier time, past is the
-// content at the begin of the journal.
+// content at the start of the journal.
 type past[T any] struct {
-	rev uint64        // last revision at that time
-	was map[string]*T // resources that have changed since that time, with their values at that time; nil for a resource that did not exist
+	rev uint64        // last revision at the earlier time
+	was map[string]*T // resources that have changed since the earlier time, with their values at the earlier time; nil for a resource that did not exist
 }
 
 func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error) {

@@ -17,8 +17,8 @@ var projects = store.Table[cloudsim.Project]{
 	Meta: func(p *cloudsim.Project) *cloudsim.Meta { return &p.Meta },
 }
 
-// ensureProject returns the project with that name, and creates the project if
-// it does not exist.
+// ensureProject returns the project with the given name, and creates the project if it does not
+// exist.
 func (e *Engine) ensureProject(tx *store.Tx, name string) (cloudsim.Project, error) {
 	for p, err := range projects.Scan(tx, "", "") {
 		if err != nil || p.Name == name {
@@ -41,7 +41,7 @@ func (e *Engine) makeProject(tx *store.Tx, req cloudsim.CreateProject) (p clouds
 	return p, e.makeDefaultNetwork(tx, p.ID)
 }
 
-// findProject returns the project with that id or name, or NotFound.
+// findProject returns the project with the given id or name, or NotFound.
 func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
 	if p, err := projects.Get(tx, idOrName); !errors.Is(err, cloudsim.NotFound) {
 		return p, err

@@ -58,7 +58,7 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 
 // choosePublished sets p.PublishedPort to the lowest free port in the configured range. If no port
 // is free, it does not change p. A port is not free if a load balancer has the port, or if lb had
-// the port before this call.
+// the port before the call of publish.
 func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }

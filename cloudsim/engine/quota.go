@@ -33,10 +33,10 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 	return c.quotaDefault(name), nil
 }
 
-// checkQuota returns Exhausted if the wanted uses exceed a limit of the project. Call checkQuota
-// before the first write. The store commits several transactions as one batch. A transaction that
-// fails before its first write does not slow down the other transactions of the batch (see
-// store.Update).
+// checkQuota returns Exhausted if the wanted uses would exceed a quota of the project. Call
+// checkQuota before the first write. The store commits several transactions as one batch. A
+// transaction that fails before its first write does not slow down the other transactions of the
+// batch (see store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := c.quotaLimit(tx, project, w.Name)

@@ -15,8 +15,8 @@ type wantedRange struct {
 	netip.Prefix
 }
 
-// newRanges returns the ranges that a change adds to a network. The network is n after the change.
-// The parameter before is the network before the change.
+// newRanges returns the ranges that a change adds to a network. The parameter n is the network
+// after the change. The parameter before is the same network before the change.
 func newRanges(n, before cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
@@ -30,10 +30,9 @@ func newRanges(n, before cloudsim.Network) []wantedRange {
 	return all
 }
 
-// checkRanges checks that projects may use all wanted ranges. It returns
-// Invalid if a range is not inside a configured range. It returns Conflict if
-// a range overlaps a route of the cloud's machine. A range inside the
-// configured pod ranges is always permitted.
+// checkRanges checks that projects may use all wanted ranges. It returns Invalid if a range is not
+// inside a configured range. It returns Conflict if a range overlaps a route of the cloud's
+// machine. Projects may always use a range inside the configured pod ranges.
 func (e *Engine) checkRanges(wanted []wantedRange) error {
 	if len(wanted) == 0 {
 		return nil
@@ -91,8 +90,8 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 }
 
 // checkAddressQuota returns Exhausted if the networks of a project would have more addresses than
-// the quota of the project. The parameter n is the changed network. The parameter before is the
-// same network before the change.
+// the quota of the project. The parameter n is the network after a change. The parameter before is
+// the same network before the change.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(before)
 	if more <= 0 {

@@ -39,9 +39,9 @@ type bucketKey struct {
 	limit  cloudsim.Rate // part of the key, so that new limits begin with new buckets
 }
 
-// maxBuckets is a number of buckets. If there are so many buckets, the method take deletes all full
-// buckets before it adds a bucket. The deletion of a full bucket does not affect its caller,
-// because a new bucket is also full.
+// maxBuckets limits the memory for buckets. If there are maxBuckets buckets, the method take
+// deletes all full buckets before it adds a bucket. The deletion of a full bucket does not affect
+// its caller, because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {

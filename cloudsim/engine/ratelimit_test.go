@@ -31,7 +31,7 @@ func TestProjectRate(t *testing.T) {
 		limit := func(secret string) (engine.RateLimit, error) {
 			ctx, err := e.Authorize(context.Background(), engine.Request{Secret: secret, Access: engine.Read})
 			c, _ := engine.CallOf(ctx)
-			c.RateLimit.Reset = c.RateLimit.Reset.Add(-time.Duration(c.At.UnixNano())) // the duration from the cloud's time until the reset
+			c.RateLimit.Reset = c.RateLimit.Reset.Add(-time.Duration(c.At.UnixNano())) // make Reset relative to the cloud's time, so that the test can compare it
 			return c.RateLimit, err
 		}
 		call := func(secret string) error {

@@ -31,8 +31,8 @@ type registryClaims struct {
 	Account  cloudsim.ServiceAccountID `json:"account,omitempty"`
 	Token    cloudsim.TokenID          `json:"token,omitempty"` // token of a caller that is not a service account
 	PullOnly bool                      `json:"pullOnly,omitempty"`
-	Only     []string                  `json:"only,omitempty"`    // repositories; empty means all
-	Access   []cloudsim.RegistryAccess `json:"access,omitempty"`  // only in bearer tokens
+	Only     []string                  `json:"only,omitempty"`    // names of the permitted repositories; empty means all
+	Access   []cloudsim.RegistryAccess `json:"access,omitempty"`  // permitted actions; only bearer tokens have this claim
 	Refused  string                    `json:"refused,omitempty"` // reason for which a bearer token permits nothing
 }
 
@@ -137,7 +137,7 @@ func (im *imageManager) AuthorizeRegistryBearer(bearer string) (c RegistryCaller
 	return c, err
 }
 
-// readClaims verifies a token of the registry and checks that its caller still
+// readClaims verifies a token of the registry, and checks that the caller in the token still
 // exists. It compares times with the cloud's clock, without tolerance.
 func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
 	if err := verify(tx, cloudsim.KeyRegistry, token, &c.claims); err != nil {
@@ -229,16 +229,14 @@ func (im *imageManager) CreateRegistryRefusal(why string) (b RegistryBearer, err
 	return b, err
 }
 
-// ErrRegistryScope is the error of AllowRegistry for a valid bearer token that
-// was made for other actions or other repositories. The client can request
-// another token.
+// ErrRegistryScope is the error of AllowRegistry for a valid bearer token that does not include the
+// action. The client can request another token.
 var ErrRegistryScope = errors.New("the bearer token has no permission for this call")
 
-// AllowRegistry checks an action of caller c and returns the repository of the
-// action. It returns Denied if the caller's present roles do not permit the
-// action. In this case, a new bearer token would not permit the action either.
-// If the roles permit the action, but the bearer token was made for other
-// actions or repositories, AllowRegistry returns ErrRegistryScope.
+// AllowRegistry checks an action of caller c and returns the repository of the action. It returns
+// Denied if the caller's present roles do not permit the action. In this case, a new bearer token
+// would not permit the action either. If the roles permit the action, but the bearer token does not
+// include the action, AllowRegistry returns ErrRegistryScope.
 func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {
@@ -255,8 +253,8 @@ func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, a
 	return r, err
 }
 
-// RegistryOperation returns the operation and the resource of an action for
-// audit entries.
+// RegistryOperation returns the names of the operation and the resource that an audit entry
+// contains for an action.
 func RegistryOperation(kind, name, action string) (operation, resource string) {
 	if kind == "registry" && name == "catalog" {
 		return cloudsim.RegistryCatalog, ""

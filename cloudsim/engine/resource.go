@@ -49,7 +49,7 @@ func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, er
 	return p.get(tx, t, id)
 }
 
-// read calls get in a new read transaction, for the resource with the given id.
+// read returns the result of get for the given id. It runs get in a new read transaction.
 func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

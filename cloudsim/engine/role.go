@@ -98,8 +98,8 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	return all, nil
 }
 
-// includesOperation reports whether a list of permissions includes an
-// operation with the given class.
+// includesOperation reports whether a list of permissions permits the given operation, which has
+// the given class.
 func includesOperation(all []cloudsim.Permission, operation string, class Access) bool {
 	for _, p := range all {
 		switch {
@@ -117,8 +117,8 @@ func (c Call) inAllProjects() bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
 }
 
-// mayEverywhere reports whether the call may do an operation of a class on all
-// resources in all projects.
+// mayEverywhere reports whether the call may execute the given operation, which has the given
+// class, on all resources in all projects.
 func (c Call) mayEverywhere(operation string, class Access) bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {
 		return g.Project == "" && g.Resource == "" && includesOperation(g.Permissions, operation, class)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	bySource = "source" // source disk or snapshot
+	bySource = "source" // index of disks and snapshots by their source, which is a disk or a snapshot
 	byCopied = "copied" // index of unfinished copies by their source, which is a disk or a snapshot
 )
 
@@ -195,7 +195,7 @@ func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id strin
 	return nil
 }
 
-// ReportSnapshots stores the status of snapshots, which the data plane reports. It uses one
+// ReportSnapshots stores reports of the data plane about the data of snapshots. It uses one
 // transaction for all reports, so that the members of a group become ready together. It ignores
 // deleted snapshots. A report without changes writes no event.
 func (e *Engine) ReportSnapshots(ctx context.Context, reports []cloudsim.SnapshotReport) error {

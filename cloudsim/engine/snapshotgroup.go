@@ -93,9 +93,8 @@ func membersOf(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, er
 	return all, nil
 }
 
-// moveGroup applies a verb to the state of a group and of its members. It deletes
-// the members with the new state SnapshotDeleted, and stores the other members.
-// The caller stores the group.
+// moveGroup applies a verb to the state of a group and of its members. It deletes the members with
+// the new state SnapshotDeleted, and stores the other members. The caller must store the group.
 func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot, verb cloudsim.Verb) error {
 	for i := range all {
 		m := &all[i]

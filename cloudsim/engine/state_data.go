@@ -93,8 +93,8 @@ func (ss *stateManager) stage(ctx context.Context, from *store.Store, r *statefi
 	return ss.cfg.DiskFiles.Stage(ctx, r, ids)
 }
 
-// swap calls the function replace, and then replaces the disk data by the
-// staged data. The function replace must write stagedDisks.
+// swap calls the function replace, and then replaces the disk data by the staged data. The function
+// replace must store s in stagedDisks.
 func (ss *stateManager) swap(s cloudsim.StagedData, replace func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replace()

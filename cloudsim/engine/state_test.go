@@ -493,8 +493,7 @@ func TestLoadRefuses(t *testing.T) {
 	mustCreate(t, e, ctx, "d")
 }
 
-// TestResetIsGivenUp proves that ResetState changes nothing if its ctx is
-// cancelled.
+// TestResetIsGivenUp proves that ResetState changes nothing if the caller has cancelled ctx.
 func TestResetIsGivenUp(t *testing.T) {
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer stop()

@@ -42,7 +42,8 @@ type ownToken struct {
 	of owner
 }
 
-// ownTokens returns all tokens with an existing owner.
+// ownTokens returns all tokens whose project and service account exist, with the owner of each
+// token.
 func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err != nil {

@@ -288,8 +288,8 @@ func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.I
 	return all, nil
 }
 
-// takeHostIP takes the lowest free address of a range, except the gateway, and returns this
-// address.
+// takeHostIP marks the lowest free address of range r as used, and returns this address. It never
+// returns the address of the gateway.
 func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 	ip, err := takeIP(tx, r)
 	if err == nil && ip == cloudsim.GatewayOf(r) {
@@ -335,8 +335,8 @@ func hasAddress(i cloudsim.Instance, address string) bool {
 	return err == nil && slices.Contains(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ask.String()})
 }
 
-// giveAddresses releases the addresses and the pod ranges of a deleted
-// instance, so that new instances can get them.
+// giveAddresses releases the addresses and the pod ranges of a deleted instance, so that new
+// instances can get these addresses and ranges.
 func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
 	s, err := subnets.Get(tx, string(i.Subnet))
 	if err != nil {

@@ -99,8 +99,7 @@ func receiver(fn *ast.FuncDecl) string {
 	return ""
 }
 
-// packageNames returns the names in the body of a function that are declared at
-// package level.
+// packageNames returns the package-level names that the body of a function uses.
 func packageNames(body *ast.BlockStmt) map[string]bool {
 	names := map[string]bool{}
 	ast.Inspect(body, func(n ast.Node) bool {

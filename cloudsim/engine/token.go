@@ -114,8 +114,8 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 }
 
 // forgetToken deletes a token a day after its expiry. LoadState may have changed the expiry of the
-// token (see keepToken). forgetToken therefore does nothing if the token has not expired at least a
-// day ago, or if the token never expires.
+// token (see keepToken). forgetToken therefore does nothing if the present expiry is in the future
+// or less than a day ago, or if the token never expires.
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {

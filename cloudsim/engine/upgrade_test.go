@@ -44,7 +44,7 @@ func TestWriteDataDir(t *testing.T) {
 	token := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleReader}))(t)
 	must(e.DeleteInstance(ctx, b.ID))(t)
 	advance(t, e, ctx, time.Hour)
-	mustCreate(t, e, ctx, "late") // has an open operation in the file
+	mustCreate(t, e, ctx, "late") // the file contains the open operation of this instance
 	stop()
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(token.Secret), 0o600); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestLoadHold(t *testing.T) {
 	if err := e.LoadState(ctx, "held", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time after a restart
+	for range 2 { // the second round runs after a restart
 		advance(t, e, ctx, time.Hour)
 		checkInstances(t, e, map[string]cloudsim.InstanceState{"a": cloudsim.InstanceProvisioning})
 		op := must(e.GetOperation(ctx, a.Operation))(t)

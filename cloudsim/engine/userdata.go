@@ -26,7 +26,7 @@ func (e *Engine) GetUserData(ctx context.Context, id cloudsim.InstanceID) (d clo
 	return d, err
 }
 
-// sameUserData reports whether an instance was created with this user data.
+// sameUserData reports whether the user data of an instance is want.
 func sameUserData(tx *store.Tx, id cloudsim.InstanceID, want string) (bool, error) {
 	have, _, err := userData.Get(tx, string(id))
 	return have == want, err

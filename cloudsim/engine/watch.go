@@ -18,7 +18,7 @@ import (
 //   - Unauthenticated: the caller's credential is no longer valid.
 //   - Denied: the caller may no longer watch.
 //
-// Watch checks the caller after each commit and before each bookmark.
+// After each commit and before each bookmark, Watch checks whether the caller may still watch.
 func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		rev, epoch := o.Since, uint64(0)

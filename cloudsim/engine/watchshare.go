@@ -10,12 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These constants limit how often all watches of one owner together read the
-// journal. Each commit wakes all watches. If hundreds of watches read the
-// journal after each commit, all other callers wait for the processor. An owner
-// with at most fewWatches watches has no limit. If an owner has more watches,
-// each watch waits before it reads the journal, and then reads several events
-// in one call.
+// These constants limit how often all watches of one owner (see watchShares) together read the
+// journal. Each commit wakes all watches. If hundreds of watches read the journal after each
+// commit, all other callers wait for the processor. An owner with at most fewWatches watches has no
+// limit. If an owner has more watches, each watch waits before it reads the journal, and then reads
+// several events in one call.
 const (
 	fewWatches     = 8
 	readsPerSecond = 1000

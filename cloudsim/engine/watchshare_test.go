@@ -19,7 +19,7 @@ import (
 func TestWatchesShareReads(t *testing.T) {
 	for _, tc := range []struct {
 		watches     int
-		least, most time.Duration // time until the last watch has the event
+		least, most time.Duration // minimum and maximum time until the last watch receives the event
 	}{{8, 0, 0}, {200, 190 * time.Millisecond, 400 * time.Millisecond}} {
 		t.Run(fmt.Sprint(tc.watches), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -153,8 +153,8 @@ func sortSteps(w *cloudsim.Why) {
 	}
 }
 
-// whatIs returns the kind and the id of the object. If several objects had the
-// name, it returns the object with the latest event.
+// whatIs returns the kind and the id of the object. If several objects have had the name, whatIs
+// returns the object with the latest event.
 func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind, id string, err error) {
 	wantKind, word, named := strings.Cut(object, "/")
 	if !named {
@@ -182,7 +182,7 @@ func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind,
 type whyReader struct {
 	why      *cloudsim.Why
 	hears    func(cloudsim.Event) bool
-	requests map[string]bool // requests that changed the object
+	requests map[string]bool // ids of the requests that changed the object
 	before   map[string]any  // the object before the next event
 }
 
@@ -261,7 +261,7 @@ func (s *whyReader) addChange(ev cloudsim.Event) error {
 	return nil
 }
 
-// describeChanges describes the changed fields in order, except the fields
+// describeChanges describes the changed fields, in the order of their names. It omits the fields
 // that change in every event.
 func describeChanges(was, is map[string]any) (text []string) {
 	for _, k := range slices.Sorted(maps.Keys(is)) {

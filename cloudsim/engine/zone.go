@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// These tables hold the catalogue. The name of each resource is its id.
+// These tables hold the catalogue: regions, zones and types. The name of each resource is its id.
 var (
 	regions = store.Table[cloudsim.Region]{
 		Kind: cloudsim.KindRegion,
@@ -32,8 +32,8 @@ var (
 	}
 )
 
-// applyCatalogue adds missing resources of the configured catalogue and updates
-// resources that differ. It does not remove resources.
+// applyCatalogue stores the configured catalogue. It adds missing resources, and updates stored
+// resources that differ from the configuration. It does not remove resources.
 func (e *Engine) applyCatalogue(tx *store.Tx) error {
 	c := e.cfg.Catalogue
 	if err := offer(tx, regions, c.Regions, func(have, want cloudsim.Region) bool { return true }); err != nil {
