@@ -76,9 +76,8 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	return archive(t, s), nil
 }
 
-// makeState returns a saved state with the given buckets. Each element of
-// buckets is the name of an empty bucket, or the name, the only key and the
-// value of a bucket.
+// makeState returns a saved state with the given buckets. Each element of buckets describes one
+// bucket: only the name of an empty bucket, or the name, the only key and its value.
 func makeState(t testing.TB, buckets ...[]string) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -155,7 +155,7 @@ func TestDiskFull(t *testing.T) {
 		{&os.PathError{Op: "write", Err: syscall.EFBIG}, true},
 		{&os.PathError{Op: "write", Err: syscall.EIO}, false},
 		{&os.PathError{Op: "sync", Err: syscall.ENOSPC}, false},
-		{syscall.ENOSPC, false}, // from fdatasync
+		{syscall.ENOSPC, false}, // the error of a failed fdatasync
 		{fmt.Errorf("%w: nil map", errPanic), false},
 	} {
 		if got := diskFull(fmt.Errorf("commit: %w", c.err)); got != c.want {

@@ -46,7 +46,7 @@ func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	if err != nil {
 		return err
 	}
-	key := append(u64(uint64(at.UnixNano())), u64(0)...) // the sequence of Later begins with 1
+	key := append(u64(uint64(at.UnixNano())), u64(0)...) // Later never uses 0, because its sequence begins with 1
 	if b := t.read(bucketDue); b != nil {
 		switch have := b.Get(key); {
 		case bytes.Equal(have, raw):

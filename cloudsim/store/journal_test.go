@@ -22,8 +22,8 @@ var hosts = Table[cloudsim.Project]{
 }
 
 // TestEventIsReadAsWritten proves that Since returns events exactly as the store has written them,
-// with all kinds of characters. An event has the machine's time if the cloud's clock shows another
-// time.
+// with all kinds of characters. An event also contains the machine's time if the cloud's clock
+// shows another time.
 func TestEventIsReadAsWritten(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {
@@ -200,7 +200,7 @@ func TestEventsBetweenGapsThatOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.View(func(tx *Tx) error {
-		if n, err := tx.Events(); n != 9 || err != nil { // 1, 2 and 13 to 19
+		if n, err := tx.Events(); n != 9 || err != nil { // the events with the revisions 1, 2 and 13 to 19
 			t.Errorf("event count: got %d, error %v; want 9", n, err)
 		}
 		return nil

@@ -8,7 +8,7 @@ import "os"
 // writes each new page twice: first as zeros, then with content.
 type preallocation struct {
 	file *os.File
-	end  int64 // offset before which all bytes are written
+	end  int64 // the file contains pages or zeros up to this offset
 	size int64 // size of the last extension in bytes
 }
 

@@ -124,8 +124,8 @@ func (t *Tx) beginEpoch(last uint64) error {
 	return errors.Join(meta.Put(keyGaps, raw), meta.Put(keyEpoch, u64(next)))
 }
 
-// Epoch returns the revision of the last Replace, or 0. A watch from an earlier
-// revision cannot continue.
+// Epoch returns the revision of the last Replace, or 0 if Replace has never run. A watch from an
+// earlier revision cannot continue.
 func (t *Tx) Epoch() uint64 {
 	if raw := t.read(bucketMeta).Get(keyEpoch); raw != nil {
 		return fromU64(raw)

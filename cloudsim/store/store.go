@@ -73,8 +73,8 @@ type write struct {
 // more commits until the next Open.
 type failure struct {
 	err error
-	// The field visible is true if bbolt shows the failed transaction to
-	// readers. The disk may not contain this transaction.
+	// The field visible is true if bbolt shows the failed transaction to readers. It is not known
+	// whether the disk contains this transaction.
 	visible bool
 }
 
@@ -183,7 +183,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.db.Close(), s.ahead.file.Close())
 }
 
-// Tx is a transaction. Do not use a Tx after the function that got it has returned.
+// Tx is a transaction. Do not use a Tx after the function that received it has returned.
 type Tx struct {
 	// Now is the time of all changes in the transaction, in UTC. Only SetClock changes it.
 	Now time.Time

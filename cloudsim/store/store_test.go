@@ -122,9 +122,9 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestManyTimesInOneTransaction proves that the last change counts if a transaction changes a
-// resource several times. This is also true if Replace runs between two changes. The function
-// open registers a cleanup that checks every index entry.
+// TestManyTimesInOneTransaction proves that the store and its indexes contain the last value if a
+// transaction changes a resource several times. This is also true if Replace runs between two
+// changes. The function open registers a cleanup that checks every index entry.
 func TestManyTimesInOneTransaction(t *testing.T) {
 	other, s := temp(t), temp(t)
 	if _, err := put(other, "other", "green"); err != nil {
@@ -484,8 +484,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesOtherSchema proves that Open refuses a file of a version with another schema,
-// and that the error contains the next step.
+// TestOpenRefusesOtherSchema proves that Open refuses a file of a version with another schema, and
+// that the error tells the user what to do.
 func TestOpenRefusesOtherSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	db, err := bolt.Open(path, 0o600, nil)
@@ -565,7 +565,7 @@ func TestDamagedFile(t *testing.T) {
 			defer s.Close()
 			_, err = put(s, "late", "red")
 			err = errors.Join(s.View((*store.Tx).CheckJournal), s.View(projects.Check), err)
-			if err == nil && !strings.HasPrefix(name, "page") { // the damaged page may be free
+			if err == nil && !strings.HasPrefix(name, "page") { // an unused page may be damaged, so an error is not certain
 				t.Error("check of the damaged file: got no error")
 			}
 		})

@@ -39,7 +39,7 @@ const (
 	byName    = "name"
 )
 
-// key identifies a resource within a transaction.
+// key returns the key of a resource in Tx.traces.
 func (t Table[T]) key(id string) string { return string(t.Kind) + "/" + id }
 
 func (t Table[T]) bucket() []byte { return []byte("object/" + string(t.Kind)) }
@@ -67,7 +67,7 @@ func (t Table[T]) indexEntries(v *T) [][2][]byte {
 	return ks
 }
 
-// NextID returns an id that was never used before, for example i-00002a. The first
+// NextID returns an id that the table has never returned before, for example i-00002a. The first
 // sixteen million ids sort in the order of their creation.
 func (t Table[T]) NextID(tx *Tx) (string, error) {
 	b, err := tx.write(t.bucket())
@@ -111,7 +111,7 @@ func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, e
 		}
 	}
 	var none T
-	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // each create call gets this error, so do not use fmt, which is slow
+	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // almost every create call gets this error, so do not use fmt, which is slow
 }
 
 // Lookup returns the resources with the given value in an index, sorted by id.
@@ -354,8 +354,8 @@ func compareKeys(a, b [2][]byte) int {
 }
 
 // reindex removes the index entries and quota uses of the old value, and adds the index entries and
-// quota uses of the new value. The parameter old is the stored JSON, or nil for a new resource. v
-// is the new value, or nil for a deleted resource.
+// quota uses of the new value. The parameter old is the stored JSON, or nil for a new resource. The
+// parameter v is the new value, or nil for a deleted resource.
 func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	var before, after trace
 	key := t.key(id)
