@@ -48,7 +48,7 @@ type Call struct {
 	RateLimit      RateLimit // the rate limit with the fewest remaining calls, after this call
 
 	asOf    time.Time        // if a stale-read fault hit the call: time of the old contents that reads return; zero: reads return the present contents
-	stuckBy cloudsim.FaultID // fault that prevents the operations of this call from settling; "" for none
+	stuckBy cloudsim.FaultID // fault that keeps the operations of this call unfinished; "" for none
 
 	account cloudsim.ServiceAccountID
 	home    cloudsim.ProjectID // project of the token, even if the call is for another project

@@ -65,7 +65,7 @@ func timeCreates(b *testing.B, path string, first, n int) time.Duration {
 	defer st.Close()
 	cfg := engine.Default()
 	cfg.Instances = netip.MustParsePrefix("10.0.0.0/8")
-	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // the benchmark does not call Run, so no operation settles
+	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // the benchmark does not call Run, so the engine completes no operations
 	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
 		b.Fatal(err)
 	}

@@ -59,9 +59,9 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 }
 
 // SetClock changes the time or the rate of the cloud's clock, or both. The change is effective when
-// SetClock returns. Work that is due by the new time settles soon afterwards. Unlike AdvanceClock,
-// SetClock does not wait for this work. SetClock waits until a running AdvanceClock ends, because
-// AdvanceClock would overwrite the new time.
+// SetClock returns. Soon afterwards, the loop in Run completes the work that is due by the new
+// time. Unlike AdvanceClock, SetClock does not wait for this work. SetClock waits until a running
+// AdvanceClock ends, because AdvanceClock would overwrite the new time.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -103,13 +103,14 @@ func runningClock(tx *store.Tx) store.Clock {
 	return c
 }
 
-// AdvanceClock moves the clock forward. It returns when the engine has settled all work that is due
-// at the new time or earlier, including new work that begins during the call. Work settles in the
-// order of its due times. While a work item settles, a stopped clock shows the due time of this
-// item. A running clock can show a later time, because the settling of earlier work takes time.
+// AdvanceClock moves the clock forward. It returns when the engine has completed all work that is
+// due at the new time or earlier, including new work that begins during the call. The engine
+// completes the work in the order of the due times. While the engine completes a work item, a
+// stopped clock shows the due time of this item. A running clock can show a later time, because the
+// engine needs some time for the earlier work.
 //
 // AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
-// AdvanceClock returns Unavailable, and the clock continues from the due time of the last settled
+// AdvanceClock returns Unavailable, and the clock continues from the due time of the last completed
 // work. The caller can then call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
@@ -146,9 +147,9 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 	return k, nil
 }
 
-// stepTo moves the clock from one due time to the next and settles the due work each time. It
-// reports whether the clock has reached goal. It stops earlier if the transaction has reached its
-// maximum size (see step).
+// stepTo moves the clock from one due time to the next. At each due time it completes the due work.
+// It reports whether the clock has reached goal. It stops earlier if the transaction has reached
+// its maximum size (see step).
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
 	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()

@@ -28,9 +28,9 @@ func advance(t *testing.T, e *engine.Engine, ctx context.Context, d time.Duratio
 	return k
 }
 
-// TestAdvanceSettlesInOrder proves that AdvanceClock settles all due work in
-// order, each work item at its due time. Work that is due later does not
-// settle.
+// TestAdvanceSettlesInOrder proves that AdvanceClock completes each due work item at its due time,
+// in the order of the due times. AdvanceClock does not complete work that is due after the new
+// time.
 func TestAdvanceSettlesInOrder(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -69,7 +69,7 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 	}
 }
 
-// TestAdvanceFollowsTheChain proves that AdvanceClock also settles work that earlier work adds to
+// TestAdvanceFollowsTheChain proves that AdvanceClock also completes work that earlier work adds to
 // the due list. The example is the deletion of a finished operation a day after its end.
 func TestAdvanceFollowsTheChain(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
@@ -111,10 +111,10 @@ func TestClockSurvivesRestart(t *testing.T) {
 	})
 }
 
-// TestWorkFollowsTheClock proves that the cloud's clock determines when an operation settles. If
-// the clock's rate is 90, an operation of 90 seconds settles after one second of real time. On a
-// frozen clock the operation does not settle. When a caller sets the clock past the due time, the
-// operation settles at once.
+// TestWorkFollowsTheClock proves that the cloud's clock determines when an operation ends. If the
+// clock's rate is 90, an operation of 90 seconds ends after one second of real time. While the
+// clock is frozen, the operation does not end. When a caller sets the clock past the due time, the
+// operation ends at once.
 func TestWorkFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -184,8 +184,8 @@ func TestAdvanceOfARunningClock(t *testing.T) {
 	})
 }
 
-// TestAdvanceGivenUp proves that a cancelled AdvanceClock leaves the clock at
-// the time of the last settled work.
+// TestAdvanceGivenUp proves that a cancelled AdvanceClock leaves the clock at the due time of the
+// last completed work.
 func TestAdvanceGivenUp(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -93,8 +93,8 @@ func Default() Config {
 	}
 }
 
-// Profile holds the durations of simulated work. Work with duration 0 settles
-// in the transaction that begins the work.
+// Profile holds the durations of simulated work. The transaction that begins work with duration 0
+// also completes the work.
 type Profile struct {
 	Name         string
 	Provision    time.Duration // instance: provisioning
@@ -124,9 +124,9 @@ type core struct {
 	store *store.Store
 	cfg   Config
 
-	// The loop in Run locks settling while it settles due work, and so does AdvanceClock.
-	// AdvanceClock settles all due work in order, so the loop must not settle work at the same
-	// time.
+	// The loop in Run holds the mutex settling while it completes due work, and so does
+	// AdvanceClock. AdvanceClock completes all due work in the order of the due times, so the loop
+	// must not complete work at the same time.
 	settling sync.Mutex
 }
 
@@ -281,17 +281,17 @@ func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 // idempotency keys.
 const retention = 24 * time.Hour
 
-// settleBatch is the maximum number of work items that one transaction of the
-// loop settles.
+// settleBatch is the maximum number of work items that the loop in Run completes in one
+// transaction.
 const settleBatch = 256
 
 // tryAgain is the time that Run waits after a failed write, for example on a
 // full disk.
 const tryAgain = 2 * time.Second
 
-// Run settles due work until ctx ends. Run first settles the work that became due while the process
-// was not running. Run also compacts the journal. If a write to the file fails, Run tries again
-// after a pause. During the pause, read-only calls continue to work.
+// Run completes (settles) due work until ctx ends. Run first completes the work that became due
+// while the process was not running. Run also compacts the journal. If a write to the file fails,
+// Run tries again after a pause. During the pause, read-only calls continue to work.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -405,9 +405,9 @@ func (e *Engine) settle() error {
 	})
 }
 
-// settleIn runs fn in one transaction that settles work. If a work item fails, settleIn logs and
-// drops this item, and runs fn again without the item. Otherwise one failing item would prevent the
-// cloud from settling the other items.
+// settleIn runs fn in one transaction. Through its parameter settle, fn completes work items. If a
+// work item fails, settleIn logs and drops this item, and runs fn again without the item. Otherwise
+// one failing item would prevent the cloud from completing the other items.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {
@@ -422,7 +422,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 					}
 					if err := e.settleOne(tx, w); err != nil {
 						bad, why = w, err
-						return err // the store discards the transaction, and settleIn settles the other items again
+						return err // the store discards the transaction, and settleIn completes the other items in a new transaction
 					}
 				}
 				return nil
@@ -445,7 +445,7 @@ type step struct {
 
 func newStep(tx *store.Tx) step { return step{begin: tx.Revision()} }
 
-// goesOn counts a work item and reports whether the transaction may settle it.
+// goesOn counts a work item, and reports whether the transaction may still complete this item.
 func (s *step) goesOn(tx *store.Tx) bool {
 	s.did++
 	return s.did <= settleBatch && tx.Revision()-s.begin < 8*settleBatch

@@ -89,17 +89,16 @@ func TestSettlesAfterRestart(t *testing.T) {
 	})
 }
 
-// TestOvertakenWorkDoesNotSettle proves that a newer operation on an instance
-// replaces the earlier operation. At the due time of the earlier operation, the
-// newer operation does not settle.
+// TestOvertakenWorkDoesNotSettle proves that a newer operation on an instance replaces the earlier
+// operation. At the due time of the earlier operation, the newer operation does not end.
 func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
 		e, down := boot(t, file(t))
 		defer down()
-		made := mustCreate(t, e, ctx, "a") // the creation would settle at 90 s
+		made := mustCreate(t, e, ctx, "a") // the creation would end at 90 s
 		time.Sleep(80 * time.Second)
-		i, err := e.DeleteInstance(ctx, made.ID) // the deletion settles at 110 s
+		i, err := e.DeleteInstance(ctx, made.ID) // the deletion ends at 110 s
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,9 +32,9 @@ func Under(ctx context.Context, hit Strike) context.Context {
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// isStuck reports whether a fault prevents an operation from settling. The
-// fault must have hit the call that began the operation, the fault must still
-// exist, and the time window of the fault must be open.
+// isStuck reports whether a fault keeps an operation unfinished. This is the case if the fault has
+// hit the call that began the operation, the fault still exists, and the time window of the fault
+// is open.
 func isStuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if op.Released || !strings.HasPrefix(op.HeldBy, faults.Prefix+"-") {
 		return false, nil

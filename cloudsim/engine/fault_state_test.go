@@ -106,9 +106,8 @@ func TestZoneOutageStrikes(t *testing.T) {
 	}
 }
 
-// TestStuckStateHoldsExactlyMax proves that a fault with the limit Max prevents exactly Max
-// operations of concurrent callers from settling. After the deletion of the fault, all instances
-// stop.
+// TestStuckStateHoldsExactlyMax proves that a fault with the limit Max keeps exactly Max operations
+// of concurrent callers unfinished. After the deletion of the fault, all instances stop.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -156,9 +155,8 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	}
 }
 
-// TestStuckStateEndsWithItsWindow proves that a stuck operation settles at its
-// due time if the time window of the fault has ended by then. The operation
-// does not settle earlier.
+// TestStuckStateEndsWithItsWindow proves that an operation that a fault blocks ends at its due time
+// if the time window of the fault has ended by then. The operation does not end earlier.
 func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile = engine.Profile{Name: "slow", Shutdown: 10 * time.Minute} })

@@ -17,9 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestFullDisk proves that the cloud loses no data on a full disk. On a full
-// disk, writes return an error, and reads succeed. Due work settles when the
-// disk has free space again.
+// TestFullDisk proves that the cloud loses no data on a full disk. On a full disk, writes return an
+// error, and reads succeed. The cloud completes due work when the disk has free space again.
 func TestFullDisk(t *testing.T) {
 	const many, soon = 1000, 3 * time.Second // the events need more space than the free pages of the file
 	if os.Geteuid() != 0 {

@@ -18,7 +18,7 @@ type Check struct {
 
 // health holds the state of the health checks. The engine keeps this state only in memory.
 type health struct {
-	recovered atomic.Bool // true while Run is running and has settled the work that was due at its start
+	recovered atomic.Bool // true while Run is running and has completed the work that was due at its start
 
 	probing sync.Mutex
 	probed  time.Time // machine's time of the last probe; zero before the first probe
@@ -36,9 +36,8 @@ func (e *Engine) Healthy() []Check {
 	return []Check{{"store-read", read}, {"store-commit", e.probe()}}
 }
 
-// Ready returns the checks of Healthy and one more check. The additional check
-// fails until the engine has settled the work that became due before the cloud
-// started.
+// Ready returns the checks of Healthy and one more check. The additional check fails until the
+// engine has completed the work that became due before the cloud started.
 func (e *Engine) Ready() []Check {
 	var err error
 	if !e.health.recovered.Load() {

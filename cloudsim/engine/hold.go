@@ -16,8 +16,8 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// mustNotSettle reports whether the engine must not settle the due work of an operation. This is
-// the case if the operation is over or no longer exists, or if a hold or a fault blocks the
+// mustNotSettle reports whether the engine must not complete (settle) the due work of an operation.
+// This is the case if the operation is over or no longer exists, or if a hold or a fault blocks the
 // operation.
 func mustNotSettle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
@@ -33,10 +33,10 @@ func mustNotSettle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	return isHeld(tx, op)
 }
 
-// isHeld reports whether a hold or a fault prevents an operation from settling. If a hold blocks
-// the operation, isHeld stores the id of the hold in the operation. The engine calls isHeld at the
-// due time of the operation. A hold therefore also blocks operations that began before a client
-// created the hold.
+// isHeld reports whether a hold or a fault keeps an operation unfinished. If a hold blocks the
+// operation, isHeld stores the id of the hold in the operation. The engine calls isHeld at the due
+// time of the operation. A hold therefore also blocks operations that began before a client created
+// the hold.
 func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if is, err := isStuck(tx, op); is || err != nil {
 		return is, err
@@ -54,10 +54,10 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 }
 
 // release unblocks an operation that a hold or a fault has blocked. If the operation is due,
-// release settles it in the same transaction, so that the same calls always write the same journal.
-// If the operation is not due yet, release puts it on the due list again. Such an operation can be
-// absent from the due list. The reason is that the loop in Run removed the operation at its due
-// time, and then a user set the clock back.
+// release completes it in the same transaction, so that the same calls always write the same
+// journal. If the operation is not due yet, release puts it on the due list again. Such an
+// operation can be absent from the due list. The reason is that the loop in Run removed the
+// operation at its due time, and then a user set the clock back.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -70,10 +70,9 @@ func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	return e.settleOne(tx, work)
 }
 
-// releaseAll releases all operations that a hold or a fault blocks. The
-// parameter by is the id of the hold or fault. releaseAll reads each operation
-// again, because settling one operation may end other operations. For example,
-// an instance that terminates ends the operations of its disks.
+// releaseAll releases all operations that a hold or a fault blocks. The parameter by is the id of
+// the hold or fault. releaseAll reads each operation again, because the end of one operation may
+// end other operations. For example, an instance that terminates ends the operations of its disks.
 func (e *Engine) releaseAll(tx *store.Tx, by string) error {
 	kept, err := operations.Lookup(tx, byHold, by)
 	if err != nil {
@@ -94,8 +93,8 @@ func (e *Engine) releaseAll(tx *store.Tx, by string) error {
 	return nil
 }
 
-// CreateHold creates a hold. After CreateHold has returned, operations that match the hold do not
-// settle until a client deletes the hold or releases the operation.
+// CreateHold creates a hold. After CreateHold has returned, operations that match the hold stay
+// unfinished until a client deletes the hold or releases the operation.
 func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
 	if err := req.Validate(); err != nil {
 		return h, err
@@ -138,8 +137,8 @@ func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloud
 	return listPage(ctx, e.core, holds, o, nil)
 }
 
-// DeleteHold deletes a hold and releases the operations that this hold blocks. Operations that are
-// due settle at once, unless another hold or a fault blocks them.
+// DeleteHold deletes a hold and releases the operations that this hold blocks. Released operations
+// that are due end at once, unless another hold or a fault blocks them.
 func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		h, err := get(tx, call, holds, string(id))
@@ -153,9 +152,8 @@ func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	})
 }
 
-// ReleaseOperation exempts one operation from all holds, and from faults that
-// block it. The operation settles when it is due. ReleaseOperation returns
-// Conflict if the operation is over.
+// ReleaseOperation exempts one operation from all holds, and from faults that block it. The
+// operation ends when it is due. ReleaseOperation returns Conflict if the operation is over.
 func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {
@@ -177,8 +175,8 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return op, err
 }
 
-// workDurations stores the work durations that override the durations of the
-// profile. A change applies to work that begins after the change.
+// workDurations stores durations of operations. They override the durations in Config.Profile. A
+// change applies to work that begins after the change.
 var workDurations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
@@ -198,8 +196,8 @@ func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, pr
 	return profile, nil
 }
 
-// GetDurations returns the work durations that override the durations of the
-// profile.
+// GetDurations returns the stored durations of operations, which override the durations in
+// Config.Profile.
 func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err
@@ -214,8 +212,8 @@ func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, er
 	return d, err
 }
 
-// SetDurations replaces the whole list of work durations that override the
-// durations of the profile.
+// SetDurations replaces the whole list of stored durations of operations, which override the
+// durations in Config.Profile.
 func (e *Engine) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	if err := req.Validate(); err != nil {
 		return req, err

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestHold proves that a hold prevents work from settling, even after a restart of the cloud. The
-// hold also blocks work that began before the client created the hold. After the deletion of the
-// hold, all work settles.
+// TestHold proves that a hold keeps work unfinished, even after a restart of the cloud. The hold
+// also blocks work that began before the client created the hold. After the deletion of the hold,
+// all work ends.
 func TestHold(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen)
@@ -53,8 +53,8 @@ func TestHold(t *testing.T) {
 }
 
 // TestCancel proves that CancelOperation moves the instance to the state that the state machine
-// defines. The cancelled work does not settle at its due time. If the state machine does not permit
-// the cancellation, CancelOperation returns Conflict, and the work continues.
+// defines. The cancelled work does not change the instance at its due time. If the state machine
+// does not permit the cancellation, CancelOperation returns Conflict, and the work continues.
 func TestCancel(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -148,8 +148,8 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	}
 }
 
-// TestDurations proves that stored durations override the durations of the
-// profile.
+// TestDurations proves that the durations from SetDurations override the durations in
+// Config.Profile.
 func TestDurations(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -202,8 +202,8 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestHeldWorkWhenTheClockIsSetBack proves that released work settles at its due
-// time, even if a user sets the clock back while a hold blocks the work.
+// TestHeldWorkWhenTheClockIsSetBack proves that released work ends at its due time, even if a user
+// sets the clock back while a hold blocks the work.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -13,8 +13,7 @@ import (
 // diskWork is the duration of work on disks and snapshots in the tested cloud.
 const diskWork = 45 * time.Second
 
-// The type vol is the model of a disk. The type shot is the model of a
-// snapshot.
+// vol is the model of a disk, and shot is the model of a snapshot.
 type vol struct {
 	Name, Zone, State, Source string
 	Type                      string

@@ -13,8 +13,7 @@ import (
 // networkWork is the duration of work on networks, subnets and routes.
 const networkWork = 20 * time.Second
 
-// The types vnet, part and way are the models of a network, a subnet and a
-// route, in this order.
+// vnet is the model of a network, part is the model of a subnet, and way is the model of a route.
 type vnet struct {
 	Name, Range, Pods, State string
 	Routes                   int // maximum number of routes

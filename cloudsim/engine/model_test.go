@@ -183,7 +183,7 @@ func randomID[T any](t *rapid.T, all map[string]*T) string {
 	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
 }
 
-// passTime waits for a random time, so that work settles.
+// passTime waits for a random time, so that the cloud completes work.
 func (w *world) passTime(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 90 * time.Second}).Draw(t, "time"))
 	synctest.Wait()

@@ -148,7 +148,8 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 
 // reroute updates the state of all routes whose next hop is instance i. Call reroute after each
 // change that may start or stop the traffic of instance i. reroute does not change routes in the
-// states creating and deleting. These routes get their new state when their work settles.
+// states creating and deleting. These routes get their new state when the creation or deletion
+// ends.
 func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
 	if err != nil {

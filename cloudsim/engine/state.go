@@ -239,12 +239,11 @@ func (ss *stateManager) DeleteState(ctx context.Context, name string) error {
 	return nil
 }
 
-// LoadState replaces the contents of the cloud by a saved state in one
-// transaction. After a crash the cloud has either the old or the new contents,
-// with the matching disk data. Afterwards the cloud has the ids, addresses and
-// open operations of the saved state, and due work settles. Tokens of the
-// running cloud stay valid if their project and service account exist in the
-// saved state. Open watches end with the error Gone.
+// LoadState replaces the contents of the cloud by a saved state in one transaction. After a crash
+// the cloud has either the old or the new contents, with the matching disk data. Afterwards the
+// cloud has the ids, addresses and open operations of the saved state, and the engine completes the
+// work that is due. Tokens of the running cloud stay valid if their project and service account
+// exist in the saved state. Open watches end with the error Gone.
 func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
@@ -288,8 +287,8 @@ func (ss *stateManager) ResetState(ctx context.Context) error {
 
 // replace replaces the records and the disk data of the cloud. The function fn replaces the
 // records. The parameter from is the store that has the new records. The parameter data is a reader
-// of the new disk data (see stage). No work settles while fn runs. At the end, replace updates the
-// engine's copies of records in memory.
+// of the new disk data (see stage). The engine completes no work while fn runs. At the end, replace
+// updates the engine's copies of records in memory.
 func (ss *stateManager) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()

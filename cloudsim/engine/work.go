@@ -10,7 +10,7 @@ import (
 
 // work begins an operation on resource v. Before the call, the caller must change the state of v.
 // If the operation takes no time, and no hold or fault blocks the operation, work calls the
-// function settled at once. The parameter takes is the operation's duration in the profile. A
+// function settled at once. The parameter takes is the operation's duration in Config.Profile. A
 // stored duration overrides the parameter takes (see SetDurations).
 func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
 	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes)
@@ -23,9 +23,9 @@ func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, ver
 	return settled(tx, v)
 }
 
-// settleDue settles a due work item. It does nothing if the resource no longer exists, or if newer
-// work has replaced this work. It also does nothing if the operation is over, or if a hold or a
-// fault blocks the operation.
+// settleDue completes a due work item. It does nothing if the resource no longer exists, or if
+// newer work has replaced this work. It also does nothing if the operation is over, or if a hold or
+// a fault blocks the operation.
 func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func(*store.Tx, *T) error) error {
 	v, err := t.Get(tx, w.ID)
 	switch {
