@@ -28,8 +28,8 @@ type Request struct {
 type Access uint8
 
 const (
-	Read   Access = iota // permitted by PermitRead
-	Write                // permitted by PermitWrite
+	Read   Access = iota // the permission PermitRead permits this class
+	Write                // the permission PermitWrite permits this class
 	Manage               // operations on access rights of a project; a role can permit them only by operation name
 	Admin                // operations on the whole cloud; only a role in all projects can permit them, and only by operation name
 	Enter                // a valid token is enough; the handler calls Allowed for each action

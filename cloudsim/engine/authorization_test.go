@@ -78,7 +78,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", "")
-	mine := mustCreate(t, e, admin, "a") // in the default project
+	mine := mustCreate(t, e, admin, "a") // the instance of admin is in the default project
 	shop, err := e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"})
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func BenchmarkDurableCreates(b *testing.B) {
 	}
 	defer limitDB.Close()
 	path := filepath.Join(dir, "cloud.db")
-	timeCreates(b, path, 0, 0) // creates the file
+	timeCreates(b, path, 0, 0) // the first call creates the file
 	seen, commits := content(b, path)
 	var ours, limit time.Duration
 	made, transactions := 0, 0

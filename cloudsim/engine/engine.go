@@ -93,8 +93,8 @@ func Default() Config {
 	}
 }
 
-// Profile holds the durations of simulated work. The transaction that begins work with duration 0
-// also completes the work.
+// Profile holds the durations of simulated work: how long resources stay in their intermediate
+// states. The transaction that begins work with duration 0 also completes the work.
 type Profile struct {
 	Name         string
 	Provision    time.Duration // instance: provisioning

@@ -170,8 +170,8 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
 }
 
-// checkTargetList returns the invalid targets of one list. The parameter list
-// is the name of the list's field.
+// checkTargetList returns the invalid targets of one list. The parameter list is the name of the
+// field that contains the targets.
 func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, list string, targets []cloudsim.Target, known map[cloudsim.TargetKey]bool) (bad []cloudsim.FieldError, err error) {
 	for n, t := range targets {
 		if known[t.Key()] {

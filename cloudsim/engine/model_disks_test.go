@@ -19,7 +19,7 @@ type vol struct {
 	Type                      string
 	Size, IOPS                int
 	Multi, Data               bool
-	At                        map[string]string // instance → state
+	At                        map[string]string // states of the attachments, by instance id
 	until                     time.Time
 }
 

@@ -222,10 +222,10 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 // is the inverse of kindOfNoun.
 func nounOfKind(kind cloudsim.ResourceKind) string {
 	if stem, ok := strings.CutSuffix(string(kind), "y"); ok {
-		return stem + "ies" // repositories
+		return stem + "ies" // for example repository: repositories
 	}
 	if strings.HasSuffix(string(kind), "s") {
-		return string(kind) + "es" // addresses
+		return string(kind) + "es" // for example address: addresses
 	}
 	return string(kind) + "s"
 }

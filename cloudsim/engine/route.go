@@ -89,7 +89,7 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	}
 	to, err := netip.ParsePrefix(req.Destination)
 	if err != nil {
-		return r, err // not possible, because Validate has checked the destination
+		return r, err // this error is not possible, because Validate has checked the destination
 	}
 	if err := e.checkRoute(tx, n, hop, to); err != nil {
 		return r, err

@@ -92,7 +92,7 @@ func (ss *stateManager) keepState(name string, write func(*os.File) error) (s cl
 	if err := os.MkdirAll(ss.cfg.StateDir, 0o700); err != nil {
 		return s, err
 	}
-	f, err := os.CreateTemp(ss.cfg.StateDir, scratchPrefix) // mode 0600
+	f, err := os.CreateTemp(ss.cfg.StateDir, scratchPrefix) // CreateTemp creates the file with mode 0600
 	if err != nil {
 		return s, err
 	}
@@ -114,7 +114,7 @@ func (ss *stateManager) keepState(name string, write func(*os.File) error) (s cl
 
 // forgetScratch removes temporary files that a killed process left.
 func (ss *stateManager) forgetScratch() (err error) {
-	left, _ := fs.Glob(os.DirFS(ss.cfg.StateDir), scratchPrefix+"*") // the pattern is valid
+	left, _ := fs.Glob(os.DirFS(ss.cfg.StateDir), scratchPrefix+"*") // Glob returns an error only for an invalid pattern
 	for _, name := range left {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(ss.cfg.StateDir, name)))
 	}
@@ -141,7 +141,7 @@ func (ss *stateManager) withState(name string, fn func(from *store.Store, data *
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // the file was only read
+	defer func() { _ = f.Close() }() // the file was only read, so an error of Close does not matter
 	return ss.withUnpacked(f, fn)
 }
 
@@ -189,7 +189,7 @@ func stateAt(path string) (s cloudsim.State, err error) {
 	} else if err != nil {
 		return s, err
 	}
-	defer func() { _ = f.Close() }() // the file was only read
+	defer func() { _ = f.Close() }() // the file was only read, so an error of Close does not matter
 	info, err := f.Stat()
 	if err != nil {
 		return s, err
@@ -209,7 +209,7 @@ func (ss *stateManager) ListStates(ctx context.Context) (l cloudsim.States, err 
 		return l, err
 	}
 	l.Items = []cloudsim.State{}
-	names, _ := fs.Glob(os.DirFS(ss.cfg.StateDir), "*"+stateSuffix) // the pattern is valid
+	names, _ := fs.Glob(os.DirFS(ss.cfg.StateDir), "*"+stateSuffix) // Glob returns an error only for an invalid pattern
 	for _, name := range names {
 		s, err := stateAt(filepath.Join(ss.cfg.StateDir, name))
 		if errors.Is(err, cloudsim.NotFound) {

@@ -43,7 +43,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changed func() <-chan struct{}, read func() (items []T, more bool, err error), mark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		var idle <-chan time.Time // nil without bookmarks, so it never fires
+		var idle <-chan time.Time // nil if the watch has no bookmarks; nothing ever arrives on a nil channel
 		if period > 0 {
 			t := time.NewTicker(period)
 			defer t.Stop()

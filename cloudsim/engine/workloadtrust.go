@@ -85,7 +85,7 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 		case err != nil && good.ID == "":
 			why = err
 		case err != nil:
-		case good.ID != "" && good.Account != w.Account: // possible if the token has two audiences
+		case good.ID != "" && good.Account != w.Account: // this case is possible if the token has two audiences
 			return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trusts %s and %s are both for %.200q, with different accounts: delete one", good.ID, w.ID, said.Subject)
 		case good.ID == "":
 			good, shown, why = w, credential{trust: w.ID, until: until}, nil

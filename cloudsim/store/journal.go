@@ -149,7 +149,7 @@ func (t *Tx) Events() (uint64, error) {
 	n := last - floor
 	gaps, err := t.revisionGaps()
 	counted := floor
-	for _, gap := range gaps { // sorted; the gaps of an imported state may overlap
+	for _, gap := range gaps { // the gaps are sorted; the gaps of an imported state may overlap
 		if from, to := max(gap[0], counted+1), min(gap[1], last); from <= to {
 			n, counted = n-(to-from+1), to
 		}
@@ -199,7 +199,7 @@ func (t *Tx) CheckJournal() error {
 		return err
 	}
 	skip := func() {
-		for _, gap := range gaps { // sorted
+		for _, gap := range gaps { // the gaps are sorted
 			if next >= gap[0] && next <= gap[1] {
 				next = gap[1] + 1
 			}

@@ -415,8 +415,8 @@ func TestPoolGivesTheLowest(t *testing.T) {
 	}
 }
 
-// TestPoolTakeThis proves that TakeThis takes any free number of a pool. Take
-// and TakeThis do not take this number again before Give.
+// TestPoolTakeThis proves that TakeThis takes any free number of a pool. Take and TakeThis do not
+// take this number again until Give frees the number.
 func TestPoolTakeThis(t *testing.T) {
 	s := temp(t)
 	take := func() (n uint64, err error) {

@@ -254,9 +254,9 @@ func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 	return tx.nextRevision()
 }
 
-// Put sets the revision and the times of the resource v, stores v, and writes
-// its event to the journal. If CreatedAt is zero, v is a new resource, and no
-// other resource may have the same id.
+// Put sets the revision and the times of the resource v, stores v, and writes an event with v to
+// the journal. If CreatedAt is zero, v is a new resource, and no other resource may have the same
+// id.
 func (t Table[T]) Put(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {

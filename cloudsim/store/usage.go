@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Use is how much of a quota a resource uses. An instance uses 1 of
-// "instances". A disk uses 1 of "disks", and its size of "diskGiB".
+// Use is how much of a quota a resource uses. An instance uses 1 of the quota "instances". A disk
+// uses 1 of the quota "disks", and its size in GiB of the quota "diskGiB".
 type Use struct {
 	Name cloudsim.QuotaName
 	N    int64
