@@ -120,10 +120,10 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 	return shown, nil
 }
 
-// signer returns the token whose permissions a signed request has. Credential c must be a result of
-// verifySignature. For an access key, signer makes a token with the service account of the key, and
-// does not store this token. It returns Unauthenticated if the access key or the session token no
-// longer exists, or if the session token or the signature has expired.
+// signer returns the token that determines the permissions of a signed request. Credential c must
+// be a result of verifySignature. For an access key, signer makes a token with the service account
+// of the key, and does not store this token. It returns Unauthenticated if the access key or the
+// session token no longer exists, or if the session token or the signature has expired.
 func (c credential) signer(tx *store.Tx) (t cloudsim.Token, err error) {
 	if c.hash != "" {
 		t, err = c.session(tx)

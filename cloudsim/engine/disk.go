@@ -335,11 +335,10 @@ func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk
 	return read(ctx, e.core, disks, string(id))
 }
 
-// ListDisks returns one page of disks. The filter o.Zone selects the disks in
-// that zone. A regional disk is in both of its zones. The filter o.Source is
-// the id of a disk or snapshot. The filter o.Instances selects the disks with
-// an attachment to one of these instances, also while the cloud attaches or
-// detaches the disks.
+// ListDisks returns one page of disks. The filter o.Zone selects the disks in one zone. A regional
+// disk is in both of its zones. The filter o.Source is the id of a disk or snapshot. The filter
+// o.Instances selects the disks with an attachment to one of these instances, also while the cloud
+// attaches or detaches the disks.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
 	return listPage(ctx, e.core, disks, o, func(d *cloudsim.Disk) string {
 		if slices.Contains(d.ReplicaZones, o.Zone) {

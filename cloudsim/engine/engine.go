@@ -405,9 +405,10 @@ func (e *Engine) settle() error {
 	})
 }
 
-// settleIn runs fn in one transaction. Through its parameter settle, fn completes work items. If a
-// work item fails, settleIn logs and drops this item, and runs fn again without the item. Otherwise
-// one failing item would prevent the cloud from completing the other items.
+// settleIn runs the function fn in one transaction. The function fn calls its parameter settle to
+// complete work items. If a work item fails, settleIn logs and drops this item, and runs fn again
+// without the item. Otherwise one failing item would prevent the cloud from completing the other
+// items.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {

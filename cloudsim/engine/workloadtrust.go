@@ -94,9 +94,10 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	return shown, why
 }
 
-// workload returns the token whose permissions a pod has. Credential c must be a result of
-// verifyWorkload. The returned token is not stored, and has the service account of the workload
-// trust. workload returns Unauthenticated if the trust no longer exists or the token has expired.
+// workload returns the token that determines the permissions of a pod. Credential c must be a
+// result of verifyWorkload. The returned token is not stored, and has the service account of the
+// workload trust. workload returns Unauthenticated if the trust no longer exists or the token has
+// expired.
 func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	w, err := workloadTrusts.Get(tx, string(c.trust))
 	switch {

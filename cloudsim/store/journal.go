@@ -62,7 +62,7 @@ func (t *Tx) Floor() uint64 {
 // Since reads up to limit events after the revision rev, in order. It returns the events of the
 // given kinds, or all events if no kind is given. It also returns the revision of the last event
 // that it read. Since returns Gone if Compact has deleted events after rev. It also returns Gone if
-// rev is beyond the end of the journal, e.g. a revision of another cloud.
+// rev is beyond the end of the journal, for example because rev is a revision of another cloud.
 func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	if floor := t.Floor(); rev < floor {
 		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after %d: list again and watch from there", rev, floor)
@@ -110,10 +110,10 @@ func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	})
 }
 
-// Newest calls fn for events in descending order of their revisions. It selects
-// the events with all given texts in their JSON, and with a revision less than
-// the parameter before. If before is 0, Newest begins with the newest event.
-// Newest decodes only the selected events, and stops when fn returns false.
+// Newest calls fn for events in descending order of their revisions. It selects the events with all
+// given texts in their JSON, and with a lower revision than the parameter before. If before is 0,
+// Newest begins with the newest event. Newest decodes only the selected events, and stops when fn
+// returns false.
 func (t *Tx) Newest(before uint64, words []string, fn func(cloudsim.Event) bool) error {
 	b := t.read(bucketJournal)
 	if b == nil {
