@@ -13,7 +13,7 @@ const (
 	IPv6 IPFamily = "ipv6"
 )
 
-// FamilyOf returns the family of ip. An IPv4-mapped IPv6 address is IPv4.
+// FamilyOf returns the family of ip. For an IPv4-mapped IPv6 address, it returns IPv4.
 func FamilyOf(ip netip.Addr) IPFamily {
 	if ip.Unmap().Is4() {
 		return IPv4
@@ -30,10 +30,10 @@ func (c *checks) family(field string, f IPFamily) {
 // AddressID names a reserved address, e.g. "addr-000001".
 type AddressID string
 
-// Address is an IP address that is reserved for a project. A static address
-// exists until a caller deletes the Address. For a load balancer without a
-// static address, the cloud reserves an address and deletes it together with
-// the load balancer.
+// Address is an IP address that the cloud reserves for a project. A static address exists
+// until a caller deletes the Address. For a load balancer without a static address, the
+// cloud itself reserves an address. The cloud deletes this address together with the load
+// balancer.
 type Address struct {
 	ID AddressID `json:"id" example:"addr-000001"`
 	Meta
@@ -45,14 +45,15 @@ type Address struct {
 	UsedBy LoadBalancerID `json:"usedBy,omitempty" doc:"Id of the load balancer that uses the address"`
 }
 
-// loadBalancerNameRE matches the names of the addresses that the cloud reserves
-// for load balancers. The name of such an address is the load balancer's id.
-// The name of an IPv6 address also has the suffix "-ipv6".
+// loadBalancerNameRE matches the names of the addresses that the cloud itself reserves for
+// load balancers. The name of such an address is the load balancer's id. For an IPv6
+// address, the name also has the suffix "-ipv6".
 var loadBalancerNameRE = regexp.MustCompile(`^lb-[0-9a-f]{6,}(-ipv6)?$`)
 
-// CreateAddress reserves an address. The call is idempotent by name. The name
-// must not have the form of a load balancer's id, because only the cloud uses
-// such names.
+// CreateAddress requests a static address. The call is idempotent: the same request with
+// the same name returns the existing address. The name must not have the form of a load
+// balancer's id, because the cloud uses such names for the addresses that it reserves
+// itself.
 type CreateAddress struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`

@@ -4,17 +4,18 @@ import "time"
 
 // AuditEntry records one API call and its outcome.
 type AuditEntry struct {
-	// Number orders the entries. Numbers rise by 1. After a restart of the cloud
-	// they continue with a higher number. A reader stores the Number of the last
-	// entry that it handled, and continues after this entry.
+	// Number is the position of the entry in the audit trail. Numbers rise by 1. Only after
+	// a restart of the cloud, the numbers continue with a higher number. A client can store
+	// the Number of the last entry that it handled, and continue to read after this entry.
 	Number    uint64    `json:"number" doc:"Position in the audit trail. Numbers rise by 1, and after a restart of the cloud they continue with a higher number"`
 	Time      time.Time `json:"time" doc:"Time of the call, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`
 	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for unknown callers"`
 	Operation string    `json:"operation" example:"instances.create"`
 	Target    string    `json:"target,omitempty" doc:"Id in the path" example:"i-000001"`
-	// DialectCall is the name of the dialect's call that made this call. It is
-	// empty if no dialect made this call.
+	// A dialect is a server that translates the API of another cloud, e.g. Hetzner Cloud.
+	// If a dialect made this API call, DialectCall is the name of the other cloud's call
+	// that the dialect translated. Otherwise DialectCall is empty.
 	DialectCall string  `json:"dialectCall,omitempty" doc:"Call of another cloud's API that made this call, as DIALECT.CALL" example:"hcloud.load_balancers.add_service"`
 	Outcome     string  `json:"outcome" doc:"ok, or the kind of the error, or dropped if no reply was sent" example:"not_found"`
 	Status      int     `json:"status,omitempty" doc:"HTTP status; absent if no reply was sent"`
@@ -30,33 +31,35 @@ const (
 	OutcomeDropped = "dropped"
 )
 
-// AuditTrail holds the most recent calls, oldest first.
+// AuditTrail contains the most recent calls, oldest first.
 type AuditTrail struct {
 	Items   []AuditEntry `json:"items"`
 	Last    uint64       `json:"last" doc:"Number of the newest call in memory. A watch after this number misses no call"`
 	Dropped uint64       `json:"dropped" doc:"Number of older calls that are not in memory any more; see --audit-file"`
 }
 
-// AuditOptions select calls. The zero value selects all calls.
+// AuditOptions select entries of the audit trail. The zero value selects all stored
+// entries.
 type AuditOptions struct {
 	Caller    string    // name of the service account or token
-	Operation string    // pattern of operation ids; "" for all
+	Operation string    // pattern of operation ids; "" means all operations
 	Since     time.Time // earliest time, inclusive
 	Limit     int       // maximum number of calls, the newest ones; 0 means all stored calls
 	After     uint64    // only calls after the call with this number; 0 means all stored calls
 }
 
-// AuditLine is one line of an audit watch. A line contains a call or a bookmark.
+// AuditLine is one line of the answer to a watch of the audit trail. A line contains a call
+// or a bookmark.
 type AuditLine struct {
 	*AuditEntry // nil in a bookmark
-	// Bookmark is the number up to which the watch has read the audit trail. A
-	// reader can continue after this number, even if the filter of the watch left
-	// out the latest calls. Bookmark is 0 if the line contains a call.
+	// Bookmark is the Number of the last entry that the watch has read, even if the filter
+	// of the watch left out this entry. A client can continue its watch after this number.
+	// Bookmark is 0 if the line contains a call.
 	Bookmark uint64 `json:"bookmark,omitempty"`
 }
 
-// Covers reports whether the caller, the operation and the time of e match o. It ignores the fields
-// Limit and After.
+// Covers reports whether the caller, the operation and the time of e match o. Covers
+// ignores the fields Limit and After.
 func (o AuditOptions) Covers(e AuditEntry) bool {
 	return (o.Caller == "" || o.Caller == e.Caller) && (o.Operation == "" || Glob(o.Operation, e.Operation)) && !e.Time.Before(o.Since)
 }
@@ -89,7 +92,7 @@ type BillCounts struct {
 	Bytes     int64             `json:"bytes" doc:"Sum of the lengths of the replies in bytes"`
 }
 
-// Add adds the call e to the sums.
+// Add adds the call e to the sums in b.
 func (b *BillCounts) Add(e AuditEntry) {
 	b.Calls++
 	b.Millis += e.Millis
@@ -130,17 +133,18 @@ func (b *BillCounts) Merge(other BillCounts) {
 	}
 }
 
-// RateLimits limits the API calls of each caller. The cloud has the same limits
-// for all callers. Each caller has two token buckets: one for calls that read,
-// and one for all other calls. The limits do not apply to operations on the whole
-// cloud, which only an admin may call.
+// RateLimits limits the API calls of each caller. The cloud applies the same limits to all
+// callers. Each caller has two token buckets: one for calls that read, and one for all
+// other calls. The limits do not apply to operations on the whole cloud, e.g. to a change
+// of the limits. Only an admin may call these operations.
 type RateLimits struct {
 	Read  Rate `json:"read,omitzero" doc:"Limit of calls that read; absent for no limit"`
 	Write Rate `json:"write,omitzero" doc:"Limit of all other calls; absent for no limit"`
 }
 
-// Rate configures a token bucket. The buckets of callers use the cloud's clock. The buckets of
-// projects use the machine's clock.
+// Rate configures a token bucket, which limits calls. For the limits of a single caller,
+// the bucket uses the cloud's clock. For the limit of all callers of a project together,
+// the bucket uses the machine's clock.
 type Rate struct {
 	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Long-term average of calls per second; 0 for no limit"`
 	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 with a limit"`

@@ -13,9 +13,9 @@ const (
 	ClockFrozen ClockMode = "frozen" // stands still until a call advances it
 )
 
-// Clock is the cloud's time. The cloud uses this clock for due work, retention
-// periods, expiry of tokens, time windows of faults, and almost every time in an
-// answer.
+// Clock is the state of the cloud's clock. The cloud uses this clock for the end of slow
+// work, retention periods, the expiry of tokens and the time windows of faults. Almost all
+// times in the answers of the API are times of this clock.
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
 	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time at the read"`
@@ -37,9 +37,10 @@ var (
 	LastClockTime  = time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// SetClock changes how the cloud's time passes. Absent fields keep their
-// values. A caller may set the time back. This does not change the due times of
-// work. A duration that is measured across such a change can be negative.
+// SetClock sets the time of the cloud's clock, its speed, or both. A value whose field is
+// absent does not change. A caller may set the time back, but this does not change the
+// times at which running work ends. If a client measures a duration across such a change,
+// the duration can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the machine's clock again. Excludes all other fields"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`

@@ -2,8 +2,8 @@ package cloudsim
 
 import "fmt"
 
-// ReportDevices reports all devices that the machine of an instance has now. The
-// hypervisor that runs the machine sends the report after each change.
+// ReportDevices lists all disks that are devices of an instance's machine now. The
+// hypervisor that runs the machine sends this report after each change of the devices.
 type ReportDevices struct {
 	Devices []DeviceReport `json:"devices" maxItems:"64" doc:"Disks that are devices of the machine now, and disks whose device the hypervisor could not add or remove"`
 }
@@ -15,7 +15,7 @@ type DeviceReport struct {
 	Error string `json:"error,omitempty" maxLength:"1024" doc:"Reason why the hypervisor could not add or remove the device. The hypervisor tries again"`
 }
 
-// Limits of a report.
+// Limits of a ReportDevices request.
 const (
 	MaxDeviceReports = 64   // disks
 	MaxDeviceError   = 1024 // bytes of an error
@@ -44,8 +44,8 @@ func (r ReportDevices) Validate() error {
 	return c.err()
 }
 
-// Of returns the report about a disk. It returns the zero value if r does not
-// contain the disk, which means that the machine does not have its device.
+// Of returns the report about one disk. If r does not contain the disk, Of returns the zero
+// value. It means that the machine has no device for the disk.
 func (r ReportDevices) Of(id DiskID) DeviceReport {
 	for _, d := range r.Devices {
 		if d.Disk == id {

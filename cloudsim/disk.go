@@ -12,20 +12,20 @@ import (
 // after it has loaded a saved state.
 type DiskID string
 
-// DiskLinks is the folder with the devices of attached disks on a real machine.
+// DiskLinks is the folder on a machine that contains a symbolic link to the device of each
+// attached disk.
 const DiskLinks = "/dev/disk/by-id"
 
-// Link returns the path of the disk's device on a real machine. The path is a link in the folder
-// DiskLinks.
+// Link returns the path of the symbolic link to the disk's device, in the folder DiskLinks.
 func (id DiskID) Link() string { return DiskLinks + "/cloudsim-" + string(id) }
 
-// DiskState is the lifecycle state of a disk. Only one piece of work on a disk
-// can run at a time, e.g. a resize. Each attachment also has its own state.
+// DiskState is the lifecycle state of a disk. Only one operation on a disk, e.g. a resize,
+// can run at a time. Each attachment also has its own state.
 type DiskState string
 
 const (
 	DiskCreating  DiskState = "creating"
-	DiskCopying   DiskState = "copying"   // the due time has passed, but the copy of the source's data is incomplete
+	DiskCopying   DiskState = "copying"   // the planned time of the creation has passed, but the cloud has not copied all data of the source
 	DiskFailed    DiskState = "failed"    // the copy of the source's data failed permanently
 	DiskAvailable DiskState = "available" // no attachments
 	DiskAttaching DiskState = "attaching"
@@ -39,11 +39,11 @@ const (
 	DiskDeleted DiskState = "deleted"
 )
 
-// diskMoves lists every allowed transition of a disk. Move returns Conflict for
-// a verb that is not listed for the current state, e.g. Delete for an attached
-// disk. At the end of Attach, Detach, Resize and Modify, the disk is in the
-// state DiskInUse. If the disk then has no attachments, the engine applies
-// Vacate at once.
+// diskMoves lists every allowed transition of a disk. Move returns Conflict for a verb that
+// is not listed for the current state, e.g. Delete for an attached disk. At the end of
+// Attach, Detach, Resize and Modify, the disk is in the state DiskInUse. If the disk then
+// has no attachments, the engine at once applies the verb Vacate, so that the disk is in
+// the state DiskAvailable.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},
@@ -127,7 +127,7 @@ func zonesOf(zone string, replicas []string) []string {
 // Source returns the id of the snapshot or disk from which d was copied, or "".
 func (d Disk) Source() string { return cmp.Or(string(d.SourceSnapshot), string(d.SourceDisk)) }
 
-// HasData reports whether the state of d allows a copy of its data.
+// HasData reports whether the state of d allows a copy of the disk's data.
 func (d Disk) HasData() bool {
 	switch d.State {
 	case DiskCreating, DiskCopying, DiskFailed, DiskDeleting, DiskDeleted:
@@ -152,12 +152,13 @@ func (d *Disk) Move(verb Verb) error {
 	return move(&d.State, diskMoves, verb, KindDisk, string(d.ID))
 }
 
-// MaxDisksPerInstance is the number of device names from vdb to vdz.
+// MaxDisksPerInstance is the maximum number of disks that an instance can attach. It is the
+// number of device names from vdb to vdz.
 const MaxDisksPerInstance = 25
 
-// MaxDiskGiB is the largest size in a request, one pebibyte. This limit applies
-// to every disk type. The file system of the machine can have a lower limit for
-// the file of a disk.
+// MaxDiskGiB is the largest disk size that a request can contain: one pebibyte. This limit
+// applies to every disk type. The file system of the machine can have a lower limit for the
+// file of a disk.
 const MaxDiskGiB = 1 << 20
 
 // CreateDisk requests a disk. The call is idempotent: the same request with the
@@ -271,8 +272,8 @@ func (c *checks) noSmaller(size, least int, source string) {
 	}
 }
 
-// AttachDisk requests to attach a disk to an instance. The call is idempotent:
-// a repeated request changes nothing.
+// AttachDisk requests the attachment of a disk to an instance. The call is idempotent: a
+// repeated request changes nothing.
 type AttachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
 	ReadOnly bool       `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
@@ -282,7 +283,7 @@ type AttachDisk struct {
 // returns an Invalid error that names the invalid fields.
 func (r AttachDisk) Validate() error { return needsInstance(r.Instance) }
 
-// DetachDisk requests to detach a disk from an instance. If the disk is not
+// DetachDisk requests the detachment of a disk from an instance. If the disk is not
 // attached to this instance, the call changes nothing.
 type DetachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
@@ -340,9 +341,9 @@ func (r UpdateDisk) Validate() error {
 	return c.err()
 }
 
-// ModifyDisk requests another type, IOPS or throughput for a disk. The disk may
-// be attached. A request for the current values changes nothing. Only one
-// modification of a disk can run at a time.
+// ModifyDisk requests a new type for a disk, or new values for IOPS or throughput. The disk
+// may be attached. A request for the current values changes nothing. Only one modification
+// of a disk can run at a time.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"New disk type; absent for no change" example:"fast"`
 	IOPS            int    `json:"iops,omitempty" doc:"Operations per second; 0 or absent for no change, or for the default of a new type" example:"6000"`
@@ -368,9 +369,9 @@ func (r ModifyDisk) Validate() error {
 	return c.err()
 }
 
-// Apply sets the values that r requests in the disk d. The limits and defaults
-// are those of the disk type t. Apply reports whether any value changed. If t
-// does not allow the values, Apply returns Invalid and leaves d unchanged.
+// Apply changes d to the values that r requests. The parameter t is the type of d after the
+// change. It defines the limits and the defaults. Apply reports whether any value changed.
+// If t does not allow the values, Apply returns Invalid and leaves d unchanged.
 func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks
 	c.performance(t, r.IOPS, r.ThroughputMiBps)

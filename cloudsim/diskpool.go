@@ -15,12 +15,12 @@ type DiskPool struct {
 // DiskPoolName returns the name of the pool of a zone and a disk type.
 func DiskPoolName(zone, diskType string) string { return zone + "." + diskType }
 
-// MaxPoolGiB is the largest size of a pool, one exbibyte. With this limit, sums
-// of sizes do not overflow.
+// MaxPoolGiB is the largest size of a pool: one exbibyte. Because of this limit, a sum of
+// such sizes does not overflow an int.
 const MaxPoolGiB = 1 << 30
 
-// SetDiskPool sets the size of a pool. If the new size is smaller than the
-// total size of the pool's disks, the pool is full. The existing disks stay.
+// SetDiskPool sets the size of a pool. If the new size is smaller than the total size of
+// the pool's disks, the cloud creates no more disks in the pool. The existing disks stay.
 type SetDiskPool struct {
 	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without space" example:"100"`
 }

@@ -16,8 +16,8 @@ type DiskType struct {
 	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity in GiB of the pool in each zone; see /v1/disk-pools" example:"1048576"`
 }
 
-// defaultPoolGiB is the default size of a disk pool, one pebibyte. This size is
-// so large that a lab does not fill the pool by accident.
+// defaultPoolGiB is the default size of a disk pool: one pebibyte. Users do not fill such a
+// large pool by accident.
 const defaultPoolGiB = 1 << 20
 
 func defaultDiskTypes() []DiskType {
@@ -52,8 +52,8 @@ func (c *checks) diskType(t DiskType) {
 	c.between(field+".poolGiB", t.PoolGiB, 0, MaxPoolGiB)
 }
 
-// The method performance checks the IOPS and the throughput of a disk of type
-// t. For each of the two values, 0 means the default of t.
+// The method performance checks whether a disk type t allows the given IOPS and throughput.
+// For each of the two values, 0 means the default of t.
 func (c *checks) performance(t DiskType, iops, throughput int) {
 	if iops != 0 && (iops < t.MinIOPS || iops > t.MaxIOPS) {
 		c.addf("iops", "must be between %d and %d for type %s, got %d", t.MinIOPS, t.MaxIOPS, t.Name, iops)

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Kind is the class of a failure. Kind implements error, so callers write
-// errors.Is(err, cloudsim.NotFound). The check also works for wrapped errors
-// and for errors that a client received from the API. In JSON, the name of the
-// kind represents the kind. New kinds must be at the end of the list.
+// Kind is the class of a failure. Kind implements error, so that callers can write
+// errors.Is(err, cloudsim.NotFound). This expression is also true for wrapped errors and
+// for errors that a client received from the API. In JSON, a kind is its name. New kinds
+// must be at the end of the list.
 type Kind uint8
 
 const (
-	Internal        Kind = iota // unclassified: the details are logged and never sent
+	Internal        Kind = iota // an error without a class; the cloud logs the details and does not send them
 	Invalid                     // the request can never succeed as written
 	Unauthenticated             // no token, or a token that is unknown or expired
 	Denied                      // the token is valid but has no permission for the operation
@@ -71,7 +71,7 @@ type FieldError struct {
 // Error is an error with a kind. A caller can handle each kind differently.
 type Error struct {
 	Kind   Kind
-	Msg    string       // for the caller; safe to send
+	Msg    string       // text for the caller, without internal details
 	Fields []FieldError // the invalid fields, if Kind is Invalid
 	// RetryAfter is the time after which a retry may succeed; 0 if unknown.
 	RetryAfter time.Duration
@@ -84,7 +84,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is reports whether target is the kind of e.
 func (e *Error) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
 
-// Errorf returns an Error of kind k. A %w verb sets the cause.
+// Errorf returns an Error of kind k. The operand of a %w verb becomes the field Err.
 func Errorf(k Kind, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Kind: k, Msg: err.Error(), Err: errors.Unwrap(err)}
@@ -95,7 +95,7 @@ func InvalidField(field, reason string) error {
 	return &Error{Kind: Invalid, Msg: field + " " + reason, Fields: []FieldError{{field, reason}}}
 }
 
-// KindOf returns the kind of err. An error without a kind is Internal.
+// KindOf returns the kind of err. It returns Internal for an error without a kind.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -106,8 +106,8 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// OneOrMany returns nil if errs is empty. It returns a single error unchanged, and joins several
-// errors.
+// OneOrMany returns nil if errs is empty, and the error itself if errs contains one error.
+// It joins several errors with errors.Join.
 func OneOrMany(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
@@ -143,8 +143,8 @@ func Misuse(err error) error {
 	return Errorf(Invalid, "%w", err)
 }
 
-// The type checks collects the errors in all fields of a request, so that one
-// answer reports all of them.
+// The type checks collects the errors in all fields of a request, so that one answer
+// reports all of these errors.
 type checks []FieldError
 
 func (c *checks) addf(field, format string, args ...any) {

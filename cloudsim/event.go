@@ -13,21 +13,21 @@ type EventType string
 const (
 	EventPut    EventType = "put"    // created or changed; Object is the new value
 	EventDelete EventType = "delete" // deleted; Object is the last value
-	// EventBookmark reports no change. Its Rev is the revision up to which the
-	// watch has read the journal. A watcher can resume after this revision,
-	// even if the watch's filter left out the latest events. The cloud sends
-	// bookmarks only on request.
+	// EventBookmark reports no change. Its Rev is the revision of the last event that the
+	// watch has read from the journal, even if the watch's filter left out this event. A
+	// watcher can resume after this revision. The cloud sends bookmarks only to watchers
+	// that request them.
 	EventBookmark EventType = "bookmark"
 )
 
-// Event reports a change of a resource. Rev orders all events of a cloud,
-// across kinds and projects. A watcher stores the last Rev that it handled and
-// resumes after this revision.
+// Event reports a change of a resource. Rev is the position of the event in the journal,
+// which contains the events of all kinds and projects. A watcher stores the last Rev that
+// it handled and resumes after this revision.
 type Event struct {
 	Rev  uint64    `json:"rev" doc:"Position in the cloud's journal"`
 	Time time.Time `json:"time" doc:"RFC 3339, on the cloud's clock"`
-	// MachineTime is the same instant on the machine's clock, for comparisons with other programs'
-	// logs. It is zero if the cloud's clock showed the machine's time.
+	// MachineTime is the same instant on the machine's clock, for comparisons with the logs
+	// of other programs. It is zero if the cloud's clock showed the machine's time.
 	MachineTime time.Time       `json:"machineTime,omitzero" doc:"RFC 3339, on the machine's clock; absent if the cloud's clock shows the machine's time"`
 	Type        EventType       `json:"type" enum:"put,delete,bookmark"`
 	Kind        ResourceKind    `json:"kind" doc:"Kind of resource"`
@@ -101,14 +101,14 @@ func CheckKinds(kinds []ResourceKind) error {
 	return nil
 }
 
-// EventOptions select the newest events. The zero value selects the last
-// DefaultPageSize events that the caller may see.
+// EventOptions select events for a list that begins with the newest event. The zero value
+// selects the last DefaultPageSize events that the caller may see.
 type EventOptions struct {
 	Kinds     []ResourceKind // only these kinds; empty means all
 	ID        string         // only events of the resource with this id
 	RequestID string         // only events that the request with this id caused
 	Before    uint64         // only events before this revision; 0 means all events
-	Limit     int            // page size; 0 means DefaultPageSize, at most MaxPageSize
+	Limit     int            // page size, at most MaxPageSize; 0 means DefaultPageSize
 }
 
 // WatchOptions select the events of a watch. The zero value selects all events
@@ -117,8 +117,8 @@ type WatchOptions struct {
 	Since uint64         // only events after this revision; 0 means all events in the journal
 	Kinds []ResourceKind // only these kinds; empty means all
 	ID    string         // only events of the resource with this id; empty means all
-	// Bookmark is the period of bookmarks; 0 means no bookmarks. The watch sends
-	// a bookmark when it has read the whole journal, and then once in each
-	// period. For a remote client the cloud chooses the period.
+	// Bookmark is the time between two bookmarks; 0 means no bookmarks. The watch sends a
+	// bookmark when it has read the whole journal, and then once in each such period. For a
+	// client of the HTTP API, the cloud chooses the period.
 	Bookmark time.Duration
 }

@@ -11,21 +11,19 @@ import (
 // FaultID names a fault, e.g. "fault-000001".
 type FaultID string
 
-// KindFault is the kind of faults in events. The cloud writes an event of this
-// kind for every call that a fault hits. The event contains the id of the
-// request.
+// KindFault is the kind of faults in events. The cloud writes an event of this kind for
+// every call that a fault hits. The event contains the request id of the call.
 const KindFault ResourceKind = "fault"
 
-// Fault is a rule that makes API calls fail on purpose. The cloud checks the
-// rules in the order of their ids. A latency rule delays the call, and then the
-// cloud checks the next rule. If a rule with any other effect hits the call,
-// the cloud does not check the later rules. The later rules do not count this
-// call.
+// Fault is a rule that makes API calls fail on purpose. The cloud checks the rules in the
+// order of their ids. A latency rule delays the call, and then the cloud checks the next
+// rule. If a rule with any other effect hits the call, the cloud does not check the later
+// rules. The later rules do not count this call.
 //
-// The cloud first checks the authentication, the project and the syntax of a
-// request. Then it checks the rules, before it does any work. No rule applies to
-// operations on faults, the clock, holds, durations, explanations or saved
-// states. So a user can always delete a fault.
+// The cloud first checks the authentication, the project and the syntax of a request. Then
+// it checks the rules, before it does any work for the request. No rule applies to
+// operations on faults, the clock, holds, durations, explanations or saved states.
+// Therefore a user can always delete a fault.
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta
@@ -41,15 +39,16 @@ type FaultSpec struct {
 	Effect FaultEffect `json:"effect" doc:"Effect on the matching calls"`
 }
 
-// FaultMatch selects calls.
+// FaultMatch selects API calls. A call must match all fields that are not empty.
 type FaultMatch struct {
 	Operation string            `json:"operation" minLength:"1" maxLength:"128" example:"instances.*" doc:"Operation id, in which * matches any characters. See GET /v1/faults/targets"`
 	Caller    string            `json:"caller,omitempty" maxLength:"63" example:"ccm" doc:"Name of the caller's token or service account"`
 	Target    string            `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the resource in the path"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of the resource in the path, or of the resource that the request creates"`
 	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of the resource in the path, or of the resource that the request creates"`
-	// DialectCall is a pattern for the name of a dialect's call. Such a name consists of
-	// the name of the dialect and the name of the call.
+	// A dialect is a server that translates the API of another cloud. DialectCall is a
+	// pattern for the name of the other cloud's call that the dialect translates. Such a
+	// name consists of the name of the dialect, a dot and the name of the call.
 	DialectCall string `json:"dialectCall,omitempty" maxLength:"128" example:"hcloud.load_balancers.add_service" doc:"Call of another cloud's API, as DIALECT.CALL, in which * matches any characters. Only calls through a dialect match. See 'allinone dialect calls'"`
 	Type        string `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of the resource in the path, or of the resource that the request creates"`
 }
@@ -97,8 +96,8 @@ type FaultTarget struct {
 
 var dialectCallRE = regexp.MustCompile(`^[A-Za-z0-9_*]+(\.[A-Za-z0-9_*]+)*$`)
 
-// ValidDialectCall reports whether s can be the name of a dialect's call, or a pattern
-// for such names.
+// ValidDialectCall reports whether s can be the name of a call of another cloud's API, e.g.
+// "hcloud.load_balancers.add_service", or a pattern for such names.
 func ValidDialectCall(s string) bool { return len(s) <= 128 && dialectCallRE.MatchString(s) }
 
 var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)
@@ -161,20 +160,21 @@ func (w FaultWhen) check(c *checks) {
 	}
 }
 
-// Covers reports whether the pattern of m matches an operation id.
+// Covers reports whether the pattern in m.Operation matches the given operation id.
 func (m FaultMatch) Covers(operation string) bool {
 	ok, err := path.Match(m.Operation, operation)
 	return ok && err == nil
 }
 
-// CoversDialect reports whether m matches the name of a dialect's call. The name is "" for
-// a call that did not come from a dialect.
+// CoversDialect reports whether m.DialectCall matches call. The parameter call is the name
+// of the other cloud's call that a dialect translated. It is "" if no dialect made the API
+// call.
 func (m FaultMatch) CoversDialect(call string) bool {
 	return m.DialectCall == "" || call != "" && Glob(m.DialectCall, call)
 }
 
-// Window returns the time window in which f can hit. If the window has no end,
-// the second result is nil.
+// Window returns the time window in which f can hit calls. If the window has no end, the
+// second result is nil.
 func (f Fault) Window() (from time.Time, until *time.Time) {
 	w := f.When
 	from = f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)
@@ -194,16 +194,16 @@ func (f Fault) OpenAt(t time.Time) bool {
 	return !t.Before(from) && (until == nil || t.Before(*until))
 }
 
-// ActiveAt reports whether f can hit at t: t is in f's window, and f has hits
-// left.
+// ActiveAt reports whether f can hit a call at the time t. This is so if t is in f's
+// window, and f has not reached its maximum number of hits.
 func (f Fault) ActiveAt(t time.Time) bool { return !f.Spent() && f.OpenAt(t) }
 
 // Spent reports whether f has reached its maximum number of hits.
 func (f Fault) Spent() bool { return f.When.Max != 0 && f.Hits >= f.When.Max }
 
-// Strikes reports whether f hits the n-th matching call. The first call has n =
-// 1. For the same seed, fault id and n, the result is the same in every run.
-// Strikes ignores the maximum number of hits, which the engine checks.
+// Strikes reports whether f hits the n-th matching call. For the first call, n is 1. For
+// the same seed, fault id and n, the result is the same in every run. Strikes ignores the
+// maximum number of hits, which the engine checks.
 func (f Fault) Strikes(n uint64) bool {
 	if n <= f.When.Skip {
 		return false
@@ -212,8 +212,8 @@ func (f Fault) Strikes(n uint64) bool {
 	return p == nil || f.pseudoRandom("hit", n) < *p
 }
 
-// Latency returns the delay of the n-th matching call. The delay is 0 unless f
-// is a latency fault.
+// Latency returns the delay of the n-th matching call. The delay is 0 if f is not a latency
+// fault.
 func (f Fault) Latency(n uint64) time.Duration {
 	if f.Effect.Type != FaultLatency {
 		return 0
@@ -222,9 +222,9 @@ func (f Fault) Latency(n uint64) time.Duration {
 	return time.Duration(f.Effect.LatencyMillis)*time.Millisecond + time.Duration(jitter*float64(time.Millisecond))
 }
 
-// pseudoRandom returns a pseudo-random number in [0, 1). It uses a hash instead of a
-// random number generator. A hash needs no state, and gives the same result in
-// every version of Go.
+// pseudoRandom returns a pseudo-random number in [0, 1). It uses a hash instead of a random
+// number generator, because a hash needs no state, and gives the same result in every
+// version of Go.
 func (f Fault) pseudoRandom(use string, n uint64) float64 {
 	b := binary.BigEndian.AppendUint64(nil, f.When.Seed)
 	b = binary.BigEndian.AppendUint64(b, n)

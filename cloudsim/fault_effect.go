@@ -5,7 +5,8 @@ import "strings"
 // FaultEffectType names the effect of a fault on a call.
 type FaultEffectType string
 
-// The effects. The method Breaks reports to which operations an effect can apply.
+// The effects of a fault. The method Breaks reports to which operations an effect can
+// apply.
 const (
 	FaultError            FaultEffectType = "error"            // an error instead of the work
 	FaultLatency          FaultEffectType = "latency"          // the work after a delay
@@ -31,8 +32,8 @@ func FaultEffects() []FaultEffectType {
 	}
 }
 
-// faultBreaks lists, for an effect, the verbs or operations to which the effect
-// can apply. An effect that is not listed can apply to all operations.
+// faultBreaks lists, for an effect, the verbs or operations to which the effect can apply.
+// An effect without an entry in the map can apply to all operations.
 var faultBreaks = map[FaultEffectType][]string{
 	FaultQuota:        {"create", "resize"},
 	FaultStockOut:     {"instances.create", "instances.start", "disks.create", "disks.resize", "disks.modify"},
@@ -42,8 +43,8 @@ var faultBreaks = map[FaultEffectType][]string{
 	FaultCorruptToken: {"tokens.create", RegistryToken, RegistryChallenge},
 }
 
-// Breaks reports whether the effect can apply to an operation. For example,
-// stockOut cannot apply to a list, and stuckState cannot apply to a read.
+// Breaks reports whether the effect t can apply to an operation. For example, the effect
+// stockOut cannot apply to a list, and the effect stuckState cannot apply to a read.
 func (t FaultEffectType) Breaks(operation string) bool {
 	words, some := faultBreaks[t]
 	if !some {
@@ -81,10 +82,10 @@ type FaultEffect struct {
 	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Scope of a zoneOutage; absent for both"`
 }
 
-// Darkens reports whether e disables the data plane of a zone.
+// Darkens reports whether e stops the traffic to the resources of a zone.
 func (e FaultEffect) Darkens() bool { return e.Type == FaultZoneOutage && e.Scope != OutageAPI }
 
-// Strikes reports whether e can affect API calls of an operation.
+// Strikes reports whether e can affect API calls of the given operation.
 func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzFault calls the methods of valid faults with arbitrary calls and times.
-// The delay of a call never exceeds latency plus jitter. The fault is inactive
-// after its last hit.
+// FuzzFault calls the methods of valid faults with arbitrary calls and times. It proves
+// that the delay of a call never exceeds the sum of latency and jitter, and that a fault is
+// inactive after its last hit.
 func FuzzFault(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"f","match":{"operation":"instances.*"},"effect":{"type":"loseReply"}}`,

@@ -15,7 +15,7 @@ type FaultPresetList struct {
 	Items []FaultPreset `json:"items"`
 }
 
-// PresetZone is the zone that presets affect unless InZone sets another zone.
+// PresetZone is the zone in the faults of each preset. InZone replaces it by another zone.
 const PresetZone = "sim-1a"
 
 // Zoned reports whether p has a fault that affects only one zone.
@@ -23,7 +23,7 @@ func (p FaultPreset) Zoned() bool {
 	return slices.ContainsFunc(p.Faults, func(f CreateFault) bool { return f.Match.Zone != "" })
 }
 
-// InZone returns a copy of p that affects another zone.
+// InZone returns a copy of p that affects the given zone instead of PresetZone.
 func (p FaultPreset) InZone(zone string) FaultPreset {
 	p.Faults = slices.Clone(p.Faults)
 	for i := range p.Faults {

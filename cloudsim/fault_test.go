@@ -86,9 +86,9 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 	}
 }
 
-// TestFaultDiceAreFixed proves that a fault with the same seed and id always
-// hits the same calls. A recorded lab therefore behaves in the same way on
-// another machine and with another version of Go.
+// TestFaultDiceAreFixed proves that a fault with the same seed and id always hits the same
+// calls. A test with faults therefore has the same results on every machine and with every
+// version of Go.
 func TestFaultDiceAreFixed(t *testing.T) {
 	f := Fault{ID: "fault-000001", FaultSpec: FaultSpec{
 		When:   FaultWhen{Probability: new(0.3), Seed: 7, Skip: 2},
@@ -153,7 +153,7 @@ func TestFaultWindow(t *testing.T) {
 	at := func(s int) *time.Time { return new(made.Add(time.Duration(s) * time.Second)) }
 	for name, tc := range map[string]struct {
 		when FaultWhen
-		want string // expected result at 0, 5, 10, 15 and 20 seconds
+		want string // x if active, . if not, at 0, 5, 10, 15 and 20 seconds
 	}{
 		"always":                      {FaultWhen{}, "xxxxx"},
 		"afterSeconds":                {FaultWhen{AfterSeconds: 5}, ".xxxx"},

@@ -11,7 +11,7 @@ type HoldID string
 // KindHold is the kind of holds in events.
 const KindHold ResourceKind = "hold"
 
-// Any stands for every kind or every verb in a Transition.
+// Any stands for every kind or for every verb in a Transition.
 const Any = "*"
 
 // Transition describes a type of slow work: a verb for a kind of resource, e.g.
@@ -21,13 +21,13 @@ type Transition struct {
 	Verb Verb         `json:"verb" example:"stop" doc:"Verb of the operation; * for all verbs"`
 }
 
-// Covers reports whether t includes this verb for this kind of resource.
+// Covers reports whether t matches the given kind of resource and the given verb.
 func (t Transition) Covers(kind ResourceKind, verb Verb) bool {
 	return (t.Kind == Any || t.Kind == kind) && (t.Verb == Any || t.Verb == verb)
 }
 
-// Transitions lists all work that takes time. The table of moves of each kind,
-// e.g. instanceMoves, defines the resulting state.
+// Transitions lists all types of slow work. For each kind of resource, a table such as
+// instanceMoves defines the state after the work.
 func Transitions() []Transition {
 	return []Transition{
 		{KindInstance, Create}, {KindInstance, Start}, {KindInstance, Stop}, {KindInstance, Reboot}, {KindInstance, Terminate},
@@ -64,10 +64,10 @@ func transitionNames() (all string) {
 	return all
 }
 
-// Hold delays the end of slow work until a caller deletes the hold or releases
-// the operation. Until then the resource stays in its intermediate state, and
-// the operation stays in the state running. A hold also applies to work that
-// began before the hold.
+// Hold is a rule that delays the end of slow work until a caller deletes the hold or
+// releases the operation. Until then the resource stays in its intermediate state, e.g.
+// "stopping", and the operation stays in the state running. A hold also applies to work
+// that began before the hold.
 type Hold struct {
 	ID HoldID `json:"id" example:"hold-000001"`
 	Meta
@@ -85,7 +85,8 @@ func (h Hold) Holds(o Operation) bool {
 	return !o.Released && h.Covers(o.Kind, o.Verb) && (h.Target == "" || h.Target == o.Target)
 }
 
-// CreateHold requests a hold. The call is idempotent by name.
+// CreateHold requests a hold. The call is idempotent: the same request with the same name
+// returns the existing hold.
 type CreateHold struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"slow-stop" doc:"Unique in the cloud"`
 	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the hold"`
@@ -103,18 +104,18 @@ func (r CreateHold) Validate() error {
 	return c.err()
 }
 
-// MaxDuration is the longest duration of work, in milliseconds.
+// MaxDuration is the maximum of WorkDuration.Millis.
 const MaxDuration = 24 * 3600 * 1000
 
-// WorkDuration sets how long new work of a transition takes.
+// WorkDuration sets the duration of new work of one type.
 type WorkDuration struct {
 	Transition
 	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"Duration in milliseconds; 0 ends the work at once"`
 }
 
-// WorkDurations override the durations of the cloud's profile. The first item
-// that covers a piece of work sets the duration of this work. Work that is
-// already running keeps its due time.
+// WorkDurations override the durations of the cloud's profile. If several items cover the
+// same work, the first of these items sets its duration. New durations do not change the
+// end of running work.
 type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations. The cloud uses the first entry that matches"`
 }

@@ -76,11 +76,11 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"Id of the instance's network" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet that contains the instance's addresses" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for the instance's pods, from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
-	// Crashed is the time of a simulated power failure of the instance's machine.
-	// The instance stays in the state running until its next operation, e.g. a
-	// reboot, because the API of a real cloud does not report such a crash.
+	// Crashed is the time of a simulated power failure of the instance's machine. The
+	// instance then stays in the state running until its next operation, e.g. a reboot,
+	// because the API of a real cloud does not report such a crash.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
-	// ReportsDevices is set by the first report about devices.
+	// The first report of a hypervisor about the instance's devices sets ReportsDevices.
 	ReportsDevices bool     `json:"reportsDevices,omitempty" doc:"Whether a hypervisor reports the devices of the instance's machine. The cloud then completes attachments and detachments only after a report"`
 	Notices        []Notice `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }
@@ -134,15 +134,16 @@ type CreateInstance struct {
 	// The instance gets tokens of this service account from its metadata
 	// service.
 	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Service account (id or name) that the instance authenticates as"`
-	// If Network and Subnet are empty, the cloud uses the default network of
-	// the instance's project. If Subnet is empty, the cloud uses a subnet of
-	// the network that serves the instance's zone. It prefers the subnet that
-	// serves the fewest zones. If several subnets serve this smallest number of
-	// zones, the cloud uses the oldest of these subnets.
+	// If Network and Subnet are empty, the cloud uses the default network of the instance's
+	// project. If only Subnet is empty, the cloud uses the given network. In both cases,
+	// the cloud chooses a subnet of this network. It prefers a subnet of only the
+	// instance's zone. The second choice is a subnet of only the instance's region. The
+	// last choice is a subnet of all regions. If several subnets are equally good, the
+	// cloud chooses the oldest.
 	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Id of the instance's network; absent for the network of subnet, or for the project's default network" example:"net-000001"`
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Id of the instance's subnet; absent for a subnet of the network that serves the instance's zone" example:"subnet-000001"`
-	// Address is set for an instance that represents an existing machine, e.g.
-	// a machine of a user's cluster.
+	// A caller sets Address if the instance represents an existing machine, e.g. a machine
+	// of the caller's own cluster. Address is then the address of this machine.
 	Address string `json:"address,omitempty" doc:"Internal address in the subnet; absent for the lowest free address" example:"10.10.1.7"`
 	// UserData is not part of the Instance resource; see the type UserData.
 	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"User data that the instance reads from its metadata service; at most 16 KiB"`

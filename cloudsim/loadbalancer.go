@@ -15,7 +15,7 @@ type LoadBalancerState string
 const (
 	LoadBalancerProvisioning LoadBalancerState = "provisioning"
 	LoadBalancerActive       LoadBalancerState = "active"
-	LoadBalancerUpdating     LoadBalancerState = "updating" // already forwards connections by the new rules
+	LoadBalancerUpdating     LoadBalancerState = "updating" // the load balancer already uses the new settings
 	LoadBalancerDeleting     LoadBalancerState = "deleting"
 	// LoadBalancerDeleted is the final state of a load balancer. Only the event
 	// of the deletion shows this state.
@@ -55,15 +55,14 @@ const (
 	SchemeInternal Scheme = "internal" // clients inside the cloud's network
 )
 
-// ListenerMode is a hint for clients: whether they may bypass the load
-// balancer. The cloud only stores and returns this hint. Packets take the same
-// path in both modes.
+// ListenerMode tells clients whether they may bypass the load balancer. The cloud only
+// stores and returns this value. The load balancer works in the same way in both modes.
 type ListenerMode string
 
 const (
-	// ModeProxy means that clients must connect to the load balancer. If a
-	// client connects directly to a target, the target gets no PROXY header,
-	// and the source ranges do not apply.
+	// ModeProxy means that clients must connect to the load balancer. If a client connects
+	// directly to a target, the target gets no PROXY header, and the load balancer's source
+	// ranges do not apply.
 	ModeProxy ListenerMode = "proxy"
 	// ModeVIP means that a client may connect directly to a target instead of
 	// the load balancer's address.
@@ -103,8 +102,8 @@ func (l Listener) EffectiveMode() ListenerMode {
 	return l.Mode
 }
 
-// IdleTimeout returns the longest time that a connection or flow may be silent.
-// The default is 350 s for TCP and 120 s for UDP.
+// IdleTimeout returns the time without data after which the load balancer resets a TCP
+// connection or forgets a UDP flow. The default is 350 s for TCP and 120 s for UDP.
 func (l Listener) IdleTimeout() time.Duration {
 	switch {
 	case l.IdleTimeoutSeconds > 0:
@@ -115,10 +114,10 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that receives connections. With the field IP, the
-// target is an address behind the instance, e.g. the address of a pod. The load
-// balancer then probes this address, and opens connections directly to it. The
-// target exists only as long as the instance exists.
+// Target is an instance that receives connections. If the field IP is set, the target is an
+// address behind the instance, e.g. the address of a pod. The load balancer then probes
+// this address, and opens connections directly to it. The target exists only as long as the
+// instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`
@@ -129,10 +128,11 @@ type Target struct {
 type TargetKey struct {
 	Instance InstanceID
 	IP       string
-	Listener string // key of the listener if the target belongs to the pool of only this listener
+	Listener string // key of the listener, if the target belongs to only this listener; otherwise ""
 }
 
-// Key returns the key of the target in its list. The key has no listener.
+// Key returns the key of t. Its field Listener is empty, because a Target does not contain
+// its listener.
 func (t Target) Key() TargetKey { return TargetKey{Instance: t.Instance, IP: t.IP} }
 
 // Key returns the key of the target that t describes.
@@ -163,8 +163,8 @@ func (k TargetKey) Compare(other TargetKey) int {
 // Share returns the target's weight, or the default weight 1 if Weight is 0.
 func (t Target) Share() int { return max(t.Weight, 1) }
 
-// HealthCheck decides which targets receive connections. For each optional
-// number, 0 means the default value.
+// HealthCheck configures the probes that decide which targets receive connections. For each
+// optional number, 0 means the default value.
 type HealthCheck struct {
 	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"Condition of a healthy target. tcp: the target accepts a connection. http, https: the target answers a GET with an expected status; certificates are not verified. none: the instance runs"`
 	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
@@ -187,8 +187,8 @@ const (
 	HealthNone HealthProtocol = "none"
 )
 
-// WithDefaults returns h with a default value for each unset field. The default
-// port depends on the listeners.
+// WithDefaults returns h with a default value for each unset field. The default port is the
+// target port of the first TCP listener.
 func (h HealthCheck) WithDefaults(listeners []Listener) HealthCheck {
 	def := func(n *int, d int) {
 		if *n == 0 {
@@ -323,7 +323,7 @@ type PublishedPort struct {
 	PublishedPort int      `json:"publishedPort" example:"30080"`
 }
 
-// Families returns the families of the addresses, in their order.
+// Families returns the IP family of each address, in the order of the addresses.
 func (l LoadBalancer) Families() []IPFamily {
 	var all []IPFamily
 	for _, a := range l.Addresses {
@@ -379,7 +379,7 @@ type ListenerStatus struct {
 type TargetHealth string
 
 const (
-	TargetInitial   TargetHealth = "initial" // too few probes so far; receives no connections
+	TargetInitial   TargetHealth = "initial" // too few probes so far; the target receives no connections
 	TargetHealthy   TargetHealth = "healthy"
 	TargetUnhealthy TargetHealth = "unhealthy"
 	TargetDraining  TargetHealth = "draining" // removed: existing connections may continue until the drain timeout
@@ -402,7 +402,7 @@ type LoadBalancerStats struct {
 	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the order of status.targets. After them, targets that drain"`
 }
 
-// LoadBalancerTraffic contains the counters of a load balancer in a list.
+// LoadBalancerTraffic is an item in the list of the counters of all load balancers.
 type LoadBalancerTraffic struct {
 	ID      LoadBalancerID `json:"id" example:"lb-000001"`
 	Name    string         `json:"name" example:"shop"`
@@ -459,8 +459,8 @@ type CreateLoadBalancer struct {
 	LoadBalancerSpec
 }
 
-// UpdateLoadBalancer replaces labels and spec. The name, the region and the
-// scheme of a load balancer never change.
+// UpdateLoadBalancer replaces the labels and the spec of a load balancer. The name, the
+// region and the scheme of a load balancer never change.
 type UpdateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must equal the current value. For another scheme, create another load balancer"`
@@ -469,13 +469,13 @@ type UpdateLoadBalancer struct {
 	LoadBalancerSpec
 }
 
-// SetTargets replaces the whole set of targets in one call.
+// SetTargets replaces all targets of a load balancer in one call.
 type SetTargets struct {
 	Targets []Target `json:"targets" maxItems:"5000"`
 }
 
-// StatusFor returns the part of s that describes l's current listeners and
-// targets, in l's order. Removed targets that still drain follow at the end.
+// StatusFor returns the part of s that describes l's current listeners and targets, in l's
+// order. Removed targets that still have connections follow at the end.
 func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	out := LoadBalancerStatus{Condition: s.Condition, Reason: s.Reason}
 	for _, li := range l.Listeners {

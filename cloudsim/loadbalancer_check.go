@@ -135,8 +135,8 @@ func (c *checks) spec(s LoadBalancerSpec) {
 	c.between("drainTimeoutSeconds", s.DrainTimeoutSeconds, -1, 3600)
 }
 
-// probePorts checks that each health check of a listener has a port. The
-// default port is the target port of a TCP listener.
+// probePorts reports each health check that needs a port but has none. If s has a TCP
+// listener, every health check has a default port: the target port of a TCP listener.
 func (c *checks) probePorts(s LoadBalancerSpec) {
 	if slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
 		return
@@ -218,8 +218,8 @@ func (c *checks) targets(field string, ts []Target) {
 	}
 }
 
-// targetIP checks that an address has its canonical text form. Other code
-// compares addresses as text.
+// targetIP checks that an address has its canonical text form, because other code compares
+// addresses as text.
 func (c *checks) targetIP(field, s string) {
 	if s == "" {
 		return

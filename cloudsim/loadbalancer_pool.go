@@ -7,9 +7,9 @@ import (
 
 // TargetPool is a set of targets with their health check.
 type TargetPool struct {
-	// Listener is the key of the listener to which the pool belongs. It is empty
-	// for the pool of the listeners that have neither their own targets nor
-	// their own health check.
+	// Listener is the key of the listener to which the pool belongs. It is empty for the
+	// pool that all listeners without their own targets and without their own health check
+	// share.
 	Listener string
 	Targets  []Target
 	Check    HealthCheck // with a default value for each unset field
@@ -27,9 +27,8 @@ func (p TargetPool) Keys() []TargetKey {
 // Key returns the protocol and the port of the listener, such as "tcp/80".
 func (l Listener) Key() string { return fmt.Sprintf("%s/%d", l.Protocol, l.Port) }
 
-// Pool returns the value of TargetPool.Listener for the pool from which the
-// listener chooses targets. This is the listener's key if the listener has its
-// own targets or health check, else "".
+// Pool returns the value of TargetPool.Listener for the pool from which l chooses targets.
+// This value is the key of l if l has its own targets or health check. Otherwise it is "".
 func (l Listener) Pool() string {
 	if l.Targets == nil && l.HealthCheck == nil {
 		return ""
@@ -37,8 +36,8 @@ func (l Listener) Pool() string {
 	return l.Key()
 }
 
-// The method same reports whether l and other are equal. It distinguishes a nil
-// list of targets from an empty list, because their meanings differ.
+// The method same reports whether l and other are equal. A nil list of targets differs from
+// an empty list: nil means the load balancer's targets, and an empty list means no targets.
 func (l Listener) same(other Listener) bool {
 	return l.Protocol == other.Protocol && l.Port == other.Port && l.TargetPort == other.TargetPort &&
 		l.Mode == other.Mode && l.ProxyProtocol == other.ProxyProtocol &&
@@ -47,10 +46,10 @@ func (l Listener) same(other Listener) bool {
 		(l.HealthCheck == nil) == (other.HealthCheck == nil) && (l.HealthCheck == nil || *l.HealthCheck == *other.HealthCheck)
 }
 
-// Pools returns the pools from which the listeners choose targets. The first pool
-// contains the load balancer's own targets. This pool is absent if the load
-// balancer has listeners and no listener uses the pool. The pools of single
-// listeners follow, in the order of the listeners.
+// Pools returns the pools from which the listeners choose targets. The first pool contains
+// the load balancer's own targets. This first pool is absent if the load balancer has
+// listeners and each listener has its own pool. The pools of single listeners follow, in
+// the order of the listeners.
 func (s LoadBalancerSpec) Pools() []TargetPool {
 	var all []TargetPool
 	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {
@@ -67,16 +66,16 @@ func (s LoadBalancerSpec) Pools() []TargetPool {
 		if l.HealthCheck != nil {
 			p.Check = *l.HealthCheck
 		}
-		// A probe needs a TCP port, so WithDefaults ignores the port of a UDP
-		// listener.
+		// The default port is the target port of l. If l uses UDP, the default port is the
+		// target port of the first TCP listener, because a probe needs a TCP port.
 		p.Check = p.Check.WithDefaults(append([]Listener{l}, s.Listeners...))
 		all = append(all, p)
 	}
 	return all
 }
 
-// TargetLists returns the load balancer's list of targets and the lists of its
-// listeners. The key of each list is the name of its field in the request.
+// TargetLists returns the load balancer's list of targets and the lists of its listeners.
+// The map key of each list is the name of the list's field in the request.
 func (s LoadBalancerSpec) TargetLists() map[string][]Target {
 	all := map[string][]Target{"targets": s.Targets}
 	for i, l := range s.Listeners {

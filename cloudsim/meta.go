@@ -53,8 +53,8 @@ func (c *checks) name(field, s string) {
 	}
 }
 
-// maxReference is the maximum length, in bytes, of the id or name that refers
-// to another resource.
+// maxReference is the maximum length, in bytes, of an id or name that refers to another
+// resource.
 const maxReference = 128
 
 // reference checks the required id of another resource. The engine checks later
@@ -100,9 +100,8 @@ func clip(s string) string {
 // List is one page of resources, sorted by id.
 type List[T any] struct {
 	Items []T `json:"items" doc:"Resources of one page, sorted by id"`
-	// Revision is the journal revision of this page. A caller that reads all
-	// pages, and then watches from the revision of the first page, misses no
-	// change.
+	// Revision is the journal revision of this page. A caller that reads all pages, and
+	// then watches from the revision of the first page, misses no change.
 	Revision uint64 `json:"revision" doc:"Journal revision of the page. A watch from this revision misses no event"`
 	Next     string `json:"next,omitempty" doc:"Value of the parameter after for the next page; absent on the last page"`
 }
@@ -115,7 +114,7 @@ type ListOptions struct {
 	Zone   string            // only resources of this zone, for kinds with a zone
 	Source string            // only copies of the disk or snapshot with this id
 	After  string            // List.Next of the previous page
-	Limit  int               // page size; 0 means DefaultPageSize, at most MaxPageSize
+	Limit  int               // page size, at most MaxPageSize; 0 means DefaultPageSize
 
 	Network   NetworkID    // only resources in this network, for kinds with a network
 	Instances []InstanceID // only disks with an attachment to one of these instances, at most MaxInstancesInFilter
@@ -124,15 +123,15 @@ type ListOptions struct {
 	State     string       // only operations in this state
 }
 
-// Resource gives access to the Meta of any resource.
+// Resource is a type that contains a Meta. Head returns this Meta.
 type Resource interface{ Head() Meta }
 
 // Head implements Resource.
 func (m Meta) Head() Meta { return m }
 
-// All reads every page of a list. The returned revision is the revision of the
-// first page. A watch from this revision misses no event, but can repeat changes
-// that later pages already contain.
+// All reads every page of a list. The returned revision is the revision of the first page.
+// A watch from this revision misses no event, but it can report a change that a later page
+// already contains.
 func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
 	var all []T
 	var rev uint64

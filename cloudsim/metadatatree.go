@@ -25,10 +25,9 @@ const (
 	MaxMetadataText   = 4096 // bytes of one text
 )
 
-// MetadataTree is a set of additional paths of the metadata service, for
-// instances that run software of another cloud. The metadata service serves
-// these paths to every instance. A tree belongs to no project. The name of a
-// tree is also its id.
+// MetadataTree is a set of additional paths of the metadata service, for instances that run
+// software for another cloud. The metadata service serves these paths to every instance. A
+// tree belongs to no project. The name of a tree is also its id.
 type MetadataTree struct {
 	Meta
 	MetadataTreeSpec
@@ -61,8 +60,9 @@ type SetMetadataTree struct {
 	MetadataTreeSpec
 }
 
-// metadataVariables contains the variables that the text of a MetadataLeaf can
-// contain. The variables labels.KEY for labels are not in this map.
+// metadataVariables contains, for the name of each variable in the text of a MetadataLeaf,
+// a function that returns the value of the variable. The variables labels.KEY, which stand
+// for labels of the instance, are not in this map.
 var metadataVariables = map[string]func(Instance) string{
 	"id":              func(i Instance) string { return string(i.ID) },
 	"name":            func(i Instance) string { return i.Name },
@@ -80,9 +80,9 @@ var metadataVariables = map[string]func(Instance) string{
 	"mac":             Instance.mac,
 }
 
-// accessKeyVariables contains the variables with the temporary credentials of
-// the instance's service account. They are secret, so a tree that contains them
-// must have a session.
+// accessKeyVariables contains the variables with the temporary credentials of the
+// instance's service account. The credentials are secret, so a tree with such a variable
+// must require session tokens.
 var accessKeyVariables = map[string]func(Token) string{
 	"access-key.id":            func(t Token) string { return string(t.AccessKey().ID) },
 	"access-key.secret":        func(t Token) string { return t.AccessKey().Secret },
@@ -95,10 +95,9 @@ var accessKeyVariables = map[string]func(Token) string{
 	},
 }
 
-// MAC returns the hardware address of a network interface in the cloud. It
-// depends only on the interface's IPv4 address. So the ARP caches of other
-// machines stay valid when a machine restarts. MAC returns nil for other
-// addresses.
+// MAC returns the hardware address of the network interface with the address ip. The result
+// depends only on ip, so that the ARP caches of other machines stay valid when a machine
+// restarts. MAC returns nil if ip is not an IPv4 address.
 func MAC(ip netip.Addr) net.HardwareAddr {
 	if !ip.Is4() {
 		return nil
@@ -112,10 +111,10 @@ func (i Instance) mac() string {
 	return MAC(ip).String()
 }
 
-// numberedVariables lists the variables with an id as value. With the suffix
-// .number, the value is the number in the id as decimal text. With the suffix
-// .decN or .hexN, the value is this number as decimal or hexadecimal text with
-// at least N digits.
+// numberedVariables lists the variables whose value is an id, such as i-00002a. Each of
+// these variables also exists with a suffix. With the suffix .number, the value is the
+// number in the id as decimal text. With the suffix .decN or .hexN, the value is this
+// number as decimal or hexadecimal text with at least N digits.
 var numberedVariables = []string{"id", "network", "subnet", "project", "service-account"}
 
 func (i Instance) firstAddress(t InstanceAddressType) string {
@@ -164,8 +163,8 @@ func metadataVariable(name string, i Instance) (string, bool) {
 	return fmt.Sprintf("%0"+digits[2]+"x", n), true
 }
 
-// Credentials reports whether the answer of the leaf contains the temporary
-// credentials of the instance's service account.
+// Credentials reports whether the answer of the leaf contains temporary credentials of the
+// instance's service account.
 func (l MetadataLeaf) Credentials() bool {
 	for _, found := range variableRE.FindAllStringSubmatch(l.Text, -1) {
 		if accessKeyVariables[found[1]] != nil {
@@ -175,13 +174,13 @@ func (l MetadataLeaf) Credentials() bool {
 	return false
 }
 
-// PathOf returns the path of the leaf for an instance.
+// PathOf returns the path of the leaf with the values of the instance i for the variables.
 func (l MetadataLeaf) PathOf(i Instance) string {
 	return MetadataLeaf{Text: l.Path}.Render(i, Token{})
 }
 
-// Render returns the answer of the leaf for an instance. The variables of
-// credentials have the values of the token t, which must contain its Secret.
+// Render returns the answer of the leaf to the instance i. If the answer contains
+// credentials, they are the credentials of the token t, whose field Secret must be set.
 func (l MetadataLeaf) Render(i Instance, t Token) string {
 	return variableRE.ReplaceAllStringFunc(l.Text, func(s string) string {
 		name := s[len("${") : len(s)-len("}")]
@@ -263,8 +262,8 @@ func (c *checks) header(field, s string) {
 	}
 }
 
-// metadataText checks that the text contains only known variables, or variables in
-// the map more.
+// metadataText checks that the text s contains only known variables, or variables in the
+// map more.
 func (c *checks) metadataText(field, s string, more map[string]func(Token) string) {
 	if len(s) > MaxMetadataText || !utf8.ValidString(s) {
 		c.addf(field, "must be UTF-8 text of at most %d bytes, got %d", MaxMetadataText, len(s))
@@ -282,13 +281,12 @@ func (c *checks) metadataText(field, s string, more map[string]func(Token) strin
 	}
 }
 
-// Covers reports whether p is the prefix of the tree, or a path below it.
+// Covers reports whether p is the prefix of the tree, or a path below this prefix.
 func (s MetadataTreeSpec) Covers(p string) bool {
 	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
 }
 
-// Conflicts reports whether two trees overlap, so that the same path could
-// belong to both trees.
+// Conflicts reports whether two trees overlap, so that a path could belong to both trees.
 func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	own := func(s, other MetadataTreeSpec) bool {
 		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)

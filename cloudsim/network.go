@@ -15,7 +15,7 @@ type NetworkState string
 const (
 	NetworkCreating  NetworkState = "creating"
 	NetworkAvailable NetworkState = "available"
-	NetworkUpdating  NetworkState = "updating" // usable like an available network, with the new settings
+	NetworkUpdating  NetworkState = "updating" // callers can use the network, and the new settings apply
 	NetworkDeleting  NetworkState = "deleting"
 	// NetworkDeleted is the final state of a network. Only the event of the
 	// deletion shows this state. Afterwards the API answers NotFound for the
@@ -42,12 +42,11 @@ func NetworkStates() []NetworkState {
 // the subnet have the same name.
 const DefaultNetwork = "default"
 
-// DefaultMaxRoutes is the route limit of a network that sets no limit.
+// DefaultMaxRoutes is the maximum number of routes in a network without its own limit.
 const DefaultMaxRoutes = 1000
 
-// PodRanges configures the pod ranges of a network. The network gives each
-// instance one range of each configured family. The zero value means no pod
-// ranges.
+// PodRanges configures the pod ranges of a network. The network gives each instance one
+// range for its pods, of each configured IP family. The zero value means no pod ranges.
 type PodRanges struct {
 	IPv4     string `json:"ipv4,omitempty" doc:"Range that contains the pod ranges of all instances" example:"10.244.0.0/16"`
 	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Prefix length of each instance's pod range; default 24" example:"24"`
@@ -55,7 +54,8 @@ type PodRanges struct {
 	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Prefix length of each instance's pod range; default 64" example:"64"`
 }
 
-// WithDefaults returns p with the default mask for every range without a mask.
+// WithDefaults returns p with the default prefix length for every range without a prefix
+// length.
 func (p PodRanges) WithDefaults() PodRanges {
 	if p.IPv4 != "" && p.IPv4Mask == 0 {
 		p.IPv4Mask = 24
@@ -127,10 +127,10 @@ func (n *Network) Move(verb Verb) error {
 // with the same name returns the existing network. A different request with the
 // same name returns Exists.
 //
-// All networks of a cloud use real addresses of one machine. The ranges of two
-// networks therefore must not overlap, even in different projects. The default
-// networks of the projects are the exception: they share one range, and each
-// instance has its own address in this range.
+// All networks of a cloud exist on one machine. The ranges of two networks therefore must
+// not overlap, even if the networks belong to different projects. The default networks of
+// the projects are the exception: they share one range, and each instance has its own
+// address in this range.
 type CreateNetwork struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -139,7 +139,8 @@ type CreateNetwork struct {
 	NetworkSpec
 }
 
-// UpdateNetwork replaces labels and spec. Name and ranges do not change.
+// UpdateNetwork replaces the labels and the spec of a network. The name and the ranges of a
+// network never change.
 type UpdateNetwork struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	NetworkSpec
@@ -166,7 +167,7 @@ func (r UpdateNetwork) Validate() error {
 	return c.err()
 }
 
-// Of checks the new pod ranges against the ranges of n.
+// Of checks that the new pod ranges do not overlap the ranges of n.
 func (r UpdateNetwork) Of(n Network) error {
 	var c checks
 	c.apart(namedRanges(n.IPv4, n.IPv6, r.PodRanges))
@@ -178,11 +179,11 @@ func (r UpdateNetwork) Of(n Network) error {
 const (
 	minNetworkBits = 8
 	maxNetworkBits = 30
-	minIPv6Bits    = 32 // so that one project cannot use all of fd00::/8
+	minIPv6Bits    = 32 // so that one project cannot reserve the whole range fd00::/8
 	maxIPv6Bits    = 126
 )
 
-// networkRanges checks the ranges of a network or a subnet.
+// networkRanges checks the ranges in a request for a network or a subnet.
 func (c *checks) networkRanges(ipv4, ipv6 string) {
 	if ipv4 == "" {
 		c.addf("ipv4", "is required")
@@ -213,8 +214,8 @@ func (c *checks) networkSpec(s NetworkSpec) {
 	}
 }
 
-// prefix parses the range in a field. The name of the field ends with ipv4 or
-// ipv6, the address family of the range.
+// The method prefix parses and checks the range s of a field. The name of the field must
+// end with "ipv4" or "ipv6", which is the address family of the range.
 func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	six := strings.HasSuffix(field, "ipv6")

@@ -19,14 +19,13 @@ var noticeVerbs = map[NoticeType]Verb{NoticeMaintenance: Reboot, NoticePreemptio
 // due. It returns "" for an unknown type.
 func (t NoticeType) Verb() Verb { return noticeVerbs[t] }
 
-// NoticeTypes lists every type. Preemption comes first, because it ends the
-// instance.
+// NoticeTypes lists every type. Preemption comes first, because the cloud then terminates
+// the instance.
 func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMaintenance} }
 
-// Notice announces an action that the cloud will do on an instance, and the
-// time of this action. The instance reads the notice from its metadata service.
-// At the announced time the cloud does the action if the state of the instance
-// allows it.
+// Notice announces an action that the cloud will do on an instance, and the time of this
+// action. The instance reads the notice from its metadata service. At the announced time
+// the cloud does the action if the state of the instance allows this action.
 type Notice struct {
 	Type        NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	At          time.Time  `json:"at" doc:"RFC 3339, on the cloud's clock"`

@@ -32,17 +32,17 @@ const (
 	Start     Verb = "start"
 	Stop      Verb = "stop"
 	Reboot    Verb = "reboot"
-	Crash     Verb = "crash" // the power fails without a request
+	Crash     Verb = "crash" // the machine of an instance loses its power
 	Terminate Verb = "terminate"
 	Attach    Verb = "attach"
 	Detach    Verb = "detach"
 	Resize    Verb = "resize"
 	Modify    Verb = "modify"
-	Copy      Verb = "copy"   // the due time has passed, but the data is incomplete
+	Copy      Verb = "copy"   // the planned time of the work has passed, but the cloud has not copied all data
 	Vacate    Verb = "vacate" // the last attachment has ended
-	Lose      Verb = "lose"   // the next hop does not run any more
-	Regain    Verb = "regain" // the next hop runs again
-	Retire    Verb = "retire" // a newer key replaces this key
+	Lose      Verb = "lose"   // the next hop of a route does not run any more
+	Regain    Verb = "regain" // the next hop of a route runs again
+	Retire    Verb = "retire" // a newer signing key replaces this signing key
 	Settle    Verb = "settle" // the simulated hardware has finished
 	Fail      Verb = "fail"   // the simulated hardware has failed
 	Cancel    Verb = "cancel" // a caller has cancelled the operation before it settled
@@ -75,7 +75,7 @@ type Operation struct {
 	Released bool       `json:"released,omitempty" doc:"Whether the operation was released. Holds do not affect a released operation"`
 }
 
-// OperationError is the reason why an operation failed.
+// OperationError is the reason why an operation failed or was cancelled.
 type OperationError struct {
 	Kind   Kind   `json:"kind" doc:"Class of the failure, as in error replies"`
 	Detail string `json:"detail"`
@@ -108,7 +108,8 @@ func (o *Operation) Move(verb Verb) error {
 	return move(&o.State, operationMoves, verb, KindOperation, string(o.ID))
 }
 
-// move looks up the transition for all Move methods and sets the new state.
+// move implements the Move methods. It looks up the transition for the verb and sets the
+// new state. It returns Conflict if there is no such transition.
 func move[S ~string](state *S, moves map[S]map[Verb]S, verb Verb, kind ResourceKind, id string) error {
 	next, ok := moves[*state][verb]
 	if !ok {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// QuotaName names a quota, which limits an amount in each project.
+// QuotaName names a quota, which limits the use of one resource by a project.
 type QuotaName string
 
 // The quotas. Each quota limits the resources of one project. The exception is
-// QuotaListeners, which limits the listeners of one load balancer. The registry
-// itself counts the resources of QuotaRegistryGiB and QuotaRegistryUploads.
-// These two counts are approximate.
+// QuotaListeners, which limits the listeners of one load balancer. The image registry
+// counts the resources of QuotaRegistryGiB and QuotaRegistryUploads. These two counts are
+// approximate.
 const (
 	QuotaInstances       QuotaName = "instances"
 	QuotaDisks           QuotaName = "disks"
@@ -28,9 +28,9 @@ const (
 	QuotaRegistryGiB     QuotaName = "registryGiB"
 	QuotaRegistryUploads QuotaName = "registryUploads" // open uploads
 
-	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod
-	// ranges of a project's networks. The range that all default networks share
-	// does not count. This range comes from the cloud's configuration.
+	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod ranges of a
+	// project's networks. The range that all default networks share does not count, because
+	// this range comes from the cloud's configuration.
 	QuotaNetworkAddresses QuotaName = "networkAddresses"
 )
 
@@ -40,10 +40,10 @@ func DefaultQuotas() map[QuotaName]int64 {
 	return map[QuotaName]int64{
 		QuotaInstances: 50_000, QuotaDisks: 50_000, QuotaDiskGiB: 1 << 30, QuotaSnapshots: 50_000,
 		QuotaLoadBalancers: 16_000, QuotaListeners: 100,
-		QuotaAddresses:       16_000, // a quarter of the default range: one project cannot take all addresses
+		QuotaAddresses:       16_000, // a quarter of the cloud's default range, so that one project cannot take all addresses
 		QuotaServiceAccounts: 1000, QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 50_000,
 		QuotaRecords:          10_000,  // limits the disk space of a project, because a record has up to 64 KiB
-		QuotaNetworkAddresses: 1 << 20, // a /12: one project cannot take all private addresses
+		QuotaNetworkAddresses: 1 << 20, // the size of a /12, so that one project cannot take all private addresses
 		QuotaRegistryGiB:      100, QuotaRegistryUploads: 1000,
 	}
 }
@@ -51,7 +51,7 @@ func DefaultQuotas() map[QuotaName]int64 {
 // QuotaNames lists the quotas, sorted.
 func QuotaNames() []QuotaName { return slices.Sorted(maps.Keys(DefaultQuotas())) }
 
-// Quota is a project's limit for a resource and its current use.
+// Quota contains one limit of a project and the project's current use.
 type Quota struct {
 	Name    QuotaName `json:"name" example:"instances"`
 	Project ProjectID `json:"project" example:"proj-000001"`

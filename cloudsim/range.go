@@ -2,9 +2,9 @@ package cloudsim
 
 import "net/netip"
 
-// reservedRanges lists ranges that machines must not use. Networks, subnets,
-// pod ranges and routes must not overlap a reserved range. This applies to
-// every caller.
+// reservedRanges lists address ranges that the cloud gives to no machine. The ranges of
+// networks, subnets, pods and routes must not overlap a reserved range. This rule applies
+// to every caller.
 var reservedRanges = []struct {
 	netip.Prefix
 	of string
@@ -33,16 +33,15 @@ func (c *checks) reserved(field string, p netip.Prefix) bool {
 	return true
 }
 
-// DefaultNetworkRanges returns the ranges that projects may use if the operator
-// configures none: the private addresses of RFC 1918 and RFC 4193.
+// DefaultNetworkRanges returns the ranges that projects may use if the operator configures
+// no ranges: the private addresses of RFC 1918 and RFC 4193.
 func DefaultNetworkRanges() []netip.Prefix {
 	return prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 }
 
-// loopback4 is the whole IPv4 loopback range. The configuration of the cloud
-// may use a part of this range for the instances of default networks. The
-// ranges that projects are allowed to use must not overlap the IPv4 loopback
-// range.
+// loopback4 is the whole IPv4 loopback range. The operator may configure a part of this
+// range for the instances of default networks. The ranges that projects are allowed to use
+// must not overlap the IPv4 loopback range.
 var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
 // ValidateNetworkRanges checks the ranges that projects are allowed to use.
@@ -61,8 +60,7 @@ func ValidateNetworkRanges(all []netip.Prefix) error {
 	return c.err()
 }
 
-// Inside reports whether the first range is inside the second range or equals
-// it.
+// Inside reports whether the range part is inside the range whole, or equals it.
 func Inside(part, whole netip.Prefix) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }

@@ -28,7 +28,7 @@ type Record struct {
 	Document json.RawMessage `json:"document" doc:"JSON document of any JSON type. The cloud may change the white space and the escape sequences of the document"`
 }
 
-// RecordKind returns the kind by which lists of records can filter.
+// RecordKind returns the kind of the record. Lists of records can filter by this kind.
 func (r Record) RecordKind() string { return r.Kind }
 
 // CreateRecord requests a record. The call is idempotent: the same request with
@@ -41,8 +41,8 @@ type CreateRecord struct {
 	Document json.RawMessage   `json:"document" doc:"JSON document of any JSON type, at most 64 KiB"`
 }
 
-// UpdateRecord replaces labels and document. If Name is not empty, it also
-// changes the name.
+// UpdateRecord replaces the labels and the document of a record. If Name is not empty, the
+// update also changes the record's name.
 type UpdateRecord struct {
 	Name     string            `json:"name,omitempty" maxLength:"255" doc:"New name; absent for no change" example:"Web servers"`
 	Labels   map[string]string `json:"labels,omitempty"`

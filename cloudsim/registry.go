@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// The operations of the registry. These operations are not routes of the API.
+// The operations of the image registry. These operations are not routes of the cloud's API.
 // Roles can permit them by name or by class, and faults can affect them.
 const (
-	RegistryChallenge = "registry.challenge" // the reply that sends a client to the token endpoint
-	RegistryToken     = "registry.token"     // the token endpoint
+	RegistryChallenge = "registry.challenge" // the answer that tells a client to request a token
+	RegistryToken     = "registry.token"     // a client's request for a token
 	RegistryPull      = "registry.pull"      // read manifests, blobs and tags
 	RegistryPush      = "registry.push"      // write manifests, blobs and tags
 	RegistryDelete    = "registry.delete"    // delete manifests, blobs and tags
@@ -20,7 +20,7 @@ const (
 
 // Lifetimes of registry credentials.
 const (
-	RegistryBearerLife  = 5 * time.Minute // lifetime of a bearer token, which ends earlier if its password expires
+	RegistryBearerLife  = 5 * time.Minute // lifetime of a bearer token; the token expires earlier if the password that the client used expires
 	MinRegistryPassword = 15 * 60         // seconds
 	MaxRegistryPassword = 60 * 60         // seconds
 )
@@ -29,9 +29,9 @@ const (
 // caller by the password, not by the user name.
 const RegistryUser = "cloud"
 
-// CreateRegistryCredential requests a password for the registry. A registry
-// request with this password must satisfy two limits: the caller's roles at the
-// time of use, and the limits in this credential request.
+// CreateRegistryCredential requests a password for the registry. For each later request
+// with this password, the registry checks the limits in CreateRegistryCredential. It also
+// checks the caller's roles at the time of the later request.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Life in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`
@@ -55,14 +55,14 @@ func (r CreateRegistryCredential) Validate() error {
 	return c.err()
 }
 
-// RegistryCredential gives access to the registry until it expires. The
+// RegistryCredential is a password for the registry, which is valid until ExpiresAt. The
 // caller's roles must also permit the access at the time of use.
 type RegistryCredential struct {
 	Registry  string    `json:"registry" doc:"Registry as host[:port], the first part of image names" example:"127.0.0.1:5000"`
 	Username  string    `json:"username" doc:"User name for all passwords"`
 	Password  string    `json:"password" doc:"Password. Only this response contains it"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
-	// TTLSeconds lets a caller compute the expiry on its own clock.
+	// A caller can use TTLSeconds to compute the expiry on the caller's own clock.
 	TTLSeconds int64 `json:"ttlSeconds" doc:"Whole seconds until the password expires"`
 }
 
@@ -74,12 +74,12 @@ type RegistryAccess struct {
 	Actions []string `json:"actions"`
 }
 
-// String returns the scope in the form of the specification.
+// String returns the scope as text, e.g. repository:team-a/web:pull,push.
 func (a RegistryAccess) String() string {
 	return a.Type + ":" + a.Name + ":" + strings.Join(a.Actions, ",")
 }
 
-// Has reports whether the scope permits this action on this resource.
+// Has reports whether the scope permits the action on the resource with this kind and name.
 func (a RegistryAccess) Has(kind, name, action string) bool {
 	return a.Type == kind && a.Name == name && slices.Contains(a.Actions, action)
 }

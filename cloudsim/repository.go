@@ -21,7 +21,8 @@ type Repository struct {
 	Meta
 }
 
-// CreateRepository requests a repository. The call is idempotent by name.
+// CreateRepository requests a repository. The call is idempotent: the same request with the
+// same name returns the existing repository.
 type CreateRepository struct {
 	Name   string            `json:"name" maxLength:"128" example:"team-a/web" doc:"Path in lower case, unique in the cloud"`
 	Labels map[string]string `json:"labels,omitempty"`

@@ -10,8 +10,8 @@ import (
 // RoleName names a role, e.g. "ccm". A role's name is its id.
 type RoleName string
 
-// Role is a named list of permissions. Roles belong to the whole cloud. A
-// RoleBinding gives a role to a service account.
+// Role is a named list of permissions. A role belongs to no project. A RoleBinding gives a
+// role to a service account.
 type Role struct {
 	Meta
 	Description string       `json:"description,omitempty" doc:"Purpose, for people"`
@@ -19,13 +19,12 @@ type Role struct {
 	Predefined  bool         `json:"predefined,omitempty" doc:"Whether the role is predefined. Predefined roles cannot be deleted"`
 }
 
-// Permission is an operation id such as "loadBalancers.create", or a pattern
-// such as "disks.*". In a pattern, * stands for any characters. A permission
-// can also be a class of operations: PermitRead or PermitWrite. The classes do
-// not contain the operations that change permissions. A role permits such an
-// operation only with the operation id, with a pattern that matches this id, or
-// with "*". Operations on the whole cloud, such as faults.create, also need a
-// role that is bound in all projects.
+// Permission is an operation id such as "loadBalancers.create", or a pattern such as
+// "disks.*". In a pattern, * stands for any characters. A permission can also be a class of
+// operations: PermitRead or PermitWrite. The classes do not contain the operations that
+// change permissions. A role permits such an operation only with the operation id, with a
+// pattern that matches this id, or with "*". For operations on the whole cloud, such as
+// faults.create, a caller also needs a role binding for all projects.
 type Permission string
 
 // The classes. A class also includes operations of future versions.
@@ -39,9 +38,8 @@ const (
 // the id. It returns false for a class.
 func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
 
-// Includes reports whether p permits every operation that the other permission
-// permits. If p is a class, the result is true only if both permissions are
-// equal.
+// Includes reports whether p permits every operation that the permission other permits. If
+// p is a class, the result is true only if p and other are equal.
 func (p Permission) Includes(other Permission) bool {
 	return p == other || p == PermitAll || !strings.HasPrefix(string(other), "@") && Glob(string(p), string(other))
 }
@@ -94,7 +92,8 @@ func PredefinedRoles() []Role {
 	}
 }
 
-// CreateRole requests a role. The call is idempotent by name.
+// CreateRole requests a role. The call is idempotent: the same request with the same name
+// returns the existing role.
 type CreateRole struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"disk-keeper" doc:"Unique in the cloud"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -145,7 +144,8 @@ type RoleBinding struct {
 	Resource       string           `json:"resource,omitempty" doc:"Names or ids of the resources that the binding covers. * matches any characters. Absent for all resources" example:"team-a/*"`
 }
 
-// CreateRoleBinding requests a role binding. The call is idempotent by name.
+// CreateRoleBinding requests a role binding. The call is idempotent: the same request with
+// the same name returns the existing role binding.
 type CreateRoleBinding struct {
 	Name           string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ci-pulls"`
 	Labels         map[string]string `json:"labels,omitempty"`

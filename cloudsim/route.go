@@ -38,8 +38,8 @@ func RouteStates() []RouteState {
 	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
 }
 
-// Route sends packets to an instance if their destination is outside the
-// network's own range. If several routes match, the longest prefix wins.
+// Route sends packets to an instance if their destination is outside the network's own
+// range. If several routes match a destination, the route with the longest prefix applies.
 type Route struct {
 	ID RouteID `json:"id" example:"route-000001"`
 	Meta

@@ -14,8 +14,8 @@ type ServiceAccount struct {
 	Description string `json:"description,omitempty" doc:"Purpose, for people"`
 }
 
-// CreateServiceAccount requests a service account. The call is idempotent by
-// name.
+// CreateServiceAccount requests a service account. The call is idempotent: the same request
+// with the same name returns the existing service account.
 type CreateServiceAccount struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Unique in its project"`
 	Labels      map[string]string `json:"labels,omitempty"`

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// SignatureSkew is the largest difference between the time of a signature and
-// the cloud's time. A signed request is valid for this time before and after its
-// signature, as in AWS.
+// SignatureSkew is the largest difference between the time of a signature and the cloud's
+// time. As in AWS, the cloud accepts a signed request for this duration before and after
+// the time of its signature.
 const SignatureSkew = 15 * time.Minute
 
-// Signature is the signature of a request of another cloud's API, in the format
-// of AWS Signature Version 4. A program that translates this API, such as a
-// dialect, computes the hash of the request. Then it calls the cloud with
-// Token as its bearer token, and the cloud verifies the signature. So the
-// program needs neither the secret nor permissions of its own.
+// Signature is the signature of a request to the API of another cloud, in the format of AWS
+// Signature Version 4. A dialect is a server that translates such an API. The dialect
+// computes the hash of the request. Then it calls this cloud with the result of Token as
+// bearer token, and this cloud verifies the signature. Therefore the dialect needs neither
+// the secret of the access key nor its own permissions.
 //
-// Such a token permits every call of the signer's service account until
-// SignatureSkew after Time. So programs must keep signed requests as secret as
+// The bearer token permits every call of the access key's service account until
+// SignatureSkew after Time. Programs must therefore keep signed requests as secret as
 // tokens.
 type Signature struct {
 	AccessKey AccessKeyID
@@ -30,8 +30,9 @@ type Signature struct {
 	Service   string
 	Hash      string // hex SHA-256 of the canonical request
 	Signature string // hex HMAC
-	// SessionToken is the secret of a token of the cloud, if the AccessKey is the one that
-	// Token.AccessKey returns for this token. It is "" for all other access keys.
+	// SessionToken is the secret of a token of the cloud, if AccessKey is the access key
+	// that the method AccessKey of the type Token returns for this token. It is "" for all
+	// other access keys.
 	SessionToken string
 }
 
@@ -48,13 +49,14 @@ const (
 // SignatureTime is the format of the time in a signature.
 const SignatureTime = "20060102T150405Z"
 
-// The prefix of a signature's token. The other parts have no dots.
+// signaturePrefix is the beginning of the bearer token of a Signature. The other parts of
+// the token contain no dots.
 const signaturePrefix = "sigv4."
 
 var signatureRE = regexp.MustCompile(`^sigv4\.([-a-z0-9]{1,64})\.([0-9]{8}T[0-9]{6}Z)\.([-a-z0-9]{1,64})\.([-a-z0-9]{1,64})\.([0-9a-f]{64})\.([0-9a-f]{64})(?:\.([A-Za-z0-9_]{1,128}))?$`)
 
-// Token returns the bearer token for calls to the cloud. It is inverse to
-// ParseSignature if ParseSignature accepts the token.
+// Token returns the bearer token with which a program calls the cloud. ParseSignature
+// converts the token back to s, if ParseSignature accepts the token.
 func (s Signature) Token() string {
 	parts := []string{string(s.AccessKey), s.Time.UTC().Format(SignatureTime), s.Region, s.Service, s.Hash, s.Signature}
 	if s.SessionToken != "" {
@@ -63,12 +65,11 @@ func (s Signature) Token() string {
 	return signaturePrefix + strings.Join(parts, ".")
 }
 
-// IsSignature reports whether a bearer token looks like the token of a
-// Signature.
+// IsSignature reports whether a bearer token begins like the token of a Signature.
 func IsSignature(token string) bool { return strings.HasPrefix(token, signaturePrefix) }
 
-// ParseSignature decodes the token of a Signature. It returns false for any
-// other text. It does not verify the signature.
+// ParseSignature decodes the bearer token of a Signature. It returns false for any other
+// text. It does not verify the signature.
 func ParseSignature(token string) (s Signature, ok bool) {
 	part := signatureRE.FindStringSubmatch(token)
 	if part == nil {
@@ -81,9 +82,9 @@ func ParseSignature(token string) (s Signature, ok bool) {
 	return Signature{AccessKey: AccessKeyID(part[1]), Time: at, Region: part[3], Service: part[4], Hash: part[5], Signature: part[6], SessionToken: part[7]}, true
 }
 
-// Sign returns the hex HMAC of the request with a secret. It ignores the field
-// Signature. See "Create a signed AWS API request" in the user guide of AWS
-// Identity and Access Management.
+// Sign computes the signature of s with the secret of the access key. The result is a
+// hexadecimal HMAC. Sign ignores the field Signature. See "Create a signed AWS API request"
+// in the user guide of AWS Identity and Access Management.
 func (s Signature) Sign(secret string) string {
 	at := s.Time.UTC().Format(SignatureTime)
 	date := at[:len("20060102")]

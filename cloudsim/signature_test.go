@@ -20,8 +20,8 @@ func TestSignatureOfAWS(t *testing.T) {
 	}
 }
 
-// FuzzParseSignature proves that the token of each accepted signature is the
-// parsed text.
+// FuzzParseSignature proves that, for every text that ParseSignature accepts, Token returns
+// the same text.
 func FuzzParseSignature(f *testing.F) {
 	s := cloudsim.Signature{AccessKey: "ak-000001", Time: time.Unix(1, 0), Region: "sim-1", Service: "ec2", Hash: "00"}
 	s.Signature = s.Sign("secret")

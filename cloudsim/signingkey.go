@@ -11,8 +11,8 @@ type SigningKeyID string
 // KindSigningKey is the kind of signing keys in events and operations.
 const KindSigningKey ResourceKind = "signingKey"
 
-// KeyUse is the purpose of a key. A signature for one use is not valid for
-// another use, even if issuer and audience are the same.
+// KeyUse is the purpose of a signing key. A signature for one use is not valid for another
+// use, even if issuer and audience are the same.
 type KeyUse string
 
 const (
@@ -44,9 +44,9 @@ func SigningKeyStates() []SigningKeyState {
 	return []SigningKeyState{SigningKeyActive, SigningKeyRetiring, SigningKeyRetired}
 }
 
-// SigningKey signs tokens of the cloud with ES256 (RFC 7518 section 3.4). For
-// each use (identity or registry), exactly one key is active. The private half
-// never leaves the engine.
+// SigningKey signs tokens of the cloud with ES256 (RFC 7518 section 3.4). For each use
+// (identity or registry), exactly one key is active. The API never returns the private half
+// of the key.
 type SigningKey struct {
 	ID SigningKeyID `json:"id" example:"key-000001"`
 	Meta
@@ -54,7 +54,7 @@ type SigningKey struct {
 	State     SigningKeyState `json:"state" enum:"active,retiring,retired"`
 	RetiresAt *time.Time      `json:"retiresAt,omitempty" doc:"RFC 3339; time at which the key's signatures become invalid. Absent while the key is active"`
 	KeyID     string          `json:"keyID,omitempty" hidden:"true"`   // the kid in the key set: the RFC 7638 thumbprint of the public half
-	Private   []byte          `json:"private,omitempty" hidden:"true"` // PKCS #8; never leaves the engine
+	Private   []byte          `json:"private,omitempty" hidden:"true"` // private half in PKCS #8; the API never returns this field
 }
 
 // Move applies verb to k. It returns Conflict and leaves k unchanged if k's
@@ -67,8 +67,8 @@ func (k *SigningKey) Move(verb Verb) error {
 // stay valid, in seconds.
 const MaxKeyOverlap = 30 * 24 * 3600
 
-// RotateSigningKey requests a new key for a use. The previous key does not sign
-// any more. Its signatures stay valid for OverlapSeconds.
+// RotateSigningKey requests a new key for one use. The previous key then does not sign any
+// more. The signatures of the previous key stay valid for OverlapSeconds.
 type RotateSigningKey struct {
 	Use            KeyUse `json:"use" enum:"identity,registry"`
 	OverlapSeconds int64  `json:"overlapSeconds" minimum:"0" maximum:"2592000" example:"3600" doc:"Seconds for which signatures of the previous key stay valid; 0 for not at all. Use at least the lifetime of a token: with a smaller value the cloud refuses tokens that have not expired"`

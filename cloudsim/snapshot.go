@@ -11,7 +11,7 @@ type SnapshotState string
 
 const (
 	SnapshotCreating SnapshotState = "creating"
-	SnapshotCopying  SnapshotState = "copying" // the due time has passed, but the copy of the data is incomplete
+	SnapshotCopying  SnapshotState = "copying" // the planned time of the creation has passed, but the cloud has not copied all data
 	SnapshotReady    SnapshotState = "ready"
 	SnapshotFailed   SnapshotState = "failed" // the copy of the data failed permanently
 	SnapshotDeleting SnapshotState = "deleting"
@@ -63,8 +63,8 @@ func (s *Snapshot) Move(verb Verb) error {
 	return err
 }
 
-// snapshotNameRE matches the names that the cloud itself gives to the members
-// of a group.
+// snapshotNameRE matches the names that the cloud itself gives to the snapshots of a
+// snapshot group.
 var snapshotNameRE = regexp.MustCompile(`^snap-[0-9a-f]{6,}$`)
 
 // CreateSnapshot requests a snapshot. The call is idempotent: the same request

@@ -2,10 +2,10 @@ package cloudsim
 
 import "time"
 
-// State describes a saved state of the cloud. The file of the state contains
-// the resources with their ids, addresses and open operations. It also contains
-// the journal, the clock, the faults and the holds. The data of disks and
-// snapshots is in the file unless SaveState.RecordsOnly was set.
+// State describes a saved state of the cloud. The file of the state contains the resources
+// with their ids, addresses and open operations. It also contains the journal, the clock,
+// the faults and the holds. The file contains the data of disks and snapshots only if
+// SaveState.RecordsOnly was false.
 type State struct {
 	Name     string    `json:"name" example:"before-upgrade"`
 	SavedAt  time.Time `json:"savedAt" doc:"RFC 3339, on the machine's clock"`
@@ -20,25 +20,27 @@ type States struct {
 	Items []State `json:"items"`
 }
 
-// SaveState is a request to save a state. The call returns Exists if a saved state with the same
-// name exists.
+// SaveState is a request to save the current state of the cloud. The call returns Exists if
+// a saved state with the same name exists.
 type SaveState struct {
 	Name string `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"before-upgrade"`
-	// RecordsOnly leaves out the data of disks and snapshots. If the cloud
-	// loads such a saved state, a disk has the data of its current file, or no
-	// data if it has no file. Without RecordsOnly, the saved state contains the
-	// data of all disks at one instant, as after a power cut. Without
-	// RecordsOnly, the call returns Conflict if the data is larger than
-	// MaxStateData, or if an instance writes to a disk without a pause.
+	// If RecordsOnly is true, the saved state does not contain the data of disks and
+	// snapshots. When the cloud loads such a saved state, a disk keeps the data of its
+	// current file. If the disk has no file, the disk is empty after the load.
+	//
+	// If RecordsOnly is false, the saved state contains the data of all disks at one
+	// instant, as after a power cut. The call returns Conflict if the data is larger than
+	// MaxStateData. It also returns Conflict if an instance writes to a disk without a
+	// pause.
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
 // LoadState is a request to load a saved state.
 type LoadState struct {
-	// RecordsOnly means that the call does not change the data of the disks. Without RecordsOnly,
-	// the call replaces this data by the data in the saved state. Without RecordsOnly, the call
-	// also returns Conflict while a disk is attached, because an instance with a mounted disk would
-	// continue to use the old file.
+	// If RecordsOnly is true, the call does not change the data of the disks. If
+	// RecordsOnly is false, the call replaces this data by the data in the saved state. The
+	// call then returns Conflict if a disk is attached, because an instance with a mounted
+	// disk would continue to use the old file.
 	RecordsOnly bool
 }
 
@@ -46,22 +48,22 @@ type LoadState struct {
 // state, in bytes. Blocks of zeros do not count.
 const MaxStateData = 4 << 30
 
-// DataSize describes the data of a disk or snapshot for a saved state.
+// DataSize describes the data of one disk or snapshot that a saved state must contain.
 type DataSize struct {
 	Bytes int64
-	// Optional is true for a disk until the data plane has reported the disk's
-	// file. The saved state leaves out a disk without a file if Optional is
-	// true.
+	// Optional is true for a disk until the data plane has reported the disk's file. If
+	// Optional is true and the file does not exist, the saved state contains no data for
+	// this disk.
 	Optional bool
 }
 
-// StagedData is disk data of a saved state that the cloud is loading.
+// StagedData is the disk data of a saved state while the cloud loads this saved state.
 type StagedData struct {
 	Folder string   // path of the new files, relative to the folder of disks; "" for none
 	Keep   []string // ids of all disks and snapshots that have a file after the load
 }
 
-// Validate checks the name.
+// Validate checks only the name. It returns an Invalid error if the name is not valid.
 func (r SaveState) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TokenID names a token. The id is not the secret.
+// TokenID names a token, e.g. "tok-000001". The id is not the secret.
 type TokenID string
 
 // Token authenticates a caller. The cloud stores only a hash of the secret, and
@@ -20,21 +20,21 @@ type Token struct {
 	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" doc:"Service account of the token" example:"sa-000001"`
 	Role           RoleName         `json:"role,omitempty" doc:"Role of the token, if it has no service account" example:"reader"`
 	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent if the token does not expire"`
-	Hash           string           `json:"hash,omitempty" hidden:"true"` // hex SHA-256 of the secret; never leaves the engine
+	Hash           string           `json:"hash,omitempty" hidden:"true"` // hex SHA-256 of the secret; the API never returns this field
 	Secret         string           `json:"secret,omitempty" doc:"Bearer token. Only the response to the creation contains it"`
 }
 
-// AccessKey returns the access key that signs requests with this token, as with the temporary
-// credentials of AWS. Its Secret is derived from the token's Secret. A signed request must contain
-// the token's Secret as its session token.
+// AccessKey returns an access key that belongs to t. With this key, a client of the AWS API
+// signs requests, as with temporary credentials of AWS. The Secret of the access key is
+// derived from t.Secret. Each signed request must contain t.Secret as its session token.
 func (t Token) AccessKey() AccessKey {
 	sum := sha256.Sum256([]byte("access key " + t.Secret))
 	return AccessKey{ID: AccessKeyID(t.ID), Secret: hex.EncodeToString(sum[:])}
 }
 
-// CreateToken requests a token of a service account, or an independent token
-// with a role. The call is not idempotent, because the secret is shown only
-// once. It returns Exists if another token has the name.
+// CreateToken requests a token of a service account, or an independent token with a role.
+// The call is not idempotent, because the cloud shows the secret only once. The call
+// returns Exists if another token has the same name.
 type CreateToken struct {
 	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Name of the token. Required without serviceAccount; with serviceAccount the default is the token's id"`
 	ServiceAccount string    `json:"serviceAccount,omitempty" maxLength:"128" example:"ccm" doc:"Service account (id or name) of the token. Excludes role and project"`

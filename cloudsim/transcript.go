@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// Format and version in the head of a transcript. A transcript is a file of
-// JSON documents, one document per line. A TranscriptHead comes first. A
-// TranscriptCall for each call follows, in the order of the answers.
+// TranscriptFormat and TranscriptVersion are values in the head of a transcript. A
+// transcript is a file with the calls to a cloud, one JSON document per line. The first
+// line is a TranscriptHead. After it, the transcript contains a TranscriptCall for each
+// call, in the order of the answers.
 const (
 	TranscriptFormat  = "cloudsim-transcript"
 	TranscriptVersion = 2
@@ -32,12 +33,11 @@ type TranscriptHead struct {
 	Revision uint64    `json:"revision"` // the journal's revision at the start of the recording
 }
 
-// Exact reports whether a replay can compare times. Times are comparable only
-// with a frozen clock, because a running clock shows different times in every
-// run.
+// Exact reports whether a replay of the transcript can compare times. This is possible only
+// with a frozen clock, because a running clock shows different times in every run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
-// TranscriptCall is one call and its answer. It contains no secrets.
+// TranscriptCall is one call with its answer. It contains no secrets.
 type TranscriptCall struct {
 	RequestID      string  `json:"requestId"`
 	Caller         string  `json:"caller,omitempty"`
@@ -52,7 +52,7 @@ type TranscriptCall struct {
 	Text     string          `json:"text,omitempty"`     // a body that is not JSON
 	Withheld string          `json:"withheld,omitempty"` // the reason why the body is left out
 
-	Status int `json:"status"` // 0: the connection was dropped
+	Status int `json:"status"` // 0: the cloud closed the connection without an answer
 	// Answer is a hash of a JSON answer. Members contains a hash of each member
 	// of the answer. Both fields are absent if a replay cannot compare the
 	// answer.
@@ -68,7 +68,7 @@ type TranscriptFull struct {
 // The constant redacted replaces secrets in a transcript.
 const redacted = "REDACTED"
 
-// secretMember reports whether the member's name indicates a secret.
+// secretMember reports whether a JSON member with this name contains a secret.
 func secretMember(name string) bool {
 	name = strings.ToLower(name)
 	for _, end := range []string{"secret", "password", "privatekey"} {
@@ -83,8 +83,8 @@ func secretMember(name string) bool {
 // machine. These values differ in every run.
 var ofTheMachine = map[string]bool{"aheadSeconds": true, "savedAt": true, "bytes": true, "millis": true, "number": true, "last": true}
 
-// Redact returns a JSON document without its secrets. It also reports whether
-// the document contained secrets. It returns input that is not JSON unchanged.
+// Redact returns a JSON document without its secrets. It also reports whether the document
+// contained secrets. If raw is not JSON, Redact returns raw unchanged.
 func Redact(raw []byte) ([]byte, bool) {
 	v, err := document(raw)
 	if err != nil {
@@ -138,9 +138,9 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// The type scrubbing removes secrets from a JSON document. If the field times
-// is false, it also replaces all times. If the field compared is true, it also
-// removes the values of members that depend on the machine.
+// The type scrubbing removes secrets from a JSON document. If the field times is false, it
+// also replaces all times. If the field compared is true, it also removes the values of
+// members that depend on the machine.
 type scrubbing struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine

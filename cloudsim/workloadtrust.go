@@ -12,10 +12,10 @@ type WorkloadTrustID string
 // KindWorkloadTrust is the kind of workload trusts in events.
 const KindWorkloadTrust ResourceKind = "workloadTrust"
 
-// WorkloadTrust lets a Kubernetes service account call as a service account of
-// the cloud. Instead of a secret, the workload presents a token that its
-// Kubernetes cluster signed for the audience of the trust. The cloud verifies
-// the token with the cluster's public keys and does not contact the cluster.
+// WorkloadTrust lets a Kubernetes service account call the cloud as a service account of
+// the cloud. Instead of a secret, the workload presents a token that its Kubernetes cluster
+// signed for the audience of the trust. The cloud verifies the token with the cluster's
+// public keys and does not contact the cluster.
 type WorkloadTrust struct {
 	ID WorkloadTrustID `json:"id" example:"trust-000001"`
 	Meta
@@ -33,8 +33,8 @@ type WorkloadTrustSpec struct {
 	UID            string `json:"uid,omitempty" maxLength:"64" doc:"UID of the Kubernetes service account. A recreated service account has a new UID. Absent for any UID"`
 }
 
-// CreateWorkloadTrust requests a workload trust. The call is idempotent by
-// name.
+// CreateWorkloadTrust requests a workload trust. The call is idempotent: the same request
+// with the same name returns the existing workload trust.
 type CreateWorkloadTrust struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-web"`
 	Labels map[string]string `json:"labels,omitempty"`

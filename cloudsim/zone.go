@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Region is a group of zones. Regions, zones, instance types and disk types
-// form the cloud's catalogue. The operator configures the catalogue at the
-// start, and all callers can read it. The name of an entry is also its id, e.g.
-// "sim-1", "sim-1a" or "small".
+// Region is a group of zones. Regions, zones, instance types and disk types form the
+// cloud's catalogue. The operator configures the catalogue at the start of the cloud, and
+// all callers can read it. The name of an entry is also its id, e.g. "sim-1", "sim-1a" or
+// "small".
 type Region struct {
 	Meta
 }
@@ -27,7 +27,7 @@ type ZoneOutage struct {
 	Since time.Time `json:"since" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// Dark reports whether the data plane of z has an outage.
+// Dark reports whether an outage stops the traffic to the instances of z.
 func (z Zone) Dark() bool { return z.Outage != nil }
 
 // InstanceType describes the size of an instance.
@@ -38,9 +38,9 @@ type InstanceType struct {
 	MaxDisks  int   `json:"maxDisks" doc:"Maximum number of attached disks" example:"8"`
 }
 
-// Catalogue lists the entries that a cloud offers. If the operator applies a
-// catalogue, the cloud adds and changes entries. It removes no entries, because
-// instances may use them.
+// Catalogue lists the regions, zones and types that a cloud offers. When the operator
+// applies a catalogue, the cloud adds the new entries and updates the existing entries. The
+// cloud never removes an entry, because instances may use it.
 type Catalogue struct {
 	Regions       []Region       `json:"regions,omitempty"`
 	Zones         []Zone         `json:"zones,omitempty"`
