@@ -10,10 +10,11 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// backend connects the protocol of the registry with the storage. Every method
-// asks the guard for authorization before it uses the files.
+// backend implements the requests of the registry protocol with the files of the storage.
+// Before a method uses the files, it calls the guard, which checks the caller's
+// authorization.
 type backend struct {
-	*oci.Funcs // the methods that backend does not define itself; they return an unsupported error
+	*oci.Funcs // the methods that backend does not define itself; each of them returns an unsupported error
 	files      *files
 	guard      *guard
 	quotas     *quotas
@@ -36,8 +37,8 @@ func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, f
 	return b.files.open(desc, from, to)
 }
 
-// ResolveBlob describes a blob. Clients call it to decide whether they must
-// push the blob.
+// ResolveBlob returns the descriptor of a blob. Clients send this request to find out
+// whether they must push the blob.
 func (b *backend) ResolveBlob(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -54,7 +55,7 @@ func (b *backend) GetManifest(ctx context.Context, repo string, d oci.Digest) (o
 	return b.files.open(desc, 0, -1)
 }
 
-// ResolveManifest describes a manifest.
+// ResolveManifest returns the descriptor of a manifest.
 func (b *backend) ResolveManifest(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -71,7 +72,7 @@ func (b *backend) GetTag(ctx context.Context, repo, tag string) (oci.BlobReader,
 	return b.files.open(desc, 0, -1)
 }
 
-// ResolveTag describes the manifest to which a tag points.
+// ResolveTag returns the descriptor of the manifest to which a tag points.
 func (b *backend) ResolveTag(ctx context.Context, repo, tag string) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -135,9 +136,9 @@ func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, of
 	return u, nil
 }
 
-// MountBlob adds a blob of one repository (from) to another repository (to).
-// The caller needs pull permission for the first repository and push permission
-// for the second.
+// MountBlob adds a blob of one repository (from) to another repository (to). The caller
+// needs the permission to pull from the first repository, and the permission to push to the
+// second repository.
 func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, to, push); err != nil {
 		return oci.Descriptor{}, err
@@ -181,7 +182,7 @@ func (b *backend) DeleteBlob(ctx context.Context, repo string, d oci.Digest) err
 	return b.files.unlink(repo, d)
 }
 
-// DeleteManifest removes a manifest and the tags that point to it.
+// DeleteManifest removes a manifest and the tags that point to this manifest.
 func (b *backend) DeleteManifest(ctx context.Context, repo string, d oci.Digest) error {
 	if err := b.guard.allow(ctx, repo, remove); err != nil {
 		return err
@@ -197,8 +198,8 @@ func (b *backend) DeleteTag(ctx context.Context, repo, tag string) error {
 	return b.files.untag(repo, tag)
 }
 
-// Repositories lists every repository of the registry. The caller needs the
-// permission for the catalog.
+// Repositories lists every repository of the registry. The caller needs the permission
+// registry.catalog.
 func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[string, error] {
 	if err := b.guard.allowCatalog(ctx); err != nil {
 		return one[string](err)
@@ -220,8 +221,8 @@ func (b *backend) Tags(ctx context.Context, repo, after string) iter.Seq2[string
 	return following(ctx, after, func() ([]string, error) { return b.files.names(repo, "tags") })
 }
 
-// Referrers lists the manifests whose subject field is the given digest. It
-// reads all manifests of the repository.
+// Referrers lists the manifests whose subject field contains the given digest. It reads all
+// manifests of the repository.
 func (b *backend) Referrers(ctx context.Context, repo string, subject oci.Digest, artifactType string) iter.Seq2[oci.Descriptor, error] {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return one[oci.Descriptor](err)
@@ -259,10 +260,9 @@ func one[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// The function following returns an iterator. The iterator calls the function
-// list, and yields those names of the result that sort after the given name, in
-// the same order. The iterator yields no names if the request asks for zero
-// names.
+// The function following returns an iterator over the names that the function list returns,
+// in the same order. The iterator leaves out the names up to the given name. If the request
+// asks for zero names, the iterator yields no names.
 func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()

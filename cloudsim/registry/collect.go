@@ -15,16 +15,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// collect is the garbage collection of the storage. It removes the folders of
-// repositories without a record. It also removes unreferenced files that are
-// older than the grace period. These are abandoned uploads and temporary files,
-// blobs that no manifest of their repository needs, and content that no
-// repository has. Manifests stay until a caller deletes them, because a client
-// may use an untagged manifest by its digest.
+// collect removes unused files from the storage. First it removes the folders of
+// repositories without a record in the cloud. Then it removes unreferenced files that are
+// older than the grace period: abandoned uploads, temporary files, blobs that no manifest
+// of their repository needs, and content that no repository has. Manifests stay until a
+// caller deletes them, because a client may use an untagged manifest by its digest.
 //
-// Pushes wait during a collection. Pulls do not wait. The method collect reads
-// the repository records only after it has blocked the pushes, so that the
-// records are current. It returns the number of removed files and folders.
+// Pushes wait during a collection. Pulls do not wait. The method collect reads the
+// repository records only after it has blocked the pushes, so that the records are current.
+// It returns the number of removed files and folders.
 func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()
@@ -48,7 +47,7 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 		}
 		n, err := f.collectRepository(name, old, used)
 		removed += n
-		if err != nil { // a damaged repository keeps its files and must not block the collection of other repositories
+		if err != nil { // a damaged repository keeps its files, and the collection continues with the other repositories
 			damaged = append(damaged, fmt.Errorf("repository %s: %w", name, err))
 			if err := f.markUsed(name, used); err != nil {
 				return removed, errors.Join(append(damaged, err)...)
@@ -86,7 +85,7 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 	}
 	for _, name := range names {
 		owned, err := f.belongs(name, ids)
-		if err != nil { // the folder may belong to a record, so it must stay
+		if err != nil { // the folder may belong to a record, so the folder must stay
 			return removed, err
 		}
 		if owned {
@@ -135,9 +134,8 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	return n + m, errors.Join(err1, err2, err3)
 }
 
-// sweep removes those files of a folder that were last modified before the
-// given time. It does not remove a file if keep returns true for the name of
-// the file.
+// sweep removes the files of the folder dir that were last modified before the given time.
+// It keeps a file if the function keep returns true for the file's name.
 func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {
 	all, err := os.ReadDir(dir)
 	if err != nil {

@@ -158,9 +158,9 @@ func TestCollectBesideDamage(t *testing.T) {
 	}
 }
 
-// TestCollect proves that a collection removes old unreferenced files and keeps
-// referenced files. A file stays until the last reference to it is removed. An
-// untagged image stays, too.
+// TestCollect proves that a collection removes old unreferenced files and keeps referenced
+// files. A file stays until a caller removes the last reference to the file. An untagged
+// image also stays.
 func TestCollect(t *testing.T) {
 	d := newDisk(t)
 	first, second := d.image("a/web", "v1", "shared layer"), d.image("b/api", "v1", "shared layer")
@@ -210,9 +210,9 @@ func TestCollectKeepsAnIndex(t *testing.T) {
 	}
 }
 
-// TestCollectADeletedRepository proves that a collection removes the content of
-// a deleted repository, except content that another repository has, too. The
-// catalog does not list the deleted repository.
+// TestCollectADeletedRepository proves that a collection removes the content of a deleted
+// repository, but keeps the content that another repository also has. The catalog does not
+// list the deleted repository.
 func TestCollectADeletedRepository(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "shared layer")
@@ -246,9 +246,9 @@ func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsRequestedBlobs proves that a collection keeps an old blob if
-// a client has just checked that the blob exists. The client does not push such
-// a blob again.
+// TestCollectKeepsRequestedBlobs proves that a collection keeps an old blob if a client has
+// just checked that the blob exists. After such a check, the client does not push the blob
+// again.
 func TestCollectKeepsRequestedBlobs(t *testing.T) {
 	d := newDisk(t)
 	config, layer := d.blobOf("a/web", "config"), d.blobOf("a/web", "layer")

@@ -43,8 +43,8 @@ func (c *conformance) call(t *testing.T, want int, method, path, body string, he
 	return resp, got
 }
 
-// The method refused sends a request that must fail with an error code of the
-// specification.
+// The method refused sends a request that must fail with the given error code of the OCI
+// distribution specification.
 func (c *conformance) refused(t *testing.T, status int, code, method, path, body string, headers ...string) {
 	t.Helper()
 	_, got := c.call(t, status, method, path, body, headers...)
@@ -79,8 +79,7 @@ func (c *conformance) blob(t *testing.T, repo, content string) digest.Digest {
 	return d
 }
 
-// manifest returns an image manifest for a layer. It pushes the layer and the
-// config.
+// manifest pushes a layer and a config, and returns an image manifest that refers to both.
 func (c *conformance) manifest(t *testing.T, repo, layer string, more map[string]any) (raw string, d digest.Digest) {
 	t.Helper()
 	m := map[string]any{
@@ -98,7 +97,8 @@ func (c *conformance) manifest(t *testing.T, repo, layer string, more map[string
 	return string(b), digest.FromBytes(b)
 }
 
-// TestConformanceBase covers end-1: the version check.
+// TestConformanceBase tests the endpoint end-1 of the OCI distribution specification: the
+// version check.
 func TestConformanceBase(t *testing.T) {
 	c := newConformance(t)
 	c.call(t, 200, "GET", "/v2/", "")
@@ -108,8 +108,8 @@ func TestConformanceBase(t *testing.T) {
 	}
 }
 
-// TestConformanceBlobs covers end-2 and end-10: reading a blob completely and
-// in part, and deleting it.
+// TestConformanceBlobs tests the endpoints end-2 and end-10 of the OCI distribution
+// specification: reading a blob completely and in part, and deleting the blob.
 func TestConformanceBlobs(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-a/web", "0123456789")
@@ -132,9 +132,10 @@ func TestConformanceBlobs(t *testing.T) {
 	c.refused(t, 404, "BLOB_UNKNOWN", "GET", path, "")
 }
 
-// TestConformanceUploads covers end-4a, end-4b, end-5, end-6 and end-13:
-// pushing a blob in one request, in two requests, and in chunks, with a status
-// request after each chunk. The registry refuses chunks in the wrong order.
+// TestConformanceUploads tests the endpoints end-4a, end-4b, end-5, end-6 and end-13 of the
+// OCI distribution specification. The test pushes a blob in one request, in two requests,
+// and in chunks, with a status request after each chunk. The registry refuses chunks in the
+// wrong order.
 func TestConformanceUploads(t *testing.T) {
 	c := newConformance(t)
 	uploads := "/v2/team-a/web/blobs/uploads/"
@@ -174,9 +175,10 @@ func TestConformanceUploads(t *testing.T) {
 	c.refused(t, 404, "BLOB_UPLOAD_UNKNOWN", "PUT", finish(begin, d), "")
 }
 
-// TestConformanceManifests covers end-3, end-7 and end-9: pushing a manifest by
-// tag and by digest, reading it unchanged, and deleting it by tag and by
-// digest. The registry refuses a manifest with a wrong media type or digest.
+// TestConformanceManifests tests the endpoints end-3, end-7 and end-9 of the OCI
+// distribution specification. The test pushes a manifest by tag and by digest, reads it
+// unchanged, and deletes it by tag and by digest. The registry refuses a manifest with a
+// wrong media type or digest.
 func TestConformanceManifests(t *testing.T) {
 	c := newConformance(t)
 	raw, d := c.manifest(t, "team-a/web", "layer", nil)
@@ -217,8 +219,8 @@ func TestConformanceManifests(t *testing.T) {
 	c.refused(t, 404, "MANIFEST_UNKNOWN", "DELETE", path+d.String(), "")
 }
 
-// TestConformanceTags covers end-8a and end-8b: listing tags in order and in
-// pages.
+// TestConformanceTags tests the endpoints end-8a and end-8b of the OCI distribution
+// specification: listing tags in order and in pages.
 func TestConformanceTags(t *testing.T) {
 	c := newConformance(t)
 	raw, _ := c.manifest(t, "team-a/web", "layer", nil)
@@ -253,8 +255,9 @@ func TestConformanceTags(t *testing.T) {
 	}
 }
 
-// TestConformanceMount covers end-11: mounting a blob of another repository. If
-// the other repository does not have the blob, the registry starts an upload.
+// TestConformanceMount tests the endpoint end-11 of the OCI distribution specification:
+// mounting a blob of another repository. If the other repository does not have the blob,
+// the registry starts an upload.
 func TestConformanceMount(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-b/api", "shared")
@@ -271,9 +274,9 @@ func TestConformanceMount(t *testing.T) {
 	}
 }
 
-// TestConformanceReferrers covers end-12a and end-12b: listing the referrers of
-// a manifest, filtered by artifact type. The registry answers with a list even
-// if it does not have this manifest.
+// TestConformanceReferrers tests the endpoints end-12a and end-12b of the OCI distribution
+// specification: listing the referrers of a manifest, filtered by artifact type. If the
+// registry does not have the manifest, the answer is an empty list and not an error.
 func TestConformanceReferrers(t *testing.T) {
 	c := newConformance(t)
 	image, d := c.manifest(t, "team-a/web", "layer", nil)

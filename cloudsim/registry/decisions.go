@@ -11,18 +11,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// decisionsFile is the file of the audit trail, with one JSON document per
-// line. The previous file has the additional suffix ".1".
+// decisionsFile is the name of the file with the registry's audit trail, one JSON document
+// per line. The previous file has the additional suffix ".1".
 const decisionsFile = "decisions.jsonl"
 
-// maxDecisionsFile is the maximum size of a file in bytes. It is enough for
-// about ten thousand decisions.
+// maxDecisionsFile is the maximum size of an audit file in bytes. A file of this size
+// contains about ten thousand decisions.
 const maxDecisionsFile = 4 << 20
 
-// The type decisions writes the audit trail. It writes each line to the file
-// before the registry answers the request, so the line survives a crash of the
-// process. The registry does not sync the file, because a sync would add the
-// latency of the disk to each pull.
+// The type decisions writes the registry's audit trail to a file. It writes each line
+// before the registry answers the request, so that the line survives a crash of the
+// process. The registry does not sync the file, because a sync would add the latency of the
+// disk to each pull.
 type decisions struct {
 	path string
 	mu   sync.Mutex
@@ -82,7 +82,7 @@ func (d *decisions) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file. The engine then only logs later decisions.
+// Close closes the file. Afterwards the engine only logs new decisions.
 func (d *decisions) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

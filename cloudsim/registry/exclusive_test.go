@@ -100,12 +100,10 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 	}
 }
 
-// After the cloud has loaded a saved state, it can give the id of a deleted
-// repository to a new repository. TestIDsAreGivenAgain proves that the reused
-// id gives no access to the data of the deleted repository. The password of a
-// deleted account does not work for a new account that has the same id. The
-// images of a deleted repository do not appear in a new repository with the
-// same id.
+// TestIDsAreGivenAgain proves that a reused id gives no access to the data of a deleted
+// repository. The cloud can reuse ids after it has loaded a saved state. The password of a
+// deleted account does not work for a new account that has the same id. The images of a
+// deleted repository do not appear in a new repository with the same id.
 func TestIDsAreGivenAgain(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Collect = 24 * time.Hour })
 	if _, err := w.SaveState(t.Context(), cloudsim.SaveState{Name: "before"}); err != nil {

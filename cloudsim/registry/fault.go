@@ -22,7 +22,8 @@ func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
-// The method write answers the request in the error format of the specification.
+// The method write answers the request in the error format of the OCI distribution
+// specification.
 func (e *injectedFault) write(w http.ResponseWriter) {
 	effect := e.fault.Effect
 	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
@@ -39,9 +40,8 @@ func (e *injectedFault) write(w http.ResponseWriter) {
 	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
 }
 
-// checkFaults checks the fault rules for a request, at most once. A request that
-// uses two repositories is still one call for the fault rules, because the
-// client sends one request.
+// checkFaults applies the fault rules to a request. It does this only once for each
+// request, because a request that uses two repositories is still one call of the client.
 func (g *guard) checkFaults(ctx context.Context, s *session, operation, target string) error {
 	if s.asked {
 		return nil
@@ -74,14 +74,14 @@ func (g *guard) checkFaults(ctx context.Context, s *session, operation, target s
 	return nil
 }
 
-// drop ends the request by closing its connection without a reply.
+// drop closes the connection of the request without a reply.
 func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // only this panic closes the connection in every protocol version of net/http
 }
 
-// faultyResponse wraps a ResponseWriter. If a fault takes effect after the work of
-// the request, faultyResponse replaces or suppresses the reply. It also
-// extends the write deadline before each write.
+// faultyResponse wraps a ResponseWriter. If a fault takes effect after the work of the
+// request, faultyResponse replaces or suppresses the reply. It also extends the write
+// deadline before each write.
 type faultyResponse struct {
 	http.ResponseWriter
 	s    *session

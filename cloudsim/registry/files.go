@@ -32,14 +32,14 @@ import (
 //	                 .../tags/TAG      digest of the manifest
 //	                 .../uploads/ID    a blob that a client is pushing
 //
-// NAME is escaped, so that a name with slashes becomes the name of one folder.
-// Each file is written completely or not at all. The only state in memory is
-// the set of uploads that requests have open.
+// NAME is escaped, so that a name with slashes becomes the name of one folder. Uploads can
+// be incomplete. The registry writes each of the other files completely or not at all. The
+// only state in memory is the set of uploads that requests have open.
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free
-	// The field collecting prevents a collection from removing a blob while a
-	// request links the blob.
+	// A collection of unused files holds the lock for writing. A request that links a blob
+	// holds the lock for reading, so that a collection cannot remove this blob.
 	collecting sync.RWMutex
 	owning     sync.Mutex
 
@@ -58,8 +58,8 @@ func (f *files) repo(name string, parts ...string) string {
 	return filepath.Join(append([]string{f.dir, "repositories", url.PathEscape(name)}, parts...)...)
 }
 
-// check returns an error unless d is a sha256 digest. With a second algorithm,
-// the same content would have two names.
+// check returns an error if d is not a sha256 digest. The registry allows only one
+// algorithm, because otherwise the same content could have two digests.
 func check(d digest.Digest) error {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("%w: want sha256, got %.80q", oci.ErrDigestInvalid, d)
@@ -67,22 +67,19 @@ func check(d digest.Digest) error {
 	return nil
 }
 
-// identity returns a text that identifies a repository record. The id alone is
-// not enough, because the cloud reuses ids after it has loaded a saved state.
-// Two records have the same identity only if a project created both with the
-// same id at the same time. This is possible only while the cloud's clock is
-// frozen.
+// identity returns a text that identifies a repository record. The id alone is not enough,
+// because the cloud reuses ids after it has loaded a saved state. Two records have the same
+// identity only if their id, their project and the time of their creation are equal. This
+// is possible only while the cloud's clock is frozen.
 func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// The method named own ensures that the folder of a name belongs to the record
-// r. The folder may belong to another record, because a caller has deleted a
-// repository of the same name. In this case, own empties the folder. Before own
-// empties the folder, it calls the function records to read the present
-// records. If r is not a present record, own returns ErrNameUnknown and keeps
-// the folder. A caller has then deleted r after the request had read the
-// record.
+// The method own ensures that the folder of a repository name belongs to the record r. The
+// folder can belong to another record, because a caller has deleted a repository with the
+// same name. In this case, own empties the folder. Before that, own calls the function
+// records to read the current records. If r is not a current record, a caller has deleted r
+// in the meantime. Then own returns ErrNameUnknown and keeps the folder.
 func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -137,8 +134,8 @@ func (f *files) write(path string, raw []byte) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// descriptor describes a blob of a repository. It returns ErrBlobUnknown if the
-// repository does not have the blob.
+// descriptor returns the descriptor of a blob in a repository. It returns ErrBlobUnknown if
+// the repository does not have the blob.
 func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error) {
 	if err := check(d); err != nil {
 		return oci.Descriptor{}, err
@@ -201,10 +198,10 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// The method open returns a reader for a part of a blob or manifest. The
-// parameter named from is the offset of the first byte. The parameter named to
-// is the offset after the last byte. If this second offset is negative or too
-// large, the part ends at the end of the content.
+// The method open returns a reader for a part of a blob or manifest. The parameter named
+// from is the offset of the first byte. The parameter named to is the offset after the last
+// byte. If this end offset is negative or too large, the reader reads to the end of the
+// content.
 func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {
@@ -275,10 +272,10 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
 }
 
-// The method seen returns the same result as the method descriptor. It also
-// renews the modification time of the repository's link to the blob. A client
-// that learns that the blob exists does not push it. The collection must
-// therefore treat the blob like a new blob, and must not remove the blob.
+// The method seen returns the same result as the method descriptor. It also renews the
+// modification time of the repository's link to the blob. A client that learns that the
+// blob exists does not push the blob. A collection must therefore treat the blob like a new
+// blob, and must not remove the blob.
 func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -308,7 +305,7 @@ func (f *files) untag(repo, tag string) error {
 	return missing(os.Remove(f.repo(repo, "tags", tag)), oci.ErrManifestUnknown)
 }
 
-// forget removes a manifest and the tags that point to it.
+// forget removes a manifest and the tags that point to this manifest.
 func (f *files) forget(repo string, d digest.Digest) error {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -366,7 +363,7 @@ func (f *files) belongs(name string, records map[string]cloudsim.Repository) (bo
 	return known && id == identity(r), err
 }
 
-// The method repositories lists the names that have a folder, sorted.
+// The method repositories lists the names of the repositories that have a folder, sorted.
 func (f *files) repositories() ([]string, error) {
 	all, err := os.ReadDir(filepath.Join(f.dir, "repositories"))
 	if err != nil {

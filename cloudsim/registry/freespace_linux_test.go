@@ -50,9 +50,9 @@ func (w *world) fill(t *testing.T, bytes int64) {
 	}
 }
 
-// TestPushWithoutEnd proves that a client which pushes without end cannot fill
-// the disk. The answers to the push requests (PATCH, PUT and POST) contain the
-// reason. Clients can still pull.
+// TestPushWithoutEnd proves that a client that pushes without end cannot fill the disk. The
+// answers to the push requests (PATCH, PUT and POST) contain the reason. Clients can still
+// pull.
 func TestPushWithoutEnd(t *testing.T) {
 	const reserve = 24 << 20
 	c, free := small(t, reserve)

@@ -22,8 +22,8 @@ const (
 	remove = "delete"
 )
 
-// session holds the data of a request during its processing. Only the request's
-// goroutine uses the session.
+// session contains the data of one request while the registry processes the request. Only
+// the request's goroutine uses the session.
 type session struct {
 	requestID string
 	caller    engine.RegistryCaller
@@ -33,7 +33,7 @@ type session struct {
 	asked     bool               // checkFaults has already checked the fault rules
 	noNames   bool               // the request asks for a list of zero names, which must not return all names
 	after     *cloudsim.Fault
-	unwritten error // the cause of a failed blob write; the library keeps only its text
+	unwritten error // the error of a failed blob write, because the library returns only the text of this error
 }
 
 // access is a permission that the guard has granted to a request.
@@ -72,8 +72,8 @@ func (g *guard) admit(r *http.Request) *session {
 	return s
 }
 
-// maxRequestID is the length to which the audit trail cuts a client's request
-// id.
+// maxRequestID is the maximum length of a request id in the audit trail. The registry cuts
+// off the rest of a longer id.
 const maxRequestID = 128
 
 func requestID(r *http.Request) string {
@@ -81,10 +81,10 @@ func requestID(r *http.Request) string {
 	return strings.ToValidUTF8(id[:min(len(id), maxRequestID)], "")
 }
 
-// allow returns an error if the request may not do the given action on a
-// repository. After a permitted access, the method does not ask the engine
-// again for the same request, repository and action. The audit trail therefore
-// has only one entry for this access.
+// allow returns an error if the request may not do the given action on a repository. If the
+// engine has permitted the action, allow does not ask the engine again for the same
+// request, repository and action. The audit trail therefore has only one entry for this
+// access.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {
@@ -145,10 +145,11 @@ func coded(as oci.Error, words string) error {
 	return oci.NewError(words, as.Code(), json.RawMessage(nil))
 }
 
-// challenge is the error that sends a client to the token endpoint.
+// challenge is an error. Its answer tells the client to request a token at the token
+// endpoint.
 type challenge struct {
 	scope string
-	kind  string // RFC 6750 section 3.1; "" for a client without a token
+	kind  string // error code of RFC 6750 section 3.1; "" for a client without a token
 	why   string
 }
 

@@ -13,8 +13,8 @@ import (
 // allows a registry to refuse larger manifests.
 const maxManifest = 4 << 20
 
-// manifest holds the fields that the registry reads from manifests and indexes
-// of OCI and Docker.
+// manifest contains the fields that the registry reads from manifests and image indexes of
+// OCI and Docker.
 type manifest struct {
 	MediaType    string           `json:"mediaType"`
 	ArtifactType string           `json:"artifactType"`
@@ -25,9 +25,9 @@ type manifest struct {
 	Annotations  map[string]string
 }
 
-// The method blobs returns the blobs that m needs in its repository. It leaves
-// out layers with URLs, because the content of such layers is at these URLs,
-// not in the registry.
+// The method blobs returns the blobs that the repository of m must have. It leaves out
+// layers with URLs, because the content of such layers is at these URLs, not in the
+// registry.
 func (m manifest) blobs() (all []oci.Descriptor) {
 	if m.Config != nil {
 		all = append(all, *m.Config)
@@ -47,9 +47,9 @@ func parse(raw []byte) (m manifest, err error) {
 	return m, nil
 }
 
-// The method references returns an error if a manifest is not valid, or if its
-// mediaType field differs from the Content-Type of the request. It also returns
-// an error if the manifest refers to content that its repository does not have.
+// The method references returns an error if a manifest is not valid, or if the manifest's
+// mediaType field differs from the Content-Type of the request. It also returns an error if
+// the manifest refers to content that the repository does not have.
 func (f *files) references(repo, mediaType string, raw []byte) error {
 	if kind, _, err := mime.ParseMediaType(mediaType); err != nil || kind == "application/octet-stream" {
 		return fmt.Errorf("%w: Content-Type is %.100q: send the media type of the manifest", oci.ErrManifestInvalid, mediaType)

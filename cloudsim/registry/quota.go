@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The type quotas limits the storage of a project's repositories. The limit is
-// not exact: the last measurement may be up to usageAge old, so it may lack new
-// data. A nil pointer means that the storage has no limit.
+// The type quotas limits the storage of a project's repositories. The limit is not exact,
+// because checkBytes reuses a measurement for the time usageAge. Data that clients push in
+// this time does not count at once. A nil pointer means that the storage has no limit.
 type quotas struct {
 	engine *engine.Engine
 	files  *files
@@ -28,7 +28,7 @@ type quotas struct {
 // usage is the measured storage of a project's repositories.
 type usage struct {
 	at    time.Time
-	bytes int64 // size of the blobs, each counted once per repository, and of open uploads
+	bytes int64 // size of blobs and open uploads; a blob in two repositories counts twice
 }
 
 // usageAge is the maximum age of a measurement that checkBytes reuses. A
@@ -106,8 +106,8 @@ func (q *quotas) measure(project cloudsim.ProjectID) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// overQuota replaces the engine's quota error by an error with status 403.
-// After status 429, clients would repeat the request without success.
+// overQuota replaces the engine's quota error by an error with status 403. The usual status
+// of a quota error is 429, after which clients would repeat the request without success.
 func overQuota(err error) error {
 	if errors.Is(err, cloudsim.Exhausted) {
 		return coded(oci.ErrDenied, err.Error())

@@ -175,7 +175,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// forge signs claims with a key that is not the cloud's key.
+// forge returns a token whose claims are signed with the given key, which is not the
+// cloud's key.
 func forge(t *testing.T, key jose.SigningKey, header map[jose.HeaderKey]any, claims any) string {
 	t.Helper()
 	signer, err := jose.NewSigner(key, &jose.SignerOptions{ExtraHeaders: header})
@@ -189,8 +190,8 @@ func forge(t *testing.T, key jose.SigningKey, header map[jose.HeaderKey]any, cla
 	return token
 }
 
-// TestForgedTokens proves that the registry refuses a token unless the cloud's
-// key has signed the claims of the token with the expected algorithm.
+// TestForgedTokens proves that the registry accepts a token only if the cloud's key has
+// signed the claims of the token with the expected algorithm.
 func TestForgedTokens(t *testing.T) {
 	w := start(t)
 	admin, err := w.Token()
@@ -323,7 +324,7 @@ func TestDeletedAccount(t *testing.T) {
 	}
 }
 
-// The type said is a log buffer that is safe for concurrent use.
+// The type said is a buffer for the log that is safe for concurrent use.
 type said struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -335,7 +336,7 @@ func (s *said) Write(p []byte) (int, error) {
 	return s.buf.Write(p)
 }
 
-// inWords formats each decision as a line.
+// inWords formats each decision as one line of text.
 func inWords(all []cloudsim.RegistryDecision) (lines []string) {
 	for _, d := range all {
 		word := "yes"

@@ -30,15 +30,15 @@ import (
 
 // Config configures the registry.
 type Config struct {
-	Listener net.Listener // Run closes it; it must serve TLS if URL begins with https
+	Listener net.Listener // must serve TLS if URL begins with https; Run closes the listener
 	Dir      string       // folder of the storage
 	URL      string       // URL for clients, without a slash at its end
 	Name     string       // host[:port] at the beginning of image names; the same as the engine's Config.Registry
 	// TokensPerSecond limits the token requests of each address and of each
 	// caller. The burst is ten times the rate. 0 means 50.
 	TokensPerSecond float64
-	// StallTimeout is the longest time that a client may take for the next part
-	// of a request or of a reply. 0 means one minute.
+	// StallTimeout is the longest time in which a client may send nothing of its request,
+	// or receive nothing of the reply. 0 means one minute.
 	StallTimeout time.Duration
 	// Collect is the interval between two collections of unreferenced files. It
 	// is also the minimum age of the files that a collection removes. 0 means
@@ -47,13 +47,13 @@ type Config struct {
 	// Reserve is the number of bytes that pushes must leave free on the disk of
 	// Dir. 0 means 256 MiB. A negative value means no reserve.
 	Reserve int64
-	// Limits are the limits for connections. They apply above all to clients
-	// without a token.
+	// Limits are the limits for connections, above all for connections of clients without a
+	// token.
 	Limits run.Limits
 }
 
-// Validate checks the required fields. It returns the errors of all fields,
-// joined.
+// Validate returns an error for each required field that is not set. It joins the errors of
+// all fields.
 func (c Config) Validate() error {
 	var bad []error
 	if c.Listener == nil {
@@ -67,8 +67,8 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// Limits of a request. The transfer of a blob has no time limit, but each of
-// its parts must arrive within Config.StallTimeout.
+// Limits of a request. The transfer of a blob has no time limit, but each part of the blob
+// must arrive within Config.StallTimeout.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -221,10 +221,10 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 	return repo, reference, ok && r.Method == http.MethodPut
 }
 
-// readManifest authorizes a push and then reads its manifest. It rejects an
-// invalid reference or manifest, because the library would answer 404 or 500.
-// If readManifest succeeds, the caller must call release. The function release
-// frees the request's entry of the semaphore server.manifests.
+// readManifest authorizes a push and then reads its manifest. It rejects an invalid
+// reference or manifest, for which the OCI library would otherwise answer 404 or 500. If
+// readManifest succeeds, the caller must call release at the end of the request. The
+// function release frees the request's entry of the semaphore server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()
 	if err := s.guard.allow(ctx, repo, push); err != nil {
@@ -266,9 +266,8 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	return release, nil
 }
 
-// resolveSuffix replaces a range that counts from the end of a blob. The new
-// range counts from the beginning, because the library supports only such
-// ranges.
+// resolveSuffix replaces a range that counts from the end of a blob by a range that counts
+// from the beginning. The library supports only ranges that count from the beginning.
 func (s *server) resolveSuffix(r *http.Request) error {
 	suffix, ok := strings.CutPrefix(strings.TrimSpace(r.Header.Get("Range")), "bytes=-")
 	if !ok || r.Method != http.MethodGet {
@@ -303,7 +302,7 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 	if r.Method != http.MethodPost || from == "" || blob == "" || s.store.mayMount(r.Context(), from, digest.Digest(blob)) {
 		return r
 	}
-	sessionOf(r.Context()).asked = false // fault rules apply to the upload instead
+	sessionOf(r.Context()).asked = false // so that checkFaults applies the fault rules to the upload
 	q.Del("from")
 	q.Del("mount")
 	u := *r.URL
@@ -332,9 +331,9 @@ func (l *deadlineBody) Read(p []byte) (int, error) {
 
 func (l *deadlineBody) Close() error { return l.body.Close() }
 
-// writeError answers a request with an error. If the error has no code of the
-// specification and no HTTP status, writeError logs it and sends the client
-// only a general message.
+// writeError answers a request with an error. If the error has no code of the OCI
+// distribution specification and no HTTP status, writeError logs the error and sends the
+// client only a general message.
 func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := errors.AsType[*injectedFault](err); ok {
 		e.write(w)

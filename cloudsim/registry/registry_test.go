@@ -101,9 +101,9 @@ func (w *world) user(t *testing.T, who string, role cloudsim.RoleName, resource 
 	return &c
 }
 
-// password creates a registry password of the user. It also returns an option
-// for the client library that the tests use. With this option, the library
-// sends the password to the registry.
+// password creates a registry password for the caller of c. It also returns an option for
+// the client library that the tests use. With this option, the library sends the password
+// to the registry.
 func (w *world) password(t *testing.T, c *client.Client, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, remote.Option) {
 	t.Helper()
 	cred, err := c.CreateRegistryCredential(t.Context(), req)
@@ -154,9 +154,9 @@ func says(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// TestPushAndPull proves that a real client can push and pull only what its
-// roles permit in each repository. If a caller may not use a repository, the
-// answer does not show whether the repository exists.
+// TestPushAndPull proves that a client can push to a repository, or pull from it, only if
+// the client's roles permit this. The client is the library go-containerregistry. If a
+// caller may not use a repository, the answer does not show whether the repository exists.
 func TestPushAndPull(t *testing.T) {
 	w := start(t)
 	ci, node := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*"), w.user(t, "node", cloudsim.RoleRegistryReader, "team-a/*")

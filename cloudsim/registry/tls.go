@@ -14,16 +14,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Files of the registry's own certificate authority. Clients trust CAFile. Only
-// the registry may read the key.
+// Files of the registry's own certificate authority. Clients trust the certificate in
+// CAFile. Only the registry may read the key.
 const (
 	CAFile    = "ca.crt"
 	caKeyFile = "ca.key"
 )
 
-// TLS returns the TLS configuration of a registry with these host names. At
-// each call, the certificate authority in dir signs a new certificate. TLS
-// creates the authority if dir has none.
+// TLS returns the TLS configuration of a registry with the given host names. At each call,
+// the certificate authority in dir signs a new certificate. TLS creates the authority if
+// dir has none.
 func TLS(dir string, hosts []string) (*tls.Config, error) {
 	ca, err := cert.Load(filepath.Join(dir, CAFile), filepath.Join(dir, caKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -211,8 +211,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
 }
 
-// tooMany reports whether a client exceeds the rate of token requests. If so,
-// it answers 429 with the header Retry-After.
+// tooMany reports whether a client exceeds the rate of token requests. If the client
+// exceeds the rate, tooMany answers 429 with the header Retry-After.
 func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, who string) bool {
 	wait := s.limits.wait(who, s.engine.Now())
 	if wait == 0 {
@@ -239,8 +239,8 @@ type limits struct {
 // method wait deletes all limiters to free their memory.
 const maxLimiters = 10_000
 
-// wait returns how long the client must wait. 0 means that the request is
-// allowed. Only allowed requests count for the rate.
+// wait returns how long the client must wait. 0 means that the request is allowed. A
+// refused request does not count for the rate.
 func (l *limits) wait(who string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
