@@ -8,13 +8,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// finder finds an instance by its internal address. It remembers the instance of each address.
-// Before it returns a remembered instance, it reads the instance from the cloud again, because
-// another instance may have the address now. If the address is unknown, or the remembered instance
-// no longer has the address, finder reads the whole list of instances.
+// finder finds an instance by its internal address. It remembers the instance of each
+// address. Before finder returns a remembered instance, it reads this instance from the
+// cloud again, because another instance may have the address now. If finder does not know
+// the address, or if the remembered instance no longer has the address, finder reads the
+// whole list of instances.
 type finder struct {
 	cloud Cloud
-	mu    sync.Mutex // also held during walk, so that only one walk runs at a time
+	mu    sync.Mutex // walk holds the mutex while it calls the cloud, so that only one walk runs at a time
 	known map[string]cloudsim.InstanceID
 }
 

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oneHop sets the hop limit of a listener's replies to 1, so that the first router drops the
-// replies. Accepted connections inherit the limit. oneHop returns an error if the kernel does not
-// support such a limit.
+// oneHop sets the hop limit of a listener's replies to 1, so that the first router drops
+// the replies. Accepted connections inherit the limit. oneHop returns an error if the
+// kernel does not support this setting.
 func oneHop(ln net.Listener) error {
 	t, ok := ln.(*net.TCPListener)
 	if !ok {

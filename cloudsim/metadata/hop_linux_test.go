@@ -13,8 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// TestRepliesCrossNoRouter proves that replies have a TTL of 1. A caller that requires a TTL of at
-// least 1 can connect. A caller that requires a TTL of at least 2 cannot connect.
+// TestRepliesCrossNoRouter proves that replies have a TTL of 1. A caller that accepts only
+// packets with a TTL of at least 1 can connect. A caller that accepts only packets with a
+// TTL of at least 2 cannot connect.
 func TestRepliesCrossNoRouter(t *testing.T) {
 	address := strings.TrimPrefix(serve(t, nil, metadata.Config{Instance: cloudsim.InstanceID("i-000001")}), "http://")
 	dial := func(minTTL int, timeout time.Duration) error {

@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// oneHop returns ErrUnsupported. Instances have their own networks only on Linux.
+// oneHop returns ErrUnsupported. Only on Linux, instances have their own networks.
 func oneHop(net.Listener) error { return errors.ErrUnsupported }

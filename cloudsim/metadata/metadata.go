@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Cloud is the part of a cloud that the service calls. Both a client and an engine implement it. A
-// client needs the role metadata, because the service acts for any instance.
+// Cloud is the part of a cloud that the service calls. The client and the engine of the
+// cloud both implement Cloud. A client needs the role "metadata", because the service calls
+// the cloud for every instance.
 type Cloud interface {
 	GetInstance(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
@@ -38,19 +39,20 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 
 // Config configures a service.
 type Config struct {
-	// Run closes Listener. Call Listen in the network namespace of the instance.
-	// Run itself works in any namespace.
+	// Listener is a listener from the function Listen. The caller must call Listen in the
+	// network namespace of the instance. Run works in any namespace, and closes the
+	// listener.
 	Listener net.Listener
-	// Instance is the instance that the listener belongs to. If it is empty, the
+	// Instance is the instance that the listener belongs to. If Instance is empty, the
 	// service finds the instance by the source address of the connection.
 	Instance cloudsim.InstanceID
 	// Hosts are the host names that the service accepts in the Host header. The service also
 	// accepts any IP address in the Host header. The service refuses all other names, because a
 	// DNS name that points to this machine may belong to an attacker (DNS rebinding).
 	Hosts []string
-	// TrustLoopback means that callers with an address in 127.0.0.0/8 or ::1 also get user data,
-	// identity documents and tokens. Any user of the machine can call from such an address, and can
-	// therefore pose as an instance with that address.
+	// If TrustLoopback is true, callers with an address in 127.0.0.0/8 or ::1 also get user
+	// data, identity documents and tokens. Any user of the machine can call from such an
+	// address, and can therefore pose as an instance with this address.
 	TrustLoopback bool
 	// Limits apply to the connections of callers without a session.
 	Limits run.Limits
@@ -74,7 +76,7 @@ const (
 	stopTimeout   = 2 * time.Second
 )
 
-// Run serves until ctx ends.
+// Run serves the metadata until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -106,8 +108,9 @@ func newService(log *slog.Logger, cfg Config, cloud Cloud) *service {
 	return &service{log: log, cfg: cfg, cloud: cloud, sessions: newSessions(), finder: finder{cloud: cloud}}
 }
 
-// handler handles each request in three steps. It checks that the request does not come through a
-// proxy. It finds the instance that sent the request. Then it answers for the path of the request.
+// handler handles each request in three steps. It checks that the request does not come
+// through a proxy. It finds the instance that sent the request. Then it sends the answer
+// for the path of the request.
 func (s *service) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), cloudTimeout)
@@ -155,8 +158,8 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return i.ID, write(w, v)
 }
 
-// The method direct refuses a request that came through a proxy. Because of DNS rebinding, it also
-// refuses a request with an unknown host name in the Host header.
+// The method direct refuses a request that came through a proxy. It also refuses a request
+// with an unknown host name in the Host header, as protection against DNS rebinding.
 func (s *service) direct(r *http.Request) error {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 		if r.Header.Get(name) != "" {
@@ -178,8 +181,9 @@ func (s *service) direct(r *http.Request) error {
 	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: ask by IP address"}
 }
 
-// mayHaveSecrets refuses secrets to a caller from a loopback address, unless the
-// listener belongs to one instance or TrustLoopback is set.
+// mayHaveSecrets returns an error for a caller from a loopback address, because the caller
+// can be any user of the machine. It permits this caller if the listener belongs to one
+// instance, or if TrustLoopback is set.
 func (s *service) mayHaveSecrets(r *http.Request) error {
 	if s.cfg.Instance != "" || s.cfg.TrustLoopback {
 		return nil

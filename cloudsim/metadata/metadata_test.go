@@ -25,7 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// serve runs a metadata service until the test ends, and returns its URL.
+// serve runs a metadata service until the test ends. It returns the URL of the service.
 func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	t.Helper()
 	ln, err := metadata.Listen(t.Context(), "127.0.0.1:0")
@@ -45,16 +45,16 @@ func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	return "http://" + ln.Addr().String()
 }
 
-// The function named from returns an HTTP client whose connections have the source address ip, like
-// those of an instance.
+// The function named from returns an HTTP client whose connections come from the source
+// address ip, like the connections of an instance.
 func from(t *testing.T, ip string) *http.Client {
 	tr := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// The function send sends a request. The parameter headers contains pairs of a name and a value,
-// and may contain Host.
+// The function send sends a request. The parameter headers contains pairs of a header name
+// and a value. The header name may be Host.
 func send(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -154,7 +154,7 @@ func TestRefusedCalls(t *testing.T) {
 	hc := http.DefaultClient
 	_, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "21600")
 	_, short := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "1")
-	at, char := len(token)-4, "A" // a character in the signature, and a different one
+	at, char := len(token)-4, "A" // the index of a character in the signature, and a different character
 	if token[at] == 'A' {
 		char = "B"
 	}
@@ -235,8 +235,9 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	}
 }
 
-// TestIdentity proves that a verifier needs only the public key set to verify an identity document.
-// This is true before and after a rotation, until the key of the document has retired.
+// TestIdentity proves that a program needs only the public key set to verify an identity
+// document. This is true before and after a rotation, until the key of the document has
+// retired.
 func TestIdentity(t *testing.T) {
 	cl := cloudtest.Start(t)
 	i := instance(t, cl, "a")
@@ -270,8 +271,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// The function verified verifies a document in the same way as an external verifier. It uses
-// discovery, the key set and the key id.
+// The function verified verifies an identity document in the same way as an external
+// program. It uses discovery, the key set and the key id.
 func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
 	_, raw := send(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")
@@ -357,8 +358,8 @@ func TestHalfARequest(t *testing.T) {
 	}
 }
 
-// TestLoopbackGetsNoSecrets proves that a caller from a loopback address gets no
-// secrets, unless TrustLoopback is set. Any user of the machine can call from any
+// TestLoopbackGetsNoSecrets proves that a caller from a loopback address gets no secrets if
+// TrustLoopback is false. The reason is that any user of the machine can call from any
 // loopback address.
 func TestLoopbackGetsNoSecrets(t *testing.T) {
 	cl := cloudtest.Start(t)

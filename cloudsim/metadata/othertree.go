@@ -13,8 +13,8 @@ import (
 // paths. All other paths belong to metadata trees.
 func own(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
-// answerTree answers a request for a path of a metadata tree. It reads the trees
-// from the cloud, so a change of a tree takes effect at once.
+// answerTree answers a request for a path of a metadata tree. For each request it reads the
+// trees from the cloud, so that a change of a tree takes effect at once.
 func (s *service) answerTree(ctx context.Context, w http.ResponseWriter, r *http.Request, i cloudsim.Instance) error {
 	path := r.URL.Path
 	if len(path) > 1 {

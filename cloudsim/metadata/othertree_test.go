@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// TestMetadataTree proves that the service serves the paths of a tree to each instance. The paths
-// exist from the creation of the tree until its deletion.
+// TestMetadataTree proves that the service serves the paths of a metadata tree to each
+// instance. The paths exist from the creation of the tree until its deletion.
 func TestMetadataTree(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl
@@ -99,8 +99,8 @@ func TestMetadataTree(t *testing.T) {
 	}
 }
 
-// TestMetadataTreeSession proves that the service answers for a tree with sessions only if an
-// instance sends its own token.
+// TestMetadataTreeSession proves that, for a tree with sessions, the service answers only
+// if an instance sends its own token.
 func TestMetadataTreeSession(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl
@@ -136,8 +136,9 @@ func TestMetadataTreeSession(t *testing.T) {
 	}
 }
 
-// TestMetadataTreeCredentials proves that a tree with a session gives an instance the temporary
-// credentials of its service account. A caller from a shared loopback address does not get them.
+// TestMetadataTreeCredentials proves that a tree with a session gives an instance the
+// temporary credentials of its service account. A caller from a shared loopback address
+// does not get these credentials.
 func TestMetadataTreeCredentials(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl
@@ -200,8 +201,8 @@ func TestMetadataTreeCredentials(t *testing.T) {
 	}
 }
 
-// TestMetadataTreesDoNotOverlap proves that the cloud refuses a tree if its paths overlap the paths
-// of another tree.
+// TestMetadataTreesDoNotOverlap proves that the cloud refuses a metadata tree if its paths
+// overlap the paths of another tree.
 func TestMetadataTreesDoNotOverlap(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl

@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// httpError is a refusal by the service itself, not by the cloud.
+// httpError is an error of the metadata service itself, not of the cloud that the service
+// calls.
 type httpError struct {
 	status int
 	msg    string
@@ -17,8 +18,9 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.msg }
 
-// status maps the kind of a cloud error to the HTTP status of the reply. If the cloud refuses the
-// service's own credentials, the reply is 502, because the error is not in the instance's request.
+// status contains, for the kind of an error of the cloud, the HTTP status of the reply. If
+// the cloud refuses the service's own credentials, the reply is 502, because the error is
+// not in the instance's request.
 var status = map[cloudsim.Kind]int{
 	cloudsim.Internal:        http.StatusBadGateway,
 	cloudsim.Invalid:         http.StatusBadRequest,
@@ -33,7 +35,7 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// refuse writes err as a reply of one line.
+// refuse sends err to the caller as one line of text.
 func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID, err error) {
 	code, msg := 0, err.Error()
 	if e, ok := errors.AsType[*httpError](err); ok {
@@ -53,8 +55,8 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// The function write writes a string as plain text, unless the reply has another content type
-// already. It writes any other value as JSON.
+// The function write sends the answer v. If v is a string, the content type is text/plain,
+// or the content type that is already set. Any other value is sent as JSON.
 func write(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
 		if w.Header().Get("Content-Type") == "" {

@@ -26,9 +26,10 @@ const (
 // ownSession describes the sessions of the paths below /v1.
 var ownSession = cloudsim.MetadataSession{Path: tokenPath, TTLHeader: ttlHeader, TokenHeader: tokenHeader}
 
-// The type sessions makes and checks session tokens. A token consists of its expiry time and a MAC
-// over the expiry time and the instance. The key of the MAC exists only in memory, so the service
-// stores no tokens. After a restart every instance needs a new token.
+// The type sessions makes and checks session tokens. A token consists of its expiry time
+// and a message authentication code (MAC) for this time and the instance. The service
+// stores no tokens. It stores only the key of the MAC, in memory. After a restart of the
+// service, every instance therefore needs a new token.
 type sessions struct {
 	key [32]byte
 	now func() time.Time
@@ -65,9 +66,9 @@ func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
 	return m.Sum(nil)
 }
 
-// check returns an error if the token is missing or expired, or belongs to another instance. The
-// error for a missing token says that the token is missing. For all other failed checks, the error
-// does not say which check failed.
+// check returns an error if the session token is missing or expired, or belongs to another
+// instance. The error for a missing token says that the token is missing. All other errors
+// have the same text, which does not say which check failed.
 func (s *sessions) check(r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
 	token := r.Header.Get(of.TokenHeader)
 	if token == "" {

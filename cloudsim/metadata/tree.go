@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// prefix is the common prefix of all instance paths.
+// prefix is the common prefix of all paths with data of the instance.
 const prefix = "/v1/instance"
 
-// Document contains the metadata of an instance, except the values that need an additional request
-// to the cloud. GET /v1/instance returns the whole document.
+// Document contains the metadata of an instance. It does not contain the values that need
+// an additional request to the cloud. GET /v1/instance returns the whole document.
 type Document struct {
 	ID         cloudsim.InstanceID        `json:"id"`
 	Name       string                     `json:"name"`
@@ -33,7 +33,7 @@ type Document struct {
 	Notices    []cloudsim.Notice          `json:"notices"`
 }
 
-// Of returns the document of an instance.
+// Of returns the metadata document of an instance.
 func Of(i cloudsim.Instance) Document {
 	d := Document{
 		ID: i.ID, Name: i.Name, Hostname: address(i, cloudsim.AddressHostname), Type: i.Type, Zone: i.Zone, Region: i.Region,
@@ -64,7 +64,7 @@ func address(i cloudsim.Instance, t cloudsim.InstanceAddressType) string {
 // leaf is a value of the document that has its own path.
 type leaf struct {
 	path  string
-	value func(Document) any // string: sent as plain text; other types: sent as JSON; "" and nil: not found
+	value func(Document) any // a string becomes plain text, another type becomes JSON, and "" or nil becomes 404
 }
 
 // The variable leaves contains all leaves, in the order in which GET /v1/ lists them.
@@ -97,8 +97,8 @@ func (d Document) notice(t cloudsim.NoticeType) any {
 	return d.Notices[n]
 }
 
-// Paths that are not leaves: single labels, and values that need an additional request to the
-// cloud.
+// Paths whose values are not leaves: the paths of single labels, and the paths of values
+// that need an additional request to the cloud.
 const (
 	labelPrefix  = prefix + "/labels/"
 	userDataPath = prefix + "/user-data"
@@ -106,8 +106,8 @@ const (
 	tokenOfPath  = prefix + "/service-account/token"
 )
 
-// The function secret reports whether the answer to path must be hidden from other users of the
-// machine.
+// The function secret reports whether the service must hide the answer for this path from
+// other users of the machine.
 func secret(path string) bool {
 	switch strings.TrimSuffix(path, "/") {
 	case userDataPath, identityPath, tokenOfPath:
@@ -119,10 +119,10 @@ func secret(path string) bool {
 // AccessToken is a token with which the instance's service account calls the cloud.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`
-	ExpiresIn   int64  `json:"expiresIn"` // minimum validity in seconds
+	ExpiresIn   int64  `json:"expiresIn"` // time in seconds for which the token is valid at least
 }
 
-// Paths returns every path of the service.
+// Paths returns every path with data of an instance.
 func Paths() []string {
 	all := make([]string, 0, len(leaves)+4)
 	for _, l := range leaves {
@@ -170,7 +170,8 @@ func found(v any, path string, err error) (any, error) {
 	return v, err
 }
 
-// All yields each path of the document that has a value, together with the value.
+// All yields each path of the document that has a value, together with this value. It does
+// not yield the path of the whole document.
 func (d Document) All() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for _, l := range leaves[1:] {
