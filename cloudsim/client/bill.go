@@ -45,13 +45,14 @@ func (c *Client) ResetBill(ctx context.Context) error {
 	return err
 }
 
-// Audit returns the most recent API calls, oldest first. The caller must be an admin. If o.After is
-// not 0, Audit returns Gone in the same cases as WatchAudit.
+// Audit returns the most recent API calls, oldest first. The caller must be an admin. If
+// o.After is not 0, Audit returns Gone if the cloud has restarted, or if the cloud no
+// longer has all calls after o.After in memory.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }
 
-// RateLimits returns the rate limits of each caller.
+// RateLimits returns the rate limits, which apply to each caller separately.
 func (c *Client) RateLimits(ctx context.Context) (cloudsim.RateLimits, error) {
 	return call[cloudsim.RateLimits](ctx, c, "GET", "/v1/rate-limits", nil)
 }

@@ -49,9 +49,10 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// TestWatchAudit proves that a watch of the audit trail yields each selected call once and in order.
-// The watch can continue after the number of any call. For numbers that the cloud does not have, it
-// returns Gone. The watch ends when the caller's token is deleted.
+// TestWatchAudit proves that a watch of the audit trail yields each selected call once and
+// in order. The watch can continue after the number of any call. For a number that the
+// cloud does not have, the watch returns Gone. The watch ends when an admin deletes the
+// caller's token.
 func TestWatchAudit(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)
@@ -117,9 +118,10 @@ func TestWatchAudit(t *testing.T) {
 	}
 }
 
-// TestRateLimits proves that a caller gets a Retry-After if it makes more calls than the rate limit
-// allows. The Retry-After is a duration on the cloud's clock. After this time the next call of the
-// caller succeeds. The calls of other callers do not count for this limit.
+// TestRateLimits proves that a caller that makes more calls than the rate limit allows gets
+// an error with a Retry-After. The Retry-After is a duration on the cloud's clock. After
+// this time, the next call of the caller succeeds. The calls of other callers do not count
+// for this limit.
 func TestRateLimits(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine, other := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader), cloudtest.As(t, cloud, "other", cloudsim.RoleReader)

@@ -1,5 +1,6 @@
-// Package client is a client of the cloud's HTTP API. Its methods and errors match those of package
-// engine. For example, errors.Is(err, cloudsim.NotFound) works for both packages.
+// Package client is a client of the cloud's HTTP API. The methods of Client have the same
+// results and errors as the methods of the package engine. For example, errors.Is(err,
+// cloudsim.NotFound) works with both packages.
 package client
 
 import (
@@ -38,12 +39,13 @@ type Client struct {
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string
-	// Retries is the maximum number of retries of a call that the cloud refused with a Retry-After
-	// header. The client retries every HTTP method except POST. Before a retry it waits for the
-	// Retry-After, plus a random time of up to half of the Retry-After. Because of the random time,
-	// not all clients retry at the same time. The client does not retry if the wait would exceed
-	// the deadline of ctx, or if the Retry-After is above MaxRetryWait. If Retries is 0, the call
-	// returns an Error with RetryAfter.
+	// Retries is the maximum number of retries of a call that the cloud refused with a
+	// Retry-After header. The client retries every HTTP method except POST. Before a retry,
+	// the client waits for the time in Retry-After, plus a random time of up to half of the
+	// Retry-After. Because of the random time, not all clients retry at the same time. The
+	// client does not retry if the wait would exceed the deadline of ctx, or if the
+	// Retry-After is above MaxRetryWait. If Retries is 0, the call returns a cloudsim.Error
+	// with the field RetryAfter.
 	Retries int
 }
 
@@ -55,9 +57,10 @@ const MaxRetryWait = 30 * time.Second
 // smaller than this limit.
 const maxReply = 64 << 20
 
-// call sends a request and decodes the JSON answer. The parameter named in contains the JSON body
-// of the request. If this parameter is nil, the request has no body. For a reply with status 204,
-// the function returns the zero value. Use seg to escape path segments that come from a caller.
+// call sends a request and decodes the JSON answer. The parameter named in is the value for
+// the JSON body of the request. If this parameter is nil, the request has no body. For a
+// reply with status 204, call returns the zero value. The caller must escape variable
+// segments of the path with the function seg.
 func call[T any](ctx context.Context, c *Client, method, path string, in any, opts ...func(*http.Request)) (out T, err error) {
 	resp, err := c.insist(ctx, method, path, in, opts...)
 	if err != nil {
@@ -75,8 +78,9 @@ func call[T any](ctx context.Context, c *Client, method, path string, in any, op
 	return out, nil
 }
 
-// insist calls the method named do to send the request. It retries the request according to
-// the rules at the field Client.Retries.
+// insist sends a request with the method do. If the cloud refuses the request with a
+// Retry-After header, insist repeats the request. The comment of the field Client.Retries
+// contains the rules.
 func (c *Client) insist(ctx context.Context, method, path string, in any, opts ...func(*http.Request)) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)
@@ -148,9 +152,9 @@ func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, i
 	return nil, err
 }
 
-// problem reads an error reply. A reply that is not a problem document comes from a
-// proxy or a wrong address. The error is then Unavailable, because the request itself
-// may be correct.
+// problem converts an error reply to an error. If the reply is not a problem document, the
+// reply comes from a proxy or a wrong address. The error is then Unavailable, because the
+// request itself may be correct.
 func problem(resp *http.Response, method, path string) error {
 	var p cloudsim.Problem
 	err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&p)

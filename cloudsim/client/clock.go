@@ -11,13 +11,13 @@ func (c *Client) GetClock(ctx context.Context) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c, "GET", "/v1/clock", nil)
 }
 
-// SetClock changes the time or the mode of the clock. The caller must be an admin.
+// SetClock changes the time or the speed of the cloud's clock. The caller must be an admin.
 func (c *Client) SetClock(ctx context.Context, req cloudsim.SetClock) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c, "PUT", "/v1/clock", req)
 }
 
-// AdvanceClock moves the clock forward. It returns when the cloud has completed all work that is
-// due by the new time. The caller must be an admin.
+// AdvanceClock moves the cloud's clock forward. It returns after the cloud has finished all
+// work that is due at the new time. The caller must be an admin.
 func (c *Client) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c.withoutTimeout(), "POST", "/v1/clock/advance", req)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateDisk creates a disk and returns it. The disk becomes available later: see its fields State
-// and Operation.
+// CreateDisk creates a disk and returns the disk. The fields State and Operation of the
+// disk show when the disk is available.
 func (c *Client) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks", req)
 }
@@ -29,15 +29,15 @@ func (c *Client) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // AttachDisk begins to attach a disk and returns the disk. If the disk already has the same
-// attachment, AttachDisk returns the disk unchanged. It returns Conflict if another instance has
-// the disk and the disk allows only one attachment. It returns NotFound if the instance does not
-// exist, and Exhausted if the instance has the maximum number of disks.
+// attachment, AttachDisk returns the disk unchanged. It returns Conflict if the disk is
+// attached to another instance and allows only one attachment. It returns NotFound if the
+// instance does not exist, and Exhausted if the instance has the maximum number of disks.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }
 
-// DetachDisk begins to detach a disk and returns the disk. If the instance does not have
-// the disk, DetachDisk returns the disk unchanged.
+// DetachDisk begins to detach a disk and returns the disk. If the disk is not attached to
+// the instance, DetachDisk returns the disk unchanged.
 func (c *Client) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/detach", req)
 }

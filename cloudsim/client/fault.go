@@ -6,8 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateFault creates a fault. For example, a fault delays or fails the calls that match its
-// conditions. The fault is active when CreateFault returns. The caller must be an admin.
+// CreateFault creates a fault. A fault is a rule that, for example, delays matching calls
+// or answers them with an error. The fault is active when CreateFault returns. The caller
+// must be an admin.
 func (c *Client) CreateFault(ctx context.Context, req cloudsim.CreateFault) (cloudsim.Fault, error) {
 	return call[cloudsim.Fault](ctx, c, "POST", "/v1/faults", req)
 }

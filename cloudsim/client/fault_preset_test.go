@@ -33,9 +33,9 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll returns a function that makes a change and checks two results. The call that makes the
-// change must return an error of the given kind. Nevertheless, the cloud must have made the
-// change.
+// doneAll returns a function that calls change and checks two results. The function change
+// must return an error of the given kind. Nevertheless, the cloud must have made the
+// change, so that it has the given number of instances.
 func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) callAffected {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := change(ctx, c)

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// fixedServer is an HTTP server that always sends the same answer.
+// fixedServer simulates an HTTP server that always sends the same answer.
 type fixedServer struct {
 	status int
 	body   []byte

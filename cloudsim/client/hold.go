@@ -28,13 +28,13 @@ func (c *Client) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return err
 }
 
-// ReleaseOperation exempts one operation from all holds.
+// ReleaseOperation excludes one operation from all holds, so that the operation can end.
 func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/release", nil)
 }
 
-// CancelOperation cancels an operation that has not ended. It returns Conflict if the operation
-// cannot be cancelled.
+// CancelOperation cancels an operation that has not ended. It returns Conflict if the cloud
+// cannot cancel this operation.
 func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }

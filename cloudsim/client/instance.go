@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateInstance creates an instance and returns it. The instance begins to run later: see its
-// fields State and Operation.
+// CreateInstance creates an instance and returns the instance. The fields State and
+// Operation of the instance show when the instance runs.
 func (c *Client) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances", req)
 }
@@ -46,22 +46,22 @@ func (c *Client) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cl
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/reboot", nil)
 }
 
-// CrashInstance simulates a power failure of a running instance. The state of the instance stays
-// running until its next operation, for example a reboot. CrashInstance returns Conflict if the
-// instance is not running.
+// CrashInstance simulates a power failure of a running instance. The state of the instance
+// stays "running" until the next operation on the instance, for example a reboot.
+// CrashInstance returns Conflict if the instance is not running.
 func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }
 
-// ReportDevices reports all devices that the machine of an instance has. After the first report,
-// the cloud completes an attachment to the instance only after a report with the device. It
-// completes a detachment only after a report without the device.
+// ReportDevices reports all devices that the machine of an instance has now. After the
+// first report, the cloud completes an attachment to the instance only after a report with
+// the device. The cloud completes a detachment only after a report without the device.
 func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
 }
 
-// ForgetDevices ends the reports about the devices of an instance's machine. The cloud then
-// completes attachments and detachments without a report.
+// ForgetDevices tells the cloud that no more reports about the devices of an instance's
+// machine follow. The cloud then completes attachments and detachments without a report.
 func (c *Client) ForgetDevices(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "DELETE", "/v1/instances/"+seg(id)+"/devices", nil)
 }

@@ -34,10 +34,11 @@ type attachAnswer struct {
 	who string
 }
 
-// TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers attach,
-// detach and read the same few disks, and some answers are lost. There is one order of the calls
-// that explains all answers. In this order each disk is a set of instances. The set has at most one
-// instance, unless the disk allows several attachments.
+// TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers
+// attach, detach and read the same few disks, and some answers are lost. The checker must
+// find one order of the calls that explains all answers. In this order, the state of each
+// disk is the set of the instances to which the disk is attached. This set has more than
+// one instance only if the disk allows several attachments.
 func TestAttachmentsAreLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -134,8 +135,8 @@ func doPlug(t *testing.T, c *client.Client, in plug) attachAnswer {
 	return attachAnswer{who: strings.Join(who, "")}
 }
 
-// plugModel checks every disk separately. The state of a disk is the list of the instances to which
-// it is attached.
+// plugModel checks every disk separately. The state of a disk is the list of the instances
+// to which the disk is attached.
 func plugModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{""} },

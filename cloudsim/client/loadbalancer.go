@@ -22,8 +22,9 @@ func (c *Client) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) 
 	return call[cloudsim.List[cloudsim.LoadBalancer]](ctx, c, "GET", "/v1/load-balancers"+listQuery(o), nil)
 }
 
-// UpdateLoadBalancer replaces labels and spec. If rev is not 0 and the load balancer has changed
-// since the revision rev, UpdateLoadBalancer returns Stale.
+// UpdateLoadBalancer replaces the labels and the spec of a load balancer. If rev is not 0
+// and the load balancer has changed since the revision rev, UpdateLoadBalancer returns
+// Stale.
 func (c *Client) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.UpdateLoadBalancer, rev uint64) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id), req, ifMatch(rev))
 }
@@ -33,8 +34,8 @@ func (c *Client) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBal
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id)+"/targets", req)
 }
 
-// LoadBalancerStats returns the traffic counters of a load balancer. It returns
-// Unavailable while no data plane forwards for the load balancer.
+// LoadBalancerStats returns the traffic counters of a load balancer. It returns Unavailable
+// while no data plane forwards the connections of the load balancer.
 func (c *Client) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, error) {
 	return call[cloudsim.LoadBalancerStats](ctx, c, "GET", "/v1/load-balancers/"+seg(id)+"/stats", nil)
 }
@@ -45,8 +46,8 @@ func (c *Client) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	return call[cloudsim.LoadBalancer](ctx, c, "DELETE", "/v1/load-balancers/"+seg(id), nil)
 }
 
-// ListLoadBalancerStats returns the counters of the load balancers of one page. It leaves out load
-// balancers for which no data plane forwards.
+// ListLoadBalancerStats returns the traffic counters of the load balancers of one page. It
+// leaves out a load balancer whose connections no data plane forwards.
 func (c *Client) ListLoadBalancerStats(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancerTraffic], error) {
 	return call[cloudsim.List[cloudsim.LoadBalancerTraffic]](ctx, c, "GET", "/v1/load-balancers/stats"+listQuery(o), nil)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// DefaultMetadataURL is the URL of the metadata service for an instance.
+// DefaultMetadataURL is the URL at which an instance reaches the metadata service.
 const DefaultMetadataURL = "http://169.254.169.254"
 
 // Limits of one request to a metadata service.
@@ -22,9 +22,10 @@ const (
 	maxMetadata     = 64 << 10
 )
 
-// Metadata is a client of the metadata service. The client runs on an instance and reads the
-// metadata of this instance. The client connects directly to the address in the field URL. It
-// uses no proxy and follows no redirect. Only one goroutine may use it. Call Close at the end.
+// Metadata is a client of the metadata service. The client runs on an instance and reads
+// the metadata of this instance. The client connects directly to the address in the field
+// URL. It uses no proxy and follows no redirect. Only one goroutine may use a Metadata. The
+// caller must call Close at the end.
 type Metadata struct {
 	URL string // without a path
 
@@ -32,8 +33,8 @@ type Metadata struct {
 	session string
 }
 
-// NewMetadata returns a client of the service at url. If url is "", it uses
-// DefaultMetadataURL.
+// NewMetadata returns a client of the metadata service at url. If url is "", the client
+// uses DefaultMetadataURL.
 func NewMetadata(url string) *Metadata {
 	if url == "" {
 		url = DefaultMetadataURL
@@ -51,8 +52,9 @@ func NewMetadata(url string) *Metadata {
 // Close closes idle connections.
 func (m *Metadata) Close() { m.http.CloseIdleConnections() }
 
-// Get returns the answer of the service to a path such as /v1/instance. The first call also starts
-// a session of 60 s, and later calls use that session. Get returns Unavailable if a retry may help.
+// Get returns the answer of the service to a path such as /v1/instance. The first call of
+// Get also starts a session of 60 s. Later calls use this session. Get returns Unavailable
+// if a retry may help.
 func (m *Metadata) Get(ctx context.Context, path string) ([]byte, error) {
 	if m.session == "" {
 		session, err := m.ask(ctx, http.MethodPut, "/v1/token", "Metadata-Token-TTL-Seconds", "60")

@@ -6,8 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateNetwork creates a network and returns it. Callers can create subnets when the network is
-// available: see its fields State and Operation.
+// CreateNetwork creates a network and returns the network. Callers can create subnets when
+// the network is available. The fields State and Operation of the network show when this is
+// so.
 func (c *Client) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "POST", "/v1/networks", req)
 }
@@ -22,16 +23,16 @@ func (c *Client) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 	return call[cloudsim.List[cloudsim.Network]](ctx, c, "GET", "/v1/networks"+listQuery(o), nil)
 }
 
-// UpdateNetwork replaces labels and spec. If rev is not 0 and the network has changed since the
-// revision rev, UpdateNetwork returns Stale. It returns Conflict if the request changes pod ranges
-// that instances use.
+// UpdateNetwork replaces the labels and the spec of a network. If rev is not 0 and the
+// network has changed since the revision rev, UpdateNetwork returns Stale. It returns
+// Conflict if the request changes pod ranges that instances use.
 func (c *Client) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "PUT", "/v1/networks/"+seg(id), req, ifMatch(rev))
 }
 
-// DeleteNetwork begins to delete a network and returns the network. It returns Conflict while the
-// network is in use. A second call during the deletion returns the network again. After the
-// deletion, a call returns NotFound.
+// DeleteNetwork begins to delete a network and returns the network. It returns Conflict
+// while other resources use the network. A second call during the deletion returns the
+// network again. After the deletion, a call returns NotFound.
 func (c *Client) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "DELETE", "/v1/networks/"+seg(id), nil)
 }

@@ -12,7 +12,7 @@ func (c *Client) ListQuotas(ctx context.Context) ([]cloudsim.Quota, error) {
 	return all.Items, err
 }
 
-// SetQuota changes a limit of the project. The caller must be an admin.
+// SetQuota changes the limit of one quota of the project. The caller must be an admin.
 func (c *Client) SetQuota(ctx context.Context, name cloudsim.QuotaName, req cloudsim.SetQuota) (cloudsim.Quota, error) {
 	return call[cloudsim.Quota](ctx, c, "PUT", "/v1/quotas/"+seg(name), req)
 }

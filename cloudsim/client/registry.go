@@ -27,8 +27,8 @@ func (c *Client) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID)
 	return err
 }
 
-// CreateRegistryCredential creates a registry password for the caller. At each use the password has
-// the current permissions of the caller.
+// CreateRegistryCredential creates a registry password for the caller. At each use of the
+// password, the registry checks the current permissions of the caller.
 func (c *Client) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, error) {
 	return call[cloudsim.RegistryCredential](ctx, c, "POST", "/v1/registry/credentials", req)
 }

@@ -220,7 +220,7 @@ func times(b *testing.B, c *client.Client, n int, call func(context.Context, *cl
 }
 
 // beginWatches begins n watches of addresses. It returns a function that creates an address
-// and returns the time until all watches saw the address.
+// and measures the time until all watches have shown this address.
 func beginWatches(b *testing.B, c *client.Client, n int) func() time.Duration {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())

@@ -24,7 +24,8 @@ func (c *Client) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (clo
 }
 
 // DeleteSnapshot begins to delete a snapshot and returns the snapshot. It returns Conflict
-// while the cloud makes a disk from the snapshot, and for a member of a group.
+// while the cloud makes a disk from the snapshot, or if the snapshot belongs to a snapshot
+// group.
 func (c *Client) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloudsim.Snapshot, error) {
 	return call[cloudsim.Snapshot](ctx, c, "DELETE", "/v1/snapshots/"+seg(id), nil)
 }

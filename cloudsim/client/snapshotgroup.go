@@ -22,8 +22,8 @@ func (c *Client) ListSnapshotGroups(ctx context.Context, o cloudsim.ListOptions)
 	return call[cloudsim.List[cloudsim.SnapshotGroup]](ctx, c, "GET", "/v1/snapshot-groups"+listQuery(o), nil)
 }
 
-// DeleteSnapshotGroup begins to delete a group with its members and returns the group. It
-// returns Conflict while the cloud makes a disk from a member.
+// DeleteSnapshotGroup begins to delete a snapshot group with its snapshots, and returns the
+// group. It returns Conflict while the cloud makes a disk from one of these snapshots.
 func (c *Client) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (cloudsim.SnapshotGroup, error) {
 	return call[cloudsim.SnapshotGroup](ctx, c, "DELETE", "/v1/snapshot-groups/"+seg(id), nil)
 }

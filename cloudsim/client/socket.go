@@ -28,9 +28,10 @@ func ValidURL(u string) bool {
 		at.User == nil && at.RawQuery == "" && at.Fragment == "" && !at.ForceQuery
 }
 
-// Reach makes the transport t connect to the Unix socket in the URL u. After this call, t can reach
-// only this cloud. If u is no URL of a Unix socket, Reach changes nothing. A round trip over the
-// socket takes a third less time than over TCP. Only the owner of the socket can connect to it.
+// Reach makes the transport t connect to the Unix socket in the URL u. After this call, t
+// can reach only this cloud. If u is no URL of a Unix socket, Reach changes nothing. A
+// round trip over the socket takes a third less time than a round trip over TCP. Only the
+// owner of the socket can connect to the socket.
 func Reach(t *http.Transport, u string) {
 	path, ok := strings.CutPrefix(u, socketScheme)
 	if !ok {

@@ -6,8 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSubnet creates a subnet and returns it. Callers can create instances in the subnet when it
-// is available: see its fields State and Operation.
+// CreateSubnet creates a subnet and returns the subnet. Callers can create instances in the
+// subnet when the subnet is available. The fields State and Operation of the subnet show
+// when this is so.
 func (c *Client) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "POST", "/v1/subnets", req)
 }

@@ -83,9 +83,9 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// withoutReuse returns a copy of an http.Transport that does not reuse connections. It returns
-// any other round tripper unchanged. If the cloud closed a reused connection, the transport would
-// send the call again, and the cloud would get two calls.
+// withoutReuse returns a copy of an http.Transport that does not reuse connections. It
+// returns any other round tripper unchanged. If the cloud closes a reused connection during
+// a call, a transport can send the call again. The cloud would then get the call twice.
 func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport
@@ -98,8 +98,8 @@ func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// checkStart returns Conflict if the cloud is not in the state in which the transcript began.
-// It compares the revision, and the time of a frozen clock.
+// checkStart returns Conflict if the cloud is not in the state in which the transcript
+// began. It compares the journal revision, and the time of a frozen clock.
 func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) error {
 	everything := *c
 	everything.Project = "*"
@@ -195,8 +195,9 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	return req, nil
 }
 
-// compare returns an error that names the first difference between an answer and the recorded
-// answer. If the argument times is true, it also compares the times in the answers.
+// compare returns an error that names the first difference between an answer and the
+// recorded answer. If the argument times is true, compare also compares the times in the
+// answers.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
 	if status != call.Status {
 		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shortAnswer(raw))

@@ -24,8 +24,9 @@ func recordable(more ...cloudtest.Option) []cloudtest.Option {
 	return append(more, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(7), cloudtest.WithProfile(engine.Realistic))
 }
 
-// tape records a history that contains all kinds of calls that are difficult to replay. It returns
-// the transcript, and a secret that must not be in the transcript.
+// tape makes calls to a cloud and records the calls in a transcript. The calls include all
+// kinds of calls that are difficult to replay. tape returns the transcript, and a secret
+// that must not be in the transcript.
 func tape(t *testing.T) (transcript []byte, secret string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -72,8 +73,9 @@ func replayOnNewCloud(t *testing.T, transcript []byte, opts ...cloudtest.Option)
 	return cloudtest.Start(t, recordable(opts...)...).Replay(context.WithoutCancel(t.Context()), bytes.NewReader(transcript))
 }
 
-// TestReplay proves that a new cloud gives the same answers as the recorded cloud. The transcript
-// has calls of other callers and calls that failed. The transcript contains no secret.
+// TestReplay proves that a new cloud gives the same answers as the recorded cloud. The
+// transcript has calls of several callers and calls that failed. The transcript contains no
+// secret.
 func TestReplay(t *testing.T) {
 	transcript, secret := tape(t)
 	if bytes.Contains(transcript, []byte(secret)) {

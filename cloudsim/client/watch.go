@@ -22,12 +22,12 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 
 // Watch yields the events after o.Since, in order. It ends when ctx ends, when the server closes
 // the connection, or when the caller leaves the loop. Unless ctx ended, the last item is an error:
-//   - Gone: the journal no longer contains all events after o.Since, or a state was loaded.
+//   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
 //   - Unavailable: the connection broke or hangs.
 //   - Unauthenticated or Denied: the caller's token expired or lost the permission to watch.
 //
-// To resume, set Since to the Rev of the last handled event. Then no event is lost or
-// repeated.
+// To resume, set Since to the Rev of the last handled event. Then the watcher misses no event, and
+// gets no event twice.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		for l, err := range readLines[watchLine](ctx, c, "/v1/watch?"+watchQuery(o).Encode()) {
@@ -41,10 +41,11 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// WatchAudit yields the calls after o.After that o selects, in order. It ends, and yields errors, in
-// the same cases as Watch. It yields Gone if the cloud has restarted, or if it no longer has all
-// calls after o.After in memory. The caller must have a permission for audit.watch. To resume, set
-// After to the Number of the last handled call.
+// WatchAudit yields the entries of the audit trail after the number o.After that o selects,
+// in order. It ends, and yields errors, in the same cases as Watch. WatchAudit yields Gone
+// if the cloud has restarted, or if the cloud no longer has all calls after o.After in
+// memory. The caller must have the permission audit.watch. To resume, set After to the
+// Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0
@@ -60,8 +61,9 @@ func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.S
 	}
 }
 
-// readLines yields the lines of the watch at a path. It ends when ctx ends, when the server closes
-// the connection, or when the caller leaves the loop. Unless ctx ended, the last item is an error.
+// readLines yields the lines of the watch at a path. The iteration ends when ctx ends, when
+// the server closes the connection, or when the caller leaves the loop. Unless ctx ended,
+// the last item is an error.
 func readLines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
 	return func(yield func(L, error) bool) {
 		var none L
@@ -158,17 +160,19 @@ func (c *Client) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) 
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events/newest?"+q.Encode(), nil)
 }
 
-// ListEvents returns a page of the events after o.Since. Pass the Revision of the page as
-// Since to get the next page. It returns Gone in the same cases as Watch. See AllEvents.
+// ListEvents returns a page of the events after o.Since. For the next page, set o.Since to
+// the Revision of this page. ListEvents returns Gone in the same cases as Watch. The method
+// AllEvents reads all pages.
 func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloudsim.List[cloudsim.Event], error) {
 	q := watchQuery(o)
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }
 
-// AllEvents returns all events after o.Since up to now. It reads them page by page. It returns Gone
-// if the journal no longer contains all these events, or if a state was loaded after o.Since. There
-// is one exception. If o.Since is 0 and the call for a later page returns Gone, AllEvents opens a
-// watch and reads all events of the journal again.
+// AllEvents returns all events after o.Since up to now. It reads these events page by page.
+// It returns Gone if the journal no longer contains all these events, or if the cloud has
+// loaded a saved state since the revision o.Since. There is one exception. If o.Since is 0
+// and the call for a later page returns Gone, AllEvents opens a watch and reads all events
+// of the journal again.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

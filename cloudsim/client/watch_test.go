@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// hangingServer is a cloud that answers a watch with the given lines, and then sends no more data.
-// If lines is empty, the cloud does not answer.
+// hangingServer simulates a cloud that answers a watch with the given lines, and then sends
+// no more data. If lines is empty, the cloud does not answer.
 type hangingServer struct{ lines string }
 
 func (h hangingServer) RoundTrip(r *http.Request) (*http.Response, error) {

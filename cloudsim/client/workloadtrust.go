@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateWorkloadTrust creates a trust. The trust lets a Kubernetes service account call as a
-// service account of the cloud.
+// CreateWorkloadTrust creates a workload trust. The trust lets a Kubernetes service account
+// call the cloud as a service account of the cloud.
 func (c *Client) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (cloudsim.WorkloadTrust, error) {
 	return call[cloudsim.WorkloadTrust](ctx, c, "POST", "/v1/workload-trusts", req)
 }
