@@ -1,8 +1,8 @@
-// Package httpapi serves the cloud over HTTP. It decodes a request, calls one method of the engine,
-// and replies. This method also validates the request. The package generates the OpenAPI document
-// from the routes and from the Go types of package cloudsim.
+// Package httpapi serves the cloud over HTTP. It decodes a request, calls one method of the
+// engine, and replies. The method of the engine also validates the request. The package
+// generates the OpenAPI document from the routes and from the Go types of package cloudsim.
 //
-// No other package uses gorilla/mux and huma.
+// Only this package uses the libraries gorilla/mux and huma.
 package httpapi
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// maxBody is the largest request body in bytes. A request for the largest valid load balancer has
-// five thousand targets, and its body has about 200 KiB.
+// maxBody is the largest request body in bytes. The largest valid load balancer has five
+// thousand targets. The body of a request for this load balancer has about 200 KiB.
 const maxBody = 1 << 20
 
 // Config configures the API.
@@ -41,8 +41,8 @@ type Config struct {
 	// Audit receives a line of JSON for each call that has ended. If Audit is nil, the API keeps
 	// the calls only in memory.
 	Audit io.Writer
-	// LogRequests logs each request at a level that depends on its status. Without
-	// LogRequests, the API logs requests at level debug.
+	// If LogRequests is true, the API logs each request at a level that depends on the
+	// status of the reply. If it is false, the API logs requests at level debug.
 	LogRequests bool
 	// Tracer receives a span for each request; nil: no tracing.
 	Tracer trace.TracerProvider
@@ -121,9 +121,9 @@ type op struct {
 	upload  string // content type of a streamed body; see Upload
 }
 
-// handle registers a route. A request passes these steps in order: authorization, decoding and
-// validation, permissions for single resources, the fault rules, and fn. The method problem
-// converts the errors of fn to replies.
+// handle registers a route. A request passes these steps in order: the authorization, the
+// decoding and validation, the check of permissions for the request's resource, the fault
+// rules, and fn. The method problem converts the errors of fn to replies.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	a.ids = append(a.ids, o.id)
 	h := huma.Operation{
@@ -159,13 +159,14 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// maxTarget is the maximum length in bytes of an id in the audit. If an id in a URL path is
-// longer, the audit truncates this id to the limit.
+// maxTarget is the maximum length in bytes of an id in the audit trail. If an id in a URL
+// path is longer, the audit trail contains only the beginning of this id.
 const maxTarget = 128
 
-// dialectCallHeader is the request header in which a dialect sends the name of its call. The cloud
-// uses the header only for fault rules and for the audit. So a caller needs no permission to send
-// it.
+// A dialect is a server that translates the API of another cloud. dialectCallHeader is the
+// request header in which a dialect sends the name of the other cloud's call. The cloud
+// uses this header only for fault rules and for the audit trail. Therefore a caller needs
+// no permission to send the header.
 const dialectCallHeader = "Dialect-Call"
 
 // supportsIfMatch reports whether an operation supports If-Match.
@@ -173,7 +174,8 @@ func supportsIfMatch(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
 }
 
-// authorize is the authorization middleware. It runs before the API reads the body of the request.
+// authorize returns the middleware that authorizes the calls of an operation. The
+// middleware runs before the API reads the body of the request.
 func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
 		x := exchangeOf(hc.Context())
@@ -205,7 +207,7 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 			return
 		}
 		if id := hc.Param("id"); id != "" {
-			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // a clone, because the path can be long and the audit keeps many targets
+			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // a clone, so that the audit trail does not keep the whole path in memory
 		}
 		if im := hc.Header("If-Match"); im != "" && im != "*" && !supportsIfMatch(hc.Operation()) {
 			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not understood by "+o.id+", because the operation does not depend on a revision: omit it"))
@@ -215,8 +217,9 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// setRateLimit sets the headers that describe the rate limit of the caller. Without a rate limit,
-// it sets no header. The names and the meaning of the headers are those of Hetzner's API.
+// setRateLimit sets the headers that describe the rate limit of the caller. For a caller
+// without a rate limit, it sets no header. The names and the meaning of the headers are the
+// same as in Hetzner's API.
 func setRateLimit(hc huma.Context, l engine.RateLimit) {
 	if l.Limit == 0 {
 		return

@@ -143,8 +143,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestAuditedTargetIsShort proves that the audit stores only the beginning of a long id. This
-// limits the size of an audited call.
+// TestAuditedTargetIsShort proves that the audit trail stores only the beginning of a long
+// id. This limits the size of an entry.
 func TestAuditedTargetIsShort(t *testing.T) {
 	c := cloudtest.Start(t)
 	send(t, c, "GET", "/v1/instances/"+strings.Repeat("x", 60_000), "")

@@ -68,7 +68,8 @@ func (a *api) listAudit(ctx context.Context, in *struct {
 	return withoutETag(a.engine.Audit(ctx, o))
 }
 
-// watchAudit streams calls. It answers errors in the same ways as the method watch.
+// watchAudit streams the entries of the audit trail. It reports errors in the same way as
+// the method watch.
 func (a *api) watchAudit(ctx context.Context, in *struct {
 	AuditFilter
 	AuditPosition
@@ -81,14 +82,15 @@ func (a *api) watchAudit(ctx context.Context, in *struct {
 	return stream(ctx, a, a.engine.WatchAudit(ctx, o, bookmarkEvery)), nil
 }
 
-// auditFile writes calls to a file, one at a time.
+// auditFile writes the entries of the audit trail to a file, one at a time.
 type auditFile struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// record adds an ended call to the audit in memory and to the audit file. The method record ignores
-// calls that read the bill or the audit. Reading the bill therefore does not change the bill.
+// The method record adds an ended call to the audit trail in memory and to the audit file.
+// It ignores calls that read the bill or the audit trail. Reading the bill therefore does
+// not change the bill.
 func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duration) {
 	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
 		return

@@ -7,12 +7,13 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 )
 
-// minCompressed is the size in bytes from which the API compresses an answer. Below this size, the
-// compression takes longer than the transfer on this machine. kube-apiserver uses the same size.
+// minCompressed is the smallest size in bytes of an answer that the API compresses. For a
+// smaller answer, the compression would take longer than the transfer within one machine.
+// kube-apiserver uses the same size.
 const minCompressed = 128 << 10
 
-// The function compress compresses large answers in JSON with gzip, if the caller accepts gzip. It
-// does not change watches, because each of their lines must arrive at once.
+// The function compress compresses large answers in JSON with gzip, if the caller accepts
+// gzip. It does not change watches, because each line of a watch must arrive at once.
 func compress(next http.Handler) http.Handler {
 	wrap, _ := gzhttp.NewWrapper( // the options are valid
 		gzhttp.MinSize(minCompressed), gzhttp.ContentTypes([]string{"application/json"}), gzhttp.EnableZstd(false), gzhttp.CompressionLevel(gzip.BestSpeed))

@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// The API compresses large lists for callers that accept gzip. It does not compress small answers and
-// watches. The lines of a watch arrive although the caller accepts gzip.
+// TestCompression proves that the API compresses large lists for callers that accept gzip.
+// The API does not compress small answers and watches, so that the lines of a watch arrive
+// at once.
 func TestCompression(t *testing.T) {
 	c := cloudtest.Start(t)
 	long := strings.Repeat("x", 60)

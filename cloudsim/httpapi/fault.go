@@ -14,12 +14,13 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// unaffectedNouns contains nouns of operation ids, such as the noun faults of faults.create.
-// Faults cannot affect the operations with these nouns. A user needs these operations to control
-// and repair the cloud.
+// unaffectedNouns contains nouns of operation ids, such as the noun "faults" of
+// faults.create. Faults cannot affect the operations with these nouns. A user needs these
+// operations to control and repair the cloud.
 var unaffectedNouns = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
-// withFaults applies the fault rules before and after fn.
+// withFaults returns a function that calls fn and applies the fault rules before and after
+// this call.
 func withFaults[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	if slices.Contains(unaffectedNouns, tagOf(o.id)) {
 		return fn
@@ -51,8 +52,8 @@ func withFaults[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)
 	}
 }
 
-// hasEffect reports whether the parameter hit contains a fault with the given effect. It
-// returns false if hit contains no fault.
+// hasEffect reports whether hit contains a fault with the given effect. It returns false if
+// hit contains no fault.
 func hasEffect(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
@@ -96,7 +97,7 @@ func applyBefore(ctx context.Context, hit engine.Strike) error {
 	case cloudsim.FaultError, cloudsim.FaultThrottle, cloudsim.FaultQuota, cloudsim.FaultStockOut, cloudsim.FaultZoneOutage:
 		return injectedFault(ctx, hit.Fault)
 	case cloudsim.FaultHang:
-		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // also drop the connection if the caller has disconnected
+		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // Sleep returns earlier if the caller has disconnected
 		drop()
 	case cloudsim.FaultDrop:
 		drop()

@@ -66,8 +66,8 @@ func FuzzRouter(f *testing.F) {
 	})
 }
 
-// everyRoute returns a request to each route of the OpenAPI document. Each body contains
-// every member.
+// everyRoute returns a request to each route of the OpenAPI document. The body of each
+// request contains every member of the body's schema.
 func everyRoute(f *testing.F, api http.Handler) (all [][5]string) {
 	w := httptest.NewRecorder()
 	api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))

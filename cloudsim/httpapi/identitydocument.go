@@ -8,9 +8,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// identityRoutes adds the routes that the metadata service calls for an instance. A caller that can
-// get identity documents or tokens can pose as any instance. So PermitRead and PermitWrite do not
-// permit these two operations. A role permits them only by name.
+// identityRoutes adds the routes that the metadata service calls for an instance. A caller
+// that can get identity documents or tokens can pose as any instance. Therefore the
+// permission classes PermitRead and PermitWrite do not contain instances.identity and
+// instances.token. A role permits these two operations only by name or with a pattern.
 func (a *api) identityRoutes() {
 	handle(a, op{id: "instances.userData", method: http.MethodGet, path: "/v1/instances/{id}/user-data", summary: "Read the user data of an instance", access: engine.Write},
 		func(ctx context.Context, in *ByID) (*struct{ Body cloudsim.UserData }, error) {

@@ -54,7 +54,8 @@ func (m *metrics) observe(x *exchange, code int, took time.Duration) {
 	}
 }
 
-// figures are metrics from the store. Each scrape reads the store.
+// figures are the metrics of quotas and faults. Each scrape of the metrics reads these
+// values from the store.
 type figures struct {
 	log    *slog.Logger
 	engine *engine.Engine

@@ -17,14 +17,14 @@ import (
 )
 
 // exchange contains the data about a request and its reply. Only the goroutine of the
-// request uses it.
+// request uses the exchange.
 type exchange struct {
 	requestID   string
-	route       string           // pattern of the path; "" until a route was found
+	route       string           // pattern of the path; "" until the router has found a route
 	operation   string           // "" until an operation of the API was found
 	caller      string           // "" until the caller was authenticated
 	token       cloudsim.TokenID // of the caller
-	dialectCall string           // name of the dialect's call that made the call; "" if no dialect made it
+	dialectCall string           // call of another cloud's API that a dialect translated to this call; "": none
 
 	fault     string // id of the fault that affected the call; "": none
 	target    string // id in the path
@@ -33,7 +33,7 @@ type exchange struct {
 	overQuota cloudsim.QuotaName // the exceeded quota; "": none
 	at        time.Time          // arrival time on the cloud's clock; zero before authorization
 
-	reply *http.ResponseController // of the connection, to extend the deadlines of long calls
+	reply *http.ResponseController // extends the deadlines of the connection for long calls
 }
 
 type exchangeKey struct{}
@@ -47,13 +47,13 @@ func exchangeOf(ctx context.Context) *exchange {
 
 var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 
-// replyTimeout is the longest time for a reply that is not a watch. A wait for an operation ends
-// before this time.
+// replyTimeout is the longest time for a reply that is not a watch. A call that waits for
+// an operation ends before this time is over.
 const replyTimeout = 30 * time.Second
 
-// middleware wraps the handler of every request. It sets the request id and the deadline of the
-// reply. It recovers from a panic. After the call it records metrics, the audit entry, a log line
-// and the trace.
+// middleware returns a handler that wraps the handler of every request. It sets the request
+// id and the deadline of the reply. It recovers from a panic. After the call, it records
+// metrics, the audit entry, a log line and the trace.
 func (a *api) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()

@@ -50,9 +50,10 @@ func endSpan(span trace.Span, r *http.Request, x *exchange, status int) {
 	span.End()
 }
 
-// logRequest logs one line about an ended request. If LogRequests is set, the log level depends on
-// the status. Otherwise the level is debug. The line contains no header, query or body of the
-// caller, because these may contain secrets.
+// logRequest logs one line about an ended request. If LogRequests is set, the log level
+// depends on the status of the reply. Otherwise the level is debug. The line contains no
+// header, query or body of the request, because these parts of a request may contain
+// secrets.
 func (a *api) logRequest(r *http.Request, x *exchange, status int, took time.Duration) {
 	level := slog.LevelDebug
 	if a.logRequests {

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// The API has one router for the routes of each noun, such as disks in /v1/disks. TestPaths proves
-// that the API gives the same answers as a single router with all routes.
+// TestPaths proves that the API gives the same answers as a single router with all routes.
+// The API has one router for the routes of each noun, such as disks in /v1/disks.
 func TestPaths(t *testing.T) {
 	c := cloudtest.Start(t)
 	secret, err := c.Token()

@@ -112,7 +112,7 @@ const post = http.MethodPost
 
 func tagOf(id string) string { noun, _, _ := strings.Cut(id, "."); return noun }
 
-// ByID is a request for one resource. It is exported because huma reads only exported
+// ByID is a request for one resource. ByID is exported because huma reads only exported
 // embedded structs.
 type ByID struct {
 	ID string `path:"id" maxLength:"128" doc:"Id of the resource"`
@@ -255,8 +255,9 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 	return answer(v, v.Revision, err)
 }
 
-// loadBalancerStatsRoute registers the call that lists the counters of all load balancers. The
-// router must get this path before the path of a single load balancer.
+// loadBalancerStatsRoute registers the call that lists the counters of all load balancers.
+// The router must get this path before /v1/load-balancers/{id}, because that pattern also
+// matches this path.
 func (a *api) loadBalancerStatsRoute() {
 	handle(a, op{id: "loadBalancers.listStats", method: http.MethodGet, path: "/v1/load-balancers/stats", summary: "List the traffic counters of all load balancers that forward", access: engine.Read},
 		func(ctx context.Context, in *listInput) (*listed[cloudsim.LoadBalancerTraffic], error) {

@@ -8,11 +8,11 @@ import (
 
 const schemaPrefix = "#/components/schemas/"
 
-// schemas is the registry of the API's schemas. In the OpenAPI document the schemas include the
-// limits of each value. Huma checks a request body only against the shapes, which are schemas
-// without limits. The shapes describe JSON types, required members and unknown members. The
-// Validate method of the request checks the limits. Go callers can use Validate, too, and it
-// reports all invalid fields at once.
+// schemas is the registry of the API's schemas. In the OpenAPI document, the schemas
+// include the limits of each value. The library huma checks a request body only against the
+// shapes, which are schemas without limits. The shapes describe JSON types, required
+// members and unknown members. The method Validate of the request checks the limits. Go
+// callers can also use Validate, which reports all invalid fields at once.
 type schemas struct {
 	huma.Registry
 	shapes map[string]*huma.Schema // by reference
@@ -34,8 +34,8 @@ func (s schemas) SchemaFromRef(ref string) *huma.Schema {
 // MarshalJSON writes the schemas for the OpenAPI document.
 func (s schemas) MarshalJSON() ([]byte, error) { return json.Marshal(s.Map()) }
 
-// fillShapes makes the shapes of all schemas. Call it when all routes are
-// registered, and before the first request.
+// fillShapes makes the shapes of all schemas. The caller must call it after the
+// registration of all routes, and before the first request.
 func (s schemas) fillShapes() {
 	for name, schema := range s.Map() {
 		s.shapes[schemaPrefix+name] = shapeOf(schema)

@@ -23,9 +23,9 @@ func (a *api) signingKeyRoutes() {
 	deletes(a, "signingKeys", "/v1/signing-keys/{id}", "Revoke the signatures of a retiring key at once", engine.Admin, e.DeleteSigningKey)
 }
 
-// wellKnown adds the routes for verifiers of the cloud's tokens. The routes need no token. A
-// verifier may cache an answer for five minutes. So after a rotation, the old key should stay valid
-// for more than five minutes.
+// wellKnown adds the routes for programs that verify the cloud's tokens. The routes need no
+// token. Such a program may cache an answer for five minutes. Therefore the old key should
+// stay valid for more than five minutes after a rotation.
 func (a *api) wellKnown(router *mux.Router) {
 	show := func(path string, get func() (any, error)) {
 		router.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {

@@ -73,8 +73,8 @@ func extendDeadlines(ctx context.Context) {
 	}
 }
 
-// exportState streams the file of a saved state. If it cannot read the file, it closes the
-// connection in the middle of the answer.
+// exportState streams the file of a saved state. If a read of the file fails, exportState
+// closes the connection in the middle of the answer.
 func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse, error) {
 	extendDeadlines(ctx)
 	f, err := a.engine.ExportState(ctx, in.Name)
@@ -91,8 +91,8 @@ func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse
 	}}, nil
 }
 
-// Upload is a request with a streamed body. It is exported because huma reads
-// only exported embedded structs.
+// Upload is a request with a streamed body. Upload is exported because huma reads only
+// exported embedded structs.
 type Upload struct{ in io.Reader }
 
 // Resolve keeps the body for streaming, so that huma does not read it.

@@ -31,7 +31,7 @@ const (
 	auditWatchPath = "/v1/audit/watch"
 )
 
-// isWatchPath reports whether the path is that of a watch. The answer to a watch has no
+// isWatchPath reports whether path is the path of a watch. The answer to a watch has no
 // end.
 func isWatchPath(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
 
@@ -52,8 +52,8 @@ type watchCounter struct {
 	by   map[string]int // by project, or by the caller's id
 }
 
-// addWatch counts a new watch. It returns Exhausted if too many watches are open. Call the
-// function leave at the end of the watch.
+// addWatch counts a new watch. It returns Exhausted if too many watches are open. The
+// caller must call leave at the end of the watch.
 func (w *watchCounter) addWatch(ctx context.Context) (leave func(), err error) {
 	id, who := engine.Principal(ctx)
 	most := maxWatchesEach
@@ -117,8 +117,8 @@ func (a *api) listEvents(ctx context.Context, in *eventsInput) (*listed[cloudsim
 	return &listed[cloudsim.Event]{l}, nil
 }
 
-// The method watch streams events. An error before the first event is an error reply. For a later
-// error, see stream.
+// The method watch streams events. If an error occurs before the stream begins, the answer
+// is an error reply. The function stream handles later errors.
 func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 	o := in.options()
 	if _, err := a.engine.ListEvents(ctx, o); err != nil {

@@ -60,9 +60,9 @@ func (p *problem) GetHeaders() http.Header {
 	return h
 }
 
-// Huma creates the errors of decoding and validation itself. The two functions below replace these
-// errors by the API's problem documents. ValidateStrictCasing makes member names case sensitive:
-// "name" is a known field, and "Name" is an unknown field.
+// The library huma creates the errors of decoding and validation itself. The two functions
+// in init replace these errors by the API's problem documents. ValidateStrictCasing makes
+// member names case sensitive: "name" is a known field, and "Name" is an unknown field.
 func init() {
 	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {
@@ -123,8 +123,8 @@ func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem
 	}}
 }
 
-// problem converts an error of the engine to the error reply. It logs an internal error, and hides
-// the details from the caller.
+// The method problem converts an error of the engine to the error reply. It logs an
+// internal error, and hides the details of an internal error from the caller.
 func (a *api) problem(ctx context.Context, err error) *problem {
 	x := exchangeOf(ctx)
 	if p, ok := errors.AsType[*problem](err); ok {
@@ -155,7 +155,7 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 	return p
 }
 
-// refuse writes the error reply for err. Handlers outside of huma call it.
+// refuse writes the error reply for err. Handlers outside of huma call refuse.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.problem(r.Context(), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
