@@ -1,5 +1,5 @@
-// Package apply creates and updates the resources that a YAML file describes. It is a client
-// of the cloud's API.
+// Package apply creates and updates the resources that a YAML file describes. For this, it
+// calls the cloud's API as a client.
 package apply
 
 import (
@@ -56,11 +56,11 @@ type Result struct {
 	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
-// All applies the resources of a file. First it checks all resources of the file, without a change
-// of the cloud. Then it applies one resource after the other, and stops at the first failure. If
-// dryRun is true, it only checks the file.
+// All applies the resources of a file. First it checks all resources of the file, without a
+// change of the cloud. Then it applies one resource after the other, and stops at the first
+// failure. If dryRun is true, All only checks the file.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
-	later := map[string]bool{} // resources and types that the dry run would have created, or has found
+	later := map[string]bool{} // resources and types that exist, or that the apply will create
 	var wrong []error
 	for _, i := range wanted {
 		a, err := i.withNewBody().apply(ctx, cl, true, later)
@@ -105,7 +105,8 @@ func checkRequest[T interface{ Validate() error }](raw []byte) error {
 	return req.Validate()
 }
 
-// exist returns Invalid if the request names a zone, region or type that does not exist.
+// The method exist returns Invalid if the request names a zone, region or type that does
+// not exist.
 func (i item) exist(ctx context.Context, cl *client.Client, found map[string]bool) error {
 	wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "names resources that do not exist"}
 	for _, m := range []struct{ field, path string }{{"zone", "/v1/zones"}, {"region", "/v1/regions"}, {"type", i.types}} {
@@ -157,8 +158,8 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	return a, err
 }
 
-// change updates an existing resource that differs from the file. It returns an error if the file
-// has another value for a member that an update cannot change.
+// The method change updates an existing resource that differs from the file. It returns an
+// error if the file has another value for a member that an update cannot change.
 func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
 	want := map[string]any{}
 	if err := json.Unmarshal(raw, &want); err != nil {
@@ -201,10 +202,10 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	return a, nil
 }
 
-// mergeValues takes the parameter have as the present value and the parameter want as the new
-// value, and returns the updated value. If both values are JSON objects, the function copies the
-// present value and updates each member of the copy that the new value contains. Otherwise it
-// returns the new value. If the new value is nil, the function returns the present value.
+// mergeValues returns the value of a member after an update. The parameter have is the
+// value in the cloud, and the parameter want is the value in the file. If both values are
+// JSON objects, the function copies have and updates each member of the copy that want
+// contains. Otherwise it returns want. If want is nil, the function returns have.
 func mergeValues(have, want any) any {
 	if want == nil {
 		return have
@@ -221,8 +222,8 @@ func mergeValues(have, want any) any {
 	return all
 }
 
-// findByName returns the resource with the given name in the form of the API, or nil if it
-// does not exist.
+// findByName returns the resource with the given name in the form of the API. It returns
+// nil if no resource has this name.
 func findByName(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
 	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {
@@ -265,9 +266,10 @@ func differenceError(have map[string]any, fields []string) error {
 	return e
 }
 
-// isCovered reports whether the cloud's value includes the wanted value. The cloud's value may
-// have more members than the file, e.g. default values. If the cloud shows no value, the function
-// returns true for a zero value in the file. A null in the file matches any value.
+// isCovered reports whether the cloud's value includes the value in the file. The cloud's
+// value may have more members than the file, e.g. default values. If the cloud shows no
+// value, the function returns true for a zero value in the file. A null in the file matches
+// any value.
 func isCovered(have, want any) bool {
 	switch want := want.(type) {
 	case nil:

@@ -127,9 +127,9 @@ func TestApplyZero(t *testing.T) {
 	}
 }
 
-// TestApplyDocuments proves that apply creates the resources of all YAML documents in a file. It
-// creates a resource before the resources that refer to it. It refuses a document that contains the
-// same list twice.
+// TestApplyDocuments proves that apply creates the resources of all YAML documents in a
+// file. Apply creates a resource before the resources that refer to it. Apply refuses a
+// document that contains the same list twice.
 func TestApplyDocuments(t *testing.T) {
 	cl := cloudtest.Start(t)
 	got := applyText(t, cl, "---\nholds:\n- {name: h, kind: instance, verb: stop, target: b}\n---\ninstances: [{name: a, zone: sim-1a, type: small}]\n---\n# none\n---\ninstances: [{name: b, zone: sim-1a, type: small}]\n", false)

@@ -60,7 +60,8 @@ func member(n *yaml.Node, part string) *yaml.Node {
 	return nil
 }
 
-// locate adds the position in the file to the error about each invalid field.
+// locate returns the error about each invalid field with the position of the field in the
+// file.
 func (i item) locate(err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -73,8 +74,8 @@ func (i item) locate(err error) error {
 	return cloudsim.OneOrMany(all)
 }
 
-// Read reads a file. It returns one error that contains all errors in the file, with their
-// positions.
+// Read reads the resources from a file, or from stdin if file is "-". It returns one error
+// that contains all errors in the file, with their positions.
 func Read(file string, stdin io.Reader) (all []item, err error) {
 	if file == "" {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file %q: want a file to apply", file)

@@ -1,6 +1,6 @@
-// Package cloudtest runs a real simulated cloud for a test, with real HTTP and a
-// real bbolt file in a temporary folder. Use it to test a controller for this
-// cloud:
+// Package cloudtest runs a complete simulated cloud for a test. The cloud has an HTTP
+// server, and a bbolt file in a temporary folder. Use the package to test a controller for
+// this cloud:
 //
 //	func TestMyController(t *testing.T) {
 //		cloud := cloudtest.Start(t)
@@ -58,7 +58,8 @@ func WithFrozenClock(at time.Time) Option {
 	return func(o *options) { o.cfg.FrozenAt = at }
 }
 
-// WithSeed makes all random values except secrets repeatable.
+// WithSeed makes all random values except secrets repeatable: the same seed gives the same
+// values.
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
 // WithConfig changes any other part of the cloud's configuration.
@@ -71,15 +72,15 @@ func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcript
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithPart adds another component to the cloud, such as a data plane. The cloud calls run at its
-// start. When the test ends, the context of run ends.
+// WithPart adds another component to the cloud, such as a data plane. The cloud calls run
+// at its start. When the test ends, the cloud cancels the context of run.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
 
-// InBubble uses connections in memory instead of TCP. So a test can run a cloud
-// in a bubble of testing/synctest. In a bubble, time advances as soon as all
-// goroutines wait. The cloud uses the bubble's clock.
+// InBubble uses connections in memory instead of TCP, so that a test can run a cloud in a
+// bubble of testing/synctest. In a bubble, time advances as soon as all goroutines wait.
+// The cloud uses the bubble's clock.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
 // OnSocket makes the cloud listen on a Unix socket instead of TCP. Outside of
@@ -146,7 +147,7 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 // connection.
 const maxIdleConns = 64
 
-// serve starts srv and returns a transport to it.
+// serve starts srv and returns a transport that connects to srv.
 func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	if o.socket {
@@ -165,7 +166,8 @@ func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return &http.Transport{DialContext: o.pipes.dial}
 }
 
-// serveSocket starts srv on a Unix socket, and returns a transport to it.
+// serveSocket starts srv on a Unix socket. It returns a transport that connects to this
+// socket.
 func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "cloud.sock")
@@ -182,8 +184,8 @@ func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return t
 }
 
-// transcript starts the transcript of WithTranscript. If the options do not
-// contain WithTranscript, it returns nil.
+// The method transcript begins the recording that WithTranscript requests. Without this
+// option, it returns nil.
 func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcript {
 	tb.Helper()
 	if o.transcriptTo == nil {

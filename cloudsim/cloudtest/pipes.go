@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// pipes is a listener for connections within the process.
+// pipes is a listener for connections in memory within the process.
 type pipes struct {
 	dialled chan net.Conn
 	closed  chan struct{}
@@ -15,7 +15,7 @@ type pipes struct {
 
 func newPipes() *pipes { return &pipes{dialled: make(chan net.Conn), closed: make(chan struct{})} }
 
-// Accept waits for the next connection and returns the server's end of it.
+// Accept waits for the next connection and returns the server's end of this connection.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.dialled:

@@ -1,7 +1,8 @@
-// Package statefile reads and writes the file of a saved state. The file contains the records of
-// the store and the data of disks. It contains no pages of bbolt. The reason is that bbolt does not
-// check pages, so a malicious page could crash the process. The reader accepts files of untrusted
-// users. It uses little memory and does not interpret the records.
+// Package statefile reads and writes the file of a saved state. The file contains the
+// records of the store and the data of disks. It contains no pages of the database bbolt,
+// because bbolt does not check pages: a malicious page could crash the process. The reader
+// accepts files of untrusted users. The reader uses little memory and does not interpret
+// the records.
 //
 // A file is a gzip stream. The first line is the Head in JSON. One or two
 // sections follow: the records of the store, and the data of disks. A section
@@ -41,11 +42,11 @@ const (
 	maxName  = 32 << 10 // largest name of a bucket, or largest key, in bytes
 )
 
-// These constants limit the uncompressed content of a file. The limit is the constant slack, plus
-// the constant ratio times the number of compressed bytes that the reader has read. So a small
-// upload cannot fill the disk. gzip compresses the records of 10,000 instances to a tenth of their
-// size. It compresses a journal that repeats an object of 10 KiB to about a hundredth, and zeros
-// to a thousandth.
+// These constants limit the uncompressed content of a file. The limit is the constant
+// slack, plus the constant ratio times the number of compressed bytes that the reader has
+// read. Therefore a small upload cannot fill the disk. gzip compresses the records of
+// 10,000 instances to a tenth of their size. It compresses a journal that repeats an object
+// of 10 KiB to about a hundredth, and zeros to a thousandth.
 const (
 	slack = 16 << 20
 	ratio = 200
@@ -55,7 +56,7 @@ const (
 type Head struct {
 	Format   string `json:"format"`
 	Version  int    `json:"version"`
-	Revision uint64 `json:"revision"`           // of the journal
+	Revision uint64 `json:"revision"`           // revision of the journal
 	DiskData bool   `json:"diskData,omitempty"` // the file has a second section
 }
 
@@ -100,7 +101,7 @@ func (w *Writer) Put(key, value []byte) error {
 	return err
 }
 
-// End ends the section.
+// End ends the current section.
 func (w *Writer) End() error {
 	return errors.Join(w.buf.WriteByte(kindEnd), w.buf.Flush(), w.zip.Close())
 }
@@ -109,8 +110,8 @@ func appendBytes(to, b []byte) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
 }
 
-// Reader reads a file. All errors of its methods are Invalid, except io.EOF.
-// This is true even if the underlying reader fails.
+// Reader reads a file. All errors of its methods are Invalid, except io.EOF. Even an error
+// of the underlying io.Reader becomes Invalid.
 type Reader struct {
 	Head Head
 
@@ -181,9 +182,9 @@ func (r *Reader) Next() (rec Record, err error) {
 	return rec, Damaged("a record has the kind %d", kind)
 }
 
-// EndSection returns an error if the section that ended is damaged. The argument more is true if
-// another section must follow, and false if the file must end. EndSection also returns an error if
-// another section follows although more is false, or if no section follows although more is true.
+// EndSection returns an error if the section that ended is damaged. If more is true, it
+// also returns an error if no section follows. If more is false, it also returns an error
+// if any data follows.
 func (r *Reader) EndSection(more bool) error {
 	switch _, err := r.in.Peek(1); { // makes gzip compare the checksum
 	case err == nil && !more:
@@ -194,8 +195,8 @@ func (r *Reader) EndSection(more bool) error {
 	return nil
 }
 
-// The method bytes reads a length n, and then n bytes. It returns an error if the length exceeds
-// the limit. The caller owns the result.
+// The method bytes reads a length n, and then n bytes. It returns an error if n exceeds
+// most. The caller owns the result.
 func (r *Reader) bytes(most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {
