@@ -10,7 +10,8 @@ type AccessKeyID string
 const KindAccessKey ResourceKind = "accessKey"
 
 // AccessKey lets a program sign requests as a service account, with AWS Signature Version
-// 4. The cloud shows the secret once, in the answer to the creation.
+// 4. The cloud shows the secret only once, in the answer to the request that creates the
+// key.
 //
 // The cloud stores the secret in plain text, because the cloud needs the secret to verify a
 // signature. Therefore the data file and the saved states of the cloud have the file mode

@@ -45,7 +45,7 @@ func (r ReportDevices) Validate() error {
 }
 
 // Of returns the report about one disk. If r does not contain the disk, Of returns the zero
-// value. It means that the machine has no device for the disk.
+// value. The zero value means that the machine has no device for the disk.
 func (r ReportDevices) Of(id DiskID) DeviceReport {
 	for _, d := range r.Devices {
 		if d.Disk == id {

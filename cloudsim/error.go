@@ -10,8 +10,8 @@ import (
 
 // Kind is the class of a failure. Kind implements error, so that callers can write
 // errors.Is(err, cloudsim.NotFound). This expression is also true for wrapped errors and
-// for errors that a client received from the API. In JSON, a kind is its name. New kinds
-// must be at the end of the list.
+// for errors that a client received from the API. The JSON form of a kind is its name. New
+// kinds must be at the end of the list.
 type Kind uint8
 
 const (
@@ -151,7 +151,8 @@ func (c *checks) addf(field, format string, args ...any) {
 	*c = append(*c, FieldError{field, fmt.Sprintf(format, args...)})
 }
 
-// err returns nil, or one Invalid error that names every collected field.
+// err returns nil if c is empty. Otherwise it returns one Invalid error that names every
+// field in c.
 func (c checks) err() error {
 	if len(c) == 0 {
 		return nil

@@ -154,9 +154,8 @@ func (e FaultEffect) checkAge(c *checks) {
 	}
 }
 
-// checkOutage rejects match and time settings that a zone outage does not
-// support. A zone outage applies to every caller and every operation, and has
-// no counters.
+// checkOutage rejects settings of Match and When that a zone outage does not support. A
+// zone outage applies to every caller and every operation, and has no counters.
 func (s FaultSpec) checkOutage(c *checks) {
 	if s.Effect.Type != FaultZoneOutage {
 		return

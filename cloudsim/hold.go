@@ -114,8 +114,8 @@ type WorkDuration struct {
 }
 
 // WorkDurations override the durations of the cloud's profile. If several items cover the
-// same work, the first of these items sets its duration. New durations do not change the
-// end of running work.
+// same work, the first of these items sets the duration of this work. New durations do not
+// change the end of running work.
 type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations. The cloud uses the first entry that matches"`
 }

@@ -284,8 +284,8 @@ func (s LoadBalancerSpec) AffinityTimeout() time.Duration {
 // Check returns the health check with a default value for each unset field.
 func (s LoadBalancerSpec) Check() HealthCheck { return s.HealthCheck.WithDefaults(s.Listeners) }
 
-// Same reports whether s and other are equal. A nil list equals an empty list.
-// The order of the items in a list matters.
+// Same reports whether s and other are equal. A nil list equals an empty list, except for
+// the targets of a listener. The order of the items in a list matters.
 func (s LoadBalancerSpec) Same(other LoadBalancerSpec) bool {
 	return s.HealthCheck == other.HealthCheck &&
 		s.Affinity == other.Affinity && s.AffinityTimeoutSeconds == other.AffinityTimeoutSeconds &&
@@ -474,8 +474,9 @@ type SetTargets struct {
 	Targets []Target `json:"targets" maxItems:"5000"`
 }
 
-// StatusFor returns the part of s that describes l's current listeners and targets, in l's
-// order. Removed targets that still have connections follow at the end.
+// StatusFor returns the part of s that describes the current listeners and targets of l, in
+// the order in which l lists them. Removed targets that still have connections follow at
+// the end.
 func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	out := LoadBalancerStatus{Condition: s.Condition, Reason: s.Reason}
 	for _, li := range l.Listeners {

@@ -57,8 +57,8 @@ func (c *checks) name(field, s string) {
 // resource.
 const maxReference = 128
 
-// reference checks the required id of another resource. The engine checks later
-// whether the resource exists.
+// reference checks the length of a required id that refers to another resource. The engine
+// checks later whether the resource exists.
 func (c *checks) reference(field, id string) {
 	if id == "" {
 		c.addf(field, "is required")

@@ -45,8 +45,8 @@ const DefaultNetwork = "default"
 // DefaultMaxRoutes is the maximum number of routes in a network without its own limit.
 const DefaultMaxRoutes = 1000
 
-// PodRanges configures the pod ranges of a network. The network gives each instance one
-// range for its pods, of each configured IP family. The zero value means no pod ranges.
+// PodRanges configures the pod ranges of a network. For each configured IP family, the
+// network gives each instance one range for its pods. The zero value means no pod ranges.
 type PodRanges struct {
 	IPv4     string `json:"ipv4,omitempty" doc:"Range that contains the pod ranges of all instances" example:"10.244.0.0/16"`
 	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Prefix length of each instance's pod range; default 24" example:"24"`

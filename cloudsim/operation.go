@@ -43,9 +43,9 @@ const (
 	Lose      Verb = "lose"   // the next hop of a route does not run any more
 	Regain    Verb = "regain" // the next hop of a route runs again
 	Retire    Verb = "retire" // a newer signing key replaces this signing key
-	Settle    Verb = "settle" // the simulated hardware has finished
-	Fail      Verb = "fail"   // the simulated hardware has failed
-	Cancel    Verb = "cancel" // a caller has cancelled the operation before it settled
+	Settle    Verb = "settle" // the simulated hardware has finished the work
+	Fail      Verb = "fail"   // the simulated hardware has failed to do the work
+	Cancel    Verb = "cancel" // a caller has cancelled the operation before its end
 )
 
 // operationMoves lists every allowed transition of an operation. Move returns

@@ -55,8 +55,8 @@ func (r CreateRegistryCredential) Validate() error {
 	return c.err()
 }
 
-// RegistryCredential is a password for the registry, which is valid until ExpiresAt. The
-// caller's roles must also permit the access at the time of use.
+// RegistryCredential is a password for the registry. The password is valid until ExpiresAt.
+// The caller's roles must also permit the access at the time of use.
 type RegistryCredential struct {
 	Registry  string    `json:"registry" doc:"Registry as host[:port], the first part of image names" example:"127.0.0.1:5000"`
 	Username  string    `json:"username" doc:"User name for all passwords"`

@@ -27,7 +27,7 @@ type Role struct {
 // faults.create, a caller also needs a role binding for all projects.
 type Permission string
 
-// The classes. A class also includes operations of future versions.
+// The classes of operations. A class also includes operations of future versions.
 const (
 	PermitRead  Permission = "@read"  // operations that read resources of a project, or the catalogue
 	PermitWrite Permission = "@write" // operations that change resources of a project
@@ -132,10 +132,9 @@ func (c *checks) description(s string) {
 // RoleBindingID names a role binding, e.g. "binding-000001".
 type RoleBindingID string
 
-// RoleBinding gives a role to a service account. The role applies in the
-// project of the binding. If the binding has no project, the role applies in
-// all projects. If Resource is set, the role applies only to the resources that
-// match it.
+// RoleBinding gives a role to a service account. The role applies in the project of the
+// binding. If the binding has no project, the role applies in all projects. If Resource is
+// set, the role applies only to the resources that match Resource.
 type RoleBinding struct {
 	ID RoleBindingID `json:"id" example:"binding-000001"`
 	Meta

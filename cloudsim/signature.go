@@ -30,9 +30,9 @@ type Signature struct {
 	Service   string
 	Hash      string // hex SHA-256 of the canonical request
 	Signature string // hex HMAC
-	// SessionToken is the secret of a token of the cloud, if AccessKey is the access key
-	// that the method AccessKey of the type Token returns for this token. It is "" for all
-	// other access keys.
+	// If a token of the cloud provides the access key (see the method AccessKey of the type
+	// Token), SessionToken is the secret of this token. For all other access keys,
+	// SessionToken is empty.
 	SessionToken string
 }
 

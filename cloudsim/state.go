@@ -38,9 +38,9 @@ type SaveState struct {
 // LoadState is a request to load a saved state.
 type LoadState struct {
 	// If RecordsOnly is true, the call does not change the data of the disks. If
-	// RecordsOnly is false, the call replaces this data by the data in the saved state. The
-	// call then returns Conflict if a disk is attached, because an instance with a mounted
-	// disk would continue to use the old file.
+	// RecordsOnly is false, the call replaces this data by the data in the saved state. In
+	// this case the call returns Conflict while a disk is attached, because an instance
+	// with a mounted disk would continue to use the old file.
 	RecordsOnly bool
 }
 

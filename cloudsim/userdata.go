@@ -5,10 +5,10 @@ import "unicode/utf8"
 // MaxUserData bounds the user data of an instance, in bytes.
 const MaxUserData = 16 << 10
 
-// UserData is text that the owner of an instance provides. The instance reads
-// the text when it starts. The text may contain secrets, so it is not part of
-// the Instance resource. Lists and events must not contain the text, and
-// callers with a read-only role must not get it.
+// UserData is text that the owner of an instance provides. The instance reads the text when
+// it starts. The text may contain secrets, so the text is not part of the Instance
+// resource. Lists and events must not contain the text, and callers with a read-only role
+// must not get the text.
 type UserData struct {
 	UserData string `json:"userData" doc:"User data as in the request; empty if there is none"`
 }

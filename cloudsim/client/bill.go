@@ -46,8 +46,8 @@ func (c *Client) ResetBill(ctx context.Context) error {
 }
 
 // Audit returns the most recent API calls, oldest first. The caller must be an admin. If
-// o.After is not 0, Audit returns Gone if the cloud has restarted, or if the cloud no
-// longer has all calls after o.After in memory.
+// o.After is not 0, Audit returns Gone if the cloud does not have all calls after o.After
+// in memory, e.g. after a restart.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }

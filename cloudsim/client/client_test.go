@@ -32,8 +32,8 @@ func balancer(name string, targets ...cloudsim.InstanceID) cloudsim.CreateLoadBa
 	return req
 }
 
-// The function must returns a function that returns v. The function ends the test if err is not
-// nil.
+// The function named must returns a function. The returned function returns v, or ends the
+// test if err is not nil.
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()

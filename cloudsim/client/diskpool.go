@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// GetDiskPool returns a disk pool by name: see cloudsim.DiskPoolName.
+// GetDiskPool returns a disk pool by its name. The function cloudsim.DiskPoolName returns
+// this name.
 func (c *Client) GetDiskPool(ctx context.Context, name string) (cloudsim.DiskPool, error) {
 	return call[cloudsim.DiskPool](ctx, c, "GET", "/v1/disk-pools/"+seg(name), nil)
 }

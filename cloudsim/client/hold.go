@@ -34,7 +34,7 @@ func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 }
 
 // CancelOperation cancels an operation that has not ended. It returns Conflict if the cloud
-// cannot cancel this operation.
+// cannot cancel this operation, e.g. a deletion.
 func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }

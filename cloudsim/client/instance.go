@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateInstance creates an instance and returns the instance. The fields State and
-// Operation of the instance show when the instance runs.
+// CreateInstance begins to create an instance and returns the instance. A call of
+// WaitOperation with the instance's field Operation waits until the instance runs.
 func (c *Client) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances", req)
 }

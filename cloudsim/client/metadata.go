@@ -24,8 +24,8 @@ const (
 
 // Metadata is a client of the metadata service. The client runs on an instance and reads
 // the metadata of this instance. The client connects directly to the address in the field
-// URL. It uses no proxy and follows no redirect. Only one goroutine may use a Metadata. The
-// caller must call Close at the end.
+// URL. It uses no proxy and follows no redirect. Only one goroutine at a time may use a
+// Metadata. The caller must call Close at the end.
 type Metadata struct {
 	URL string // without a path
 

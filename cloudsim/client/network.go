@@ -6,9 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateNetwork creates a network and returns the network. Callers can create subnets when
-// the network is available. The fields State and Operation of the network show when this is
-// so.
+// CreateNetwork begins to create a network and returns the network. Callers can create
+// subnets after the end of the creation. A call of WaitOperation with the network's field
+// Operation waits for this end.
 func (c *Client) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "POST", "/v1/networks", req)
 }

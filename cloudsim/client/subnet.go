@@ -6,9 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSubnet creates a subnet and returns the subnet. Callers can create instances in the
-// subnet when the subnet is available. The fields State and Operation of the subnet show
-// when this is so.
+// CreateSubnet begins to create a subnet and returns the subnet. Callers can create
+// instances in the subnet after the end of the creation. A call of WaitOperation with the
+// subnet's field Operation waits for this end.
 func (c *Client) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "POST", "/v1/subnets", req)
 }

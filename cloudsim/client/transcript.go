@@ -98,8 +98,9 @@ func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// checkStart returns Conflict if the cloud is not in the state in which the transcript
-// began. It compares the journal revision, and the time of a frozen clock.
+// checkStart returns Conflict if the cloud is not in the state in which the recorded cloud
+// was at the start of the transcript. It compares the journal revision, and the time of a
+// frozen clock.
 func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) error {
 	everything := *c
 	everything.Project = "*"

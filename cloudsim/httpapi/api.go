@@ -61,8 +61,8 @@ type api struct {
 
 	logRequests bool
 
-	targets []cloudsim.FaultTarget // operations that faults can affect; filled by routes
-	ids     []string               // ids of all operations; filled by routes
+	targets []cloudsim.FaultTarget // operations that faults can affect; the method routes fills this list
+	ids     []string               // ids of all operations; the method routes fills this list
 }
 
 // New returns an HTTP handler that serves the API of the engine e.

@@ -21,8 +21,8 @@ import (
 type exchange struct {
 	requestID   string
 	route       string           // pattern of the path; "" until the router has found a route
-	operation   string           // "" until an operation of the API was found
-	caller      string           // "" until the caller was authenticated
+	operation   string           // "" until the router has found an operation of the API
+	caller      string           // "" until the cloud has authenticated the caller
 	token       cloudsim.TokenID // of the caller
 	dialectCall string           // call of another cloud's API that a dialect translated to this call; "": none
 

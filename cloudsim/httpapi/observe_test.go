@@ -88,9 +88,8 @@ func (o *localCloud) run(t *testing.T) {
 	})
 }
 
-// TestReady proves that a cloud is ready when all work whose due time has passed has ended.
-// A cloud is not ready while its store cannot commit. A request can exclude a check by
-// name.
+// TestReady proves that a cloud is ready when it has finished all overdue work. A cloud is
+// not ready while its store cannot commit. A request can exclude a check by name.
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
 	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that fell due") || !strings.Contains(body, "[+]store-commit ok") {

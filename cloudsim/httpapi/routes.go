@@ -256,8 +256,8 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 }
 
 // loadBalancerStatsRoute registers the call that lists the counters of all load balancers.
-// The router must get this path before /v1/load-balancers/{id}, because that pattern also
-// matches this path.
+// The router must get the path /v1/load-balancers/stats before the pattern
+// /v1/load-balancers/{id}, because the pattern also matches this path.
 func (a *api) loadBalancerStatsRoute() {
 	handle(a, op{id: "loadBalancers.listStats", method: http.MethodGet, path: "/v1/load-balancers/stats", summary: "List the traffic counters of all load balancers that forward", access: engine.Read},
 		func(ctx context.Context, in *listInput) (*listed[cloudsim.LoadBalancerTraffic], error) {

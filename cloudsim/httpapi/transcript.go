@@ -30,7 +30,7 @@ type Transcript struct {
 
 	mu   sync.Mutex
 	w    io.Writer
-	left int // bytes that may still be written; negative: the recording has ended
+	left int // number of bytes that the transcript may still write; negative: the recording has ended
 }
 
 // NewTranscript begins a transcript and writes its head. The transcript calls w.Write once for

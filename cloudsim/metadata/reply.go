@@ -55,8 +55,9 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// The function write sends the answer v. If v is a string, the content type is text/plain,
-// or the content type that is already set. Any other value is sent as JSON.
+// The function write sends the answer v. If v is a string, write sends v unchanged. The
+// content type is then text/plain, if the handler has not set another content type. write
+// sends any other value as JSON.
 func write(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
 		if w.Header().Get("Content-Type") == "" {

@@ -261,8 +261,8 @@ func one[T any](err error) iter.Seq2[T, error] {
 }
 
 // The function following returns an iterator over the names that the function list returns,
-// in the same order. The iterator leaves out the names up to the given name. If the request
-// asks for zero names, the iterator yields no names.
+// in the same order. The iterator yields only names that come after the given name in
+// alphabetical order. If the request asks for zero names, the iterator yields no names.
 func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()

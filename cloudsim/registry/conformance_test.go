@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The type conformance tests the endpoints end-1 to end-13 of the OCI
-// distribution specification 1.1 with plain HTTP requests.
+// The type conformance is a running registry with a bearer token. Its tests send plain HTTP
+// requests to the endpoints end-1 to end-13 of the OCI distribution specification 1.1.
 type conformance struct {
 	*world
 	bearer string

@@ -38,8 +38,8 @@ import (
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free
-	// A collection of unused files holds the lock for writing. A request that links a blob
-	// holds the lock for reading, so that a collection cannot remove this blob.
+	// A collection of unused files holds this lock for writing. A request that links a blob
+	// holds this lock for reading, so that a collection cannot remove the blob.
 	collecting sync.RWMutex
 	owning     sync.Mutex
 

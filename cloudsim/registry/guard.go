@@ -33,7 +33,7 @@ type session struct {
 	asked     bool               // checkFaults has already checked the fault rules
 	noNames   bool               // the request asks for a list of zero names, which must not return all names
 	after     *cloudsim.Fault
-	unwritten error // the error of a failed blob write, because the library returns only the text of this error
+	unwritten error // error of a failed blob write; it is stored because the library passes on only its text
 }
 
 // access is a permission that the guard has granted to a request.
@@ -145,8 +145,8 @@ func coded(as oci.Error, words string) error {
 	return oci.NewError(words, as.Code(), json.RawMessage(nil))
 }
 
-// challenge is an error. Its answer tells the client to request a token at the token
-// endpoint.
+// challenge is the error for a missing, invalid or insufficient bearer token. The answer
+// tells the client to request a token at the token endpoint.
 type challenge struct {
 	scope string
 	kind  string // error code of RFC 6750 section 3.1; "" for a client without a token

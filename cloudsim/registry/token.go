@@ -235,8 +235,8 @@ type limits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the largest number of limiters. If more limiters exist, the
-// method wait deletes all limiters to free their memory.
+// maxLimiters is the number of limiters above which the method wait deletes all limiters,
+// to free their memory.
 const maxLimiters = 10_000
 
 // wait returns how long the client must wait. 0 means that the request is allowed. A
