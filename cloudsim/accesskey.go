@@ -6,7 +6,7 @@ import "strings"
 // request contains it.
 type AccessKeyID string
 
-// KindAccessKey is the kind of access keys in events.
+// KindAccessKey is the kind of resource in events about access keys.
 const KindAccessKey ResourceKind = "accessKey"
 
 // AccessKey lets a program sign requests as a service account, with AWS Signature Version
@@ -32,8 +32,8 @@ type CreateAccessKey struct {
 	ServiceAccount string `json:"serviceAccount" minLength:"1" maxLength:"128" example:"ccm" doc:"Service account (id or name) that signs with the key"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It returns an
-// Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateAccessKey) Validate() error {
 	var c checks
 	if r.Name != "" {

@@ -61,8 +61,8 @@ type CreateAddress struct {
 	Scheme Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Scheme of the address; default external"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateAddress) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -151,8 +151,8 @@ type Rate struct {
 	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 with a limit"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r RateLimits) Validate() error {
 	var c checks
 	for field, rate := range map[string]Rate{"read": r.Read, "write": r.Write} {

@@ -48,8 +48,8 @@ type SetClock struct {
 	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud's clock per second of the machine's clock; 0 for a stopped clock"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r SetClock) Validate() error {
 	var c checks
 	if r.Real && (r.Time != nil || r.AheadSeconds != nil || r.Rate != nil) {
@@ -79,8 +79,8 @@ type AdvanceClock struct {
 	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"Seconds by which the time moves; 0 ends the work that is due now" example:"90"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r AdvanceClock) Validate() error {
 	var c checks
 	if limit := MaxClockAdvance.Seconds(); !(r.Seconds >= 0 && r.Seconds <= limit) {

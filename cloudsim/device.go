@@ -21,8 +21,8 @@ const (
 	MaxDeviceError   = 1024 // bytes of an error
 )
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r ReportDevices) Validate() error {
 	var c checks
 	if len(r.Devices) > MaxDeviceReports {

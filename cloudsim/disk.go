@@ -57,7 +57,7 @@ var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskDeleting:  {Settle: DiskDeleted},
 }
 
-// DiskStates lists every state, for tests and help.
+// DiskStates lists every state. Tests and help texts use this list.
 func DiskStates() []DiskState {
 	return []DiskState{
 		DiskCreating, DiskCopying, DiskFailed, DiskAvailable, DiskAttaching, DiskInUse,
@@ -181,8 +181,8 @@ type CreateDisk struct {
 // Zones returns the zones that r requests.
 func (r CreateDisk) Zones() []string { return zonesOf(r.Zone, r.ReplicaZones) }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateDisk) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -279,8 +279,8 @@ type AttachDisk struct {
 	ReadOnly bool       `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r AttachDisk) Validate() error { return needsInstance(r.Instance) }
 
 // DetachDisk requests the detachment of a disk from an instance. If the disk is not
@@ -290,8 +290,8 @@ type DetachDisk struct {
 	Force    bool       `json:"force,omitempty" doc:"Detach the disk at once, although the instance has not released it. Use it for a stopped or terminating instance"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r DetachDisk) Validate() error { return needsInstance(r.Instance) }
 
 func needsInstance(id InstanceID) error {
@@ -307,8 +307,8 @@ type ResizeDisk struct {
 	SizeGiB int `json:"sizeGiB" doc:"New size in GiB; at least the current size" example:"20"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r ResizeDisk) Validate() error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, 1, MaxDiskGiB)
@@ -333,8 +333,8 @@ type UpdateDisk struct {
 	Labels map[string]string `json:"labels" doc:"All labels. The cloud removes labels that are not in this list"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r UpdateDisk) Validate() error {
 	var c checks
 	c.labels(r.Labels)
@@ -350,8 +350,8 @@ type ModifyDisk struct {
 	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for no change, or for the default of a new type" example:"250"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r ModifyDisk) Validate() error {
 	var c checks
 	if r == (ModifyDisk{}) {

@@ -25,8 +25,8 @@ type SetDiskPool struct {
 	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without space" example:"100"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r SetDiskPool) Validate() error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, 0, MaxPoolGiB)

@@ -90,7 +90,7 @@ func Errorf(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Msg: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// InvalidField returns an Invalid error about one field.
+// InvalidField returns an error of kind Invalid about one field.
 func InvalidField(field, reason string) error {
 	return &Error{Kind: Invalid, Msg: field + " " + reason, Fields: []FieldError{{field, reason}}}
 }

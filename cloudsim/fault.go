@@ -102,8 +102,8 @@ func ValidDialectCall(s string) bool { return len(s) <= 128 && dialectCallRE.Mat
 
 var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateFault) Validate() error {
 	var c checks
 	c.name("name", r.Name)

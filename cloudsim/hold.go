@@ -8,7 +8,7 @@ import (
 // HoldID names a hold, e.g. "hold-000001".
 type HoldID string
 
-// KindHold is the kind of holds in events.
+// KindHold is the kind of resource in events about holds.
 const KindHold ResourceKind = "hold"
 
 // Any stands for every kind or for every verb in a Transition.
@@ -93,8 +93,8 @@ type CreateHold struct {
 	HoldSpec
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateHold) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -120,8 +120,8 @@ type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations. The cloud uses the first entry that matches"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r WorkDurations) Validate() error {
 	var c checks
 	if len(r.Items) > 100 {

@@ -19,8 +19,8 @@ type CreateIdentityDocument struct {
 	Audience string `json:"audience" minLength:"1" maxLength:"255" example:"https://vault.example" doc:"Intended recipient of the document; other recipients must reject it"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateIdentityDocument) Validate() error {
 	var c checks
 	c.audience("audience", r.Audience)

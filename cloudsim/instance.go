@@ -38,7 +38,7 @@ var instanceMoves = map[InstanceState]map[Verb]InstanceState{
 	InstanceTerminating:  {Settle: InstanceTerminated},
 }
 
-// InstanceStates lists every state, for tests and help.
+// InstanceStates lists every state. Tests and help texts use this list.
 func InstanceStates() []InstanceState {
 	return []InstanceState{
 		InstanceProvisioning, InstanceRunning, InstanceStopping, InstanceStopped,
@@ -149,8 +149,8 @@ type CreateInstance struct {
 	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"User data that the instance reads from its metadata service; at most 16 KiB"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateInstance) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -173,8 +173,8 @@ type UpdateInstance struct {
 	Labels map[string]string `json:"labels" doc:"All labels. The cloud removes labels that are not in this list"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r UpdateInstance) Validate() error {
 	var c checks
 	c.labels(r.Labels)

@@ -31,7 +31,7 @@ var loadBalancerMoves = map[LoadBalancerState]map[Verb]LoadBalancerState{
 	LoadBalancerDeleting:     {Settle: LoadBalancerDeleted},
 }
 
-// LoadBalancerStates lists every state, for tests and help.
+// LoadBalancerStates lists every state. Tests and help texts use this list.
 func LoadBalancerStates() []LoadBalancerState {
 	return []LoadBalancerState{
 		LoadBalancerProvisioning, LoadBalancerActive, LoadBalancerUpdating,
@@ -79,7 +79,7 @@ const (
 	ProxyV2 ProxyProtocol = "v2" // binary
 )
 
-// Listener is a port of the load balancer with its forwarding rules. For each
+// Listener is a port of the load balancer, with the forwarding rules of this port. For each
 // optional number, 0 means the default value.
 type Listener struct {
 	Protocol           Protocol      `json:"protocol" enum:"tcp,udp"`
@@ -131,8 +131,8 @@ type TargetKey struct {
 	Listener string // key of the listener, if the target belongs to only this listener; otherwise ""
 }
 
-// Key returns the key of t. Its field Listener is empty, because a Target does not contain
-// its listener.
+// Key returns the key of t. The field Listener of the key is empty, because a Target does
+// not name a listener.
 func (t Target) Key() TargetKey { return TargetKey{Instance: t.Instance, IP: t.IP} }
 
 // Key returns the key of the target that t describes.

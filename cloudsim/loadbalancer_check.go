@@ -16,8 +16,8 @@ const (
 	MaxSourceRanges = 200
 )
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateLoadBalancer) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -29,8 +29,8 @@ func (r CreateLoadBalancer) Validate() error {
 	return c.err()
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r UpdateLoadBalancer) Validate() error {
 	var c checks
 	c.labels(r.Labels)
@@ -40,8 +40,8 @@ func (r UpdateLoadBalancer) Validate() error {
 	return c.err()
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r SetTargets) Validate() error {
 	var c checks
 	c.targets("targets", r.Targets)

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// KindMetadataTree is the kind of metadata trees in events.
+// KindMetadataTree is the kind of resource in events about metadata trees.
 const KindMetadataTree ResourceKind = "metadataTree"
 
 // Limits of metadata trees.
@@ -207,8 +207,8 @@ func CheckMetadataTreeName(name string) error {
 	return c.err()
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r SetMetadataTree) Validate() error {
 	var c checks
 	c.labels(r.Labels)

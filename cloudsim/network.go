@@ -32,7 +32,7 @@ var networkMoves = map[NetworkState]map[Verb]NetworkState{
 	NetworkDeleting:  {Settle: NetworkDeleted},
 }
 
-// NetworkStates lists every state, for tests and help.
+// NetworkStates lists every state. Tests and help texts use this list.
 func NetworkStates() []NetworkState {
 	return []NetworkState{NetworkCreating, NetworkAvailable, NetworkUpdating, NetworkDeleting, NetworkDeleted}
 }
@@ -146,8 +146,8 @@ type UpdateNetwork struct {
 	NetworkSpec
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateNetwork) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -158,8 +158,8 @@ func (r CreateNetwork) Validate() error {
 	return c.err()
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r UpdateNetwork) Validate() error {
 	var c checks
 	c.labels(r.Labels)

@@ -43,8 +43,8 @@ type CreateNotice struct {
 	InSeconds int64      `json:"inSeconds" minimum:"0" maximum:"31536000" example:"120" doc:"Seconds from now until the action, on the cloud's clock; 0 for at once"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateNotice) Validate() error {
 	var c checks
 	c.noticeType("type", r.Type)

@@ -17,7 +17,7 @@ const (
 	OperationCancelled OperationState = "cancelled" // Error names the caller that cancelled the operation
 )
 
-// OperationStates lists every state, for tests and help.
+// OperationStates lists every state. Tests and help texts use this list.
 func OperationStates() []OperationState {
 	return []OperationState{OperationPending, OperationRunning, OperationDone, OperationFailed, OperationCancelled}
 }

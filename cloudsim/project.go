@@ -16,8 +16,8 @@ type CreateProject struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateProject) Validate() error {
 	var c checks
 	c.name("name", r.Name)

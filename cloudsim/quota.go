@@ -73,8 +73,8 @@ type SetQuota struct {
 // maxQuota bounds a limit, so that the sum of two limits does not overflow.
 const maxQuota = 1 << 40
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r SetQuota) Validate() error {
 	var c checks
 	if r.Limit != nil && (*r.Limit < 0 || *r.Limit > maxQuota) {
@@ -83,8 +83,8 @@ func (r SetQuota) Validate() error {
 	return c.err()
 }
 
-// ValidateQuotas checks the names and values of limits. It returns an Invalid
-// error that names the invalid entries.
+// ValidateQuotas checks the names and values of limits. If entries are invalid, it returns
+// an error of kind Invalid that names these entries.
 func ValidateQuotas(limits map[QuotaName]int64) error {
 	var c checks
 	for _, name := range slices.Sorted(maps.Keys(limits)) {

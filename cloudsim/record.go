@@ -9,7 +9,7 @@ import (
 // RecordID names a record, e.g. "rec-000001".
 type RecordID string
 
-// KindRecord is the kind of records in events.
+// KindRecord is the kind of resource in events about records.
 const KindRecord ResourceKind = "record"
 
 // Limits of a record.
@@ -49,8 +49,8 @@ type UpdateRecord struct {
 	Document json.RawMessage   `json:"document" doc:"JSON document of any JSON type, at most 64 KiB"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateRecord) Validate() error {
 	var c checks
 	c.recordName(r.Name)
@@ -60,8 +60,8 @@ func (r CreateRecord) Validate() error {
 	return c.err()
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r UpdateRecord) Validate() error {
 	var c checks
 	if r.Name != "" {

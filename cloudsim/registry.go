@@ -38,8 +38,8 @@ type CreateRegistryCredential struct {
 	PullOnly     bool     `json:"pullOnly,omitempty" doc:"Whether the password is valid only for pulls"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateRegistryCredential) Validate() error {
 	var c checks
 	if r.TTLSeconds != 0 && (r.TTLSeconds < MinRegistryPassword || r.TTLSeconds > MaxRegistryPassword) {

@@ -5,7 +5,7 @@ import "regexp"
 // RepositoryID names a repository, e.g. "repo-000001".
 type RepositoryID string
 
-// KindRepository is the kind of repositories in events.
+// KindRepository is the kind of resource in events about repositories.
 const KindRepository ResourceKind = "repository"
 
 // MaxRepositoryName bounds the name of a repository.
@@ -32,8 +32,8 @@ type CreateRepository struct {
 // specification.
 var repositoryRE = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateRepository) Validate() error {
 	var c checks
 	c.repository("name", r.Name)

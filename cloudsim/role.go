@@ -108,8 +108,8 @@ const (
 
 var permissionRE = regexp.MustCompile(`^(@read|@write|[A-Za-z0-9*]{1,64}(\.[A-Za-z0-9*]{1,64})?)$`)
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateRole) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -154,8 +154,8 @@ type CreateRoleBinding struct {
 	AllProjects    bool              `json:"allProjects,omitempty" doc:"Whether the binding covers all projects and the operations on the whole cloud"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateRoleBinding) Validate() error {
 	var c checks
 	c.name("name", r.Name)

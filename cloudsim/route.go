@@ -33,7 +33,7 @@ var routeMoves = map[RouteState]map[Verb]RouteState{
 	RouteDeleting:  {Settle: RouteDeleted},
 }
 
-// RouteStates lists every state, for tests and help.
+// RouteStates lists every state. Tests and help texts use this list.
 func RouteStates() []RouteState {
 	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
 }
@@ -76,8 +76,8 @@ type CreateRoute struct {
 	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"Id of the next hop, an instance in the network" example:"i-000001"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateRoute) Validate() error {
 	var c checks
 	c.name("name", r.Name)

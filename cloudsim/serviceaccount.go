@@ -22,8 +22,8 @@ type CreateServiceAccount struct {
 	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Purpose, for people"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateServiceAccount) Validate() error {
 	var c checks
 	c.name("name", r.Name)

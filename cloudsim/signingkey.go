@@ -8,7 +8,7 @@ import (
 // SigningKeyID names a signing key, e.g. "key-000001".
 type SigningKeyID string
 
-// KindSigningKey is the kind of signing keys in events and operations.
+// KindSigningKey is the kind of resource in events and operations about signing keys.
 const KindSigningKey ResourceKind = "signingKey"
 
 // KeyUse is the purpose of a signing key. A signature for one use is not valid for another
@@ -39,7 +39,7 @@ var signingKeyMoves = map[SigningKeyState]map[Verb]SigningKeyState{
 	SigningKeyRetiring: {Settle: SigningKeyRetired, Delete: SigningKeyRetired},
 }
 
-// SigningKeyStates lists every state, for tests and help.
+// SigningKeyStates lists every state. Tests and help texts use this list.
 func SigningKeyStates() []SigningKeyState {
 	return []SigningKeyState{SigningKeyActive, SigningKeyRetiring, SigningKeyRetired}
 }
@@ -74,8 +74,8 @@ type RotateSigningKey struct {
 	OverlapSeconds int64  `json:"overlapSeconds" minimum:"0" maximum:"2592000" example:"3600" doc:"Seconds for which signatures of the previous key stay valid; 0 for not at all. Use at least the lifetime of a token: with a smaller value the cloud refuses tokens that have not expired"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r RotateSigningKey) Validate() error {
 	var c checks
 	switch r.Use {

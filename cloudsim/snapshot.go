@@ -32,7 +32,7 @@ var snapshotMoves = map[SnapshotState]map[Verb]SnapshotState{
 	SnapshotDeleting: {Settle: SnapshotDeleted},
 }
 
-// SnapshotStates lists every state, for tests and help.
+// SnapshotStates lists every state. Tests and help texts use this list.
 func SnapshotStates() []SnapshotState {
 	return []SnapshotState{
 		SnapshotCreating, SnapshotCopying, SnapshotReady, SnapshotFailed, SnapshotDeleting, SnapshotDeleted,
@@ -76,8 +76,8 @@ type CreateSnapshot struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateSnapshot) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -63,7 +63,8 @@ type StagedData struct {
 	Keep   []string // ids of all disks and snapshots that have a file after the load
 }
 
-// Validate checks only the name. It returns an Invalid error if the name is not valid.
+// Validate checks only the name. If the name is not valid, it returns an error of kind
+// Invalid.
 func (r SaveState) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -27,7 +27,7 @@ var subnetMoves = map[SubnetState]map[Verb]SubnetState{
 	SubnetDeleting:  {Settle: SubnetDeleted},
 }
 
-// SubnetStates lists every state, for tests and help.
+// SubnetStates lists every state. Tests and help texts use this list.
 func SubnetStates() []SubnetState {
 	return []SubnetState{SubnetCreating, SubnetAvailable, SubnetDeleting, SubnetDeleted}
 }
@@ -87,8 +87,8 @@ type CreateSubnet struct {
 	IPv6    string            `json:"ipv6,omitempty" doc:"IPv6 range inside the network's range; only in a network with IPv6" example:"fd10:0:0:1::/64"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateSubnet) Validate() error {
 	var c checks
 	c.name("name", r.Name)

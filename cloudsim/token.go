@@ -43,8 +43,8 @@ type CreateToken struct {
 	TTLSeconds     int64     `json:"ttlSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Lifetime in seconds; 0 or absent if the token does not expire"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateToken) Validate() error {
 	var c checks
 	if r.ServiceAccount == "" {

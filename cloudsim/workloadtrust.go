@@ -9,7 +9,7 @@ import (
 // WorkloadTrustID names a workload trust, e.g. "trust-000001".
 type WorkloadTrustID string
 
-// KindWorkloadTrust is the kind of workload trusts in events.
+// KindWorkloadTrust is the kind of resource in events about workload trusts.
 const KindWorkloadTrust ResourceKind = "workloadTrust"
 
 // WorkloadTrust lets a Kubernetes service account call the cloud as a service account of
@@ -42,8 +42,8 @@ type CreateWorkloadTrust struct {
 	Account string `json:"account" minLength:"1" maxLength:"128" example:"puller" doc:"Service account of the cloud (id or name) that the workload authenticates as"`
 }
 
-// Validate checks only the request itself, and not the state of the cloud. It
-// returns an Invalid error that names the invalid fields.
+// Validate checks only the request itself, and not the state of the cloud. If fields are
+// invalid, it returns an error of kind Invalid that names these fields.
 func (r CreateWorkloadTrust) Validate() error {
 	var c checks
 	c.name("name", r.Name)

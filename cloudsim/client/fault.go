@@ -7,8 +7,8 @@ import (
 )
 
 // CreateFault creates a fault. A fault is a rule that, for example, delays matching calls
-// or answers them with an error. The fault is active when CreateFault returns. The caller
-// must be an admin.
+// or makes them fail. The fault is active when CreateFault returns. The caller must be an
+// admin.
 func (c *Client) CreateFault(ctx context.Context, req cloudsim.CreateFault) (cloudsim.Fault, error) {
 	return call[cloudsim.Fault](ctx, c, "POST", "/v1/faults", req)
 }

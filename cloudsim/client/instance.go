@@ -7,7 +7,7 @@ import (
 )
 
 // CreateInstance begins to create an instance and returns the instance. A call of
-// WaitOperation with the instance's field Operation waits until the instance runs.
+// WaitOperation with the instance's field Operation waits for the end of the creation.
 func (c *Client) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances", req)
 }

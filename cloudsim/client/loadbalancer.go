@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateLoadBalancer creates a load balancer and returns it with its address. The load
-// balancer forwards traffic when its state is active.
+// CreateLoadBalancer begins to create a load balancer and returns the load balancer with
+// its address. The load balancer forwards traffic when its state is active.
 func (c *Client) CreateLoadBalancer(ctx context.Context, req cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "POST", "/v1/load-balancers", req)
 }

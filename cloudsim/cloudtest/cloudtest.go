@@ -72,8 +72,8 @@ func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcript
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithPart adds another component to the cloud, such as a data plane. The cloud calls run
-// at its start. When the test ends, the cloud cancels the context of run.
+// WithPart adds another component to the cloud, such as a data plane. When the cloud
+// starts, it calls run. When the test ends, the cloud cancels the context of run.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
