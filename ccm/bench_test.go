@@ -140,7 +140,7 @@ func BenchmarkIdleMinute(b *testing.B) {
 	minute := func() float64 {
 		r.wire.spoil(nil)
 		ask := r.instances()
-		for i, n := range nodes[:benchNodes/5] { // upstream requests each Node every five minutes, so it requests a fifth of the Nodes in a minute
+		for i, n := range nodes[:benchNodes/5] { // upstream requests the data of each Node every five minutes, so in a minute it requests the data of a fifth of the Nodes
 			if _, err := ask.InstanceMetadata(b.Context(), n); err != nil {
 				b.Fatal(err)
 			}

@@ -1,16 +1,18 @@
 // Package ccm implements k8s.io/cloud-provider for a simulated cloud
 // (KEP-2392). The cloud controller manager (CCM) initialises Nodes, deletes
 // Nodes without an instance, and creates load balancers for Services. The
-// module k8s.io/cloud-provider, which comments call upstream or the framework,
-// contains most of the controllers. This package contains the provider that
-// upstream's controllers call, a few additional controllers, and the command.
+// module k8s.io/cloud-provider contains most of the controllers. Comments call
+// this module upstream or the framework. This package contains the provider
+// that upstream's controllers call, a few additional controllers, and the
+// command.
 //
 // Two rules apply everywhere. First, the provider treats an unclear answer of
 // the cloud as an error. It never treats such an answer as the absence of an
-// object. An error only causes a retry. If the provider wrongly reported that
-// an instance is absent, the framework would delete the Node. Second, every
-// operation is safe to repeat. A lost reply, a restart or a new leader can
-// interrupt an operation, and the next run completes the operation.
+// object. After an error the framework only calls the provider again. If the
+// provider wrongly reported that an instance is absent, the framework would
+// delete the Node. Second, every operation is safe to repeat. A lost reply, a
+// restart or a new leader can interrupt an operation, and the next run
+// completes the operation.
 package ccm
 
 import (
@@ -31,7 +33,7 @@ import (
 
 // Provider is a cloudprovider.Interface. New creates all fields of a Provider,
 // and these fields share one client. The framework calls methods such as
-// InstancesV2 again for every Node, so these methods only return a field.
+// InstancesV2 for every Node, so these methods only return a field.
 type Provider struct {
 	log           *slog.Logger
 	settings      *Settings
@@ -107,8 +109,8 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 // exits instead.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
-// startWork starts a new goroutine, which calls the function work. The
-// context of this call ends when ctx ends, or when the caller calls Stop.
+// startWork calls the function work in a new goroutine. The context of work
+// ends when ctx ends, or when any goroutine calls Stop.
 func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.runs.Go(func() {
@@ -128,10 +130,10 @@ func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 func (p *Provider) Wait() { p.runs.Wait() }
 
 // SetInformers sets the transforms of the informers before upstream creates its
-// controllers. The informer caches omit managedFields, which are a large part
-// of a Node and which no controller reads. An update from such a cache contains
-// no managedFields. The API server then keeps the existing managedFields. For
-// Services the transform is classView.
+// controllers. The transforms remove managedFields, because these fields are a
+// large part of a Node and no controller reads them. If a controller writes an
+// object without managedFields, the API server keeps the existing
+// managedFields. The transform for Services is classView.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {
@@ -162,8 +164,8 @@ func strippedNode(obj any) (any, error) {
 // ProviderName returns the scheme of the provider ids.
 func (p *Provider) ProviderName() string { return providerid.Scheme }
 
-// HasClusterID returns true, because cloud resources have a label with the
-// cluster's name.
+// HasClusterID returns true, because the CCM labels its cloud resources with
+// the cluster's name.
 func (p *Provider) HasClusterID() bool { return true }
 
 // InstancesV2 returns the part of the provider that the framework calls for

@@ -302,8 +302,8 @@ func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBal
 	return st
 }
 
-// hourLater advances the cloud's clock by an hour. A test uses it to end an
-// operation of the cloud that takes an hour of the cloud's time.
+// hourLater advances the cloud's clock by an hour. Tests call hourLater to end
+// an operation that takes an hour of the cloud's time.
 func (r *rig) hourLater(t testing.TB) {
 	t.Helper()
 	if _, err := r.cloud.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: 3600}); err != nil {

@@ -15,8 +15,8 @@ import (
 // finalizerOwners records whether this provider owns the load balancer
 // finalizer of a Service. The controllers of all clouds use one common
 // finalizer. A Service also loses its class when its type changes, so the class
-// does not show the owner afterwards. Without the record, upstream's controller
-// would remove the finalizer of another controller.
+// then no longer shows the owner. Without finalizerOwners, upstream's
+// controller would remove finalizers that other controllers still need.
 type finalizerOwners struct {
 	mu   sync.Mutex
 	ours map[types.UID]bool // only Services with the finalizer
@@ -64,9 +64,9 @@ func (c *finalizerOwners) removeFinalizer(svc *v1.Service) error {
 	return fmt.Errorf("its finalizer %s may belong to another controller, because the cloud has no load balancer of this Service: remove the finalizer if no other controller does", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
-// hasWritten reports whether this program added the finalizer to the Service.
-// It reads this from managedFields. The Services in the informer caches have
-// no managedFields, so the caller must pass another copy of the Service.
+// hasWritten reports whether managedFields of the Service name this program as
+// the writer of the finalizer. The Services in the informer caches have no
+// managedFields, so the caller must pass another copy of the Service.
 func hasWritten(svc *v1.Service) bool {
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	for _, entry := range svc.ManagedFields {

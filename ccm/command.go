@@ -67,7 +67,7 @@ creates load balancers for Services.`
 	cmd.SilenceUsage = true
 	cmd.Flags().Lookup("help").Usage = "help for ccm" // upstream wrote this text with its own command name
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	f := cmd.Flags().Lookup("configure-cloud-routes") // upstream's options do not contain this default
+	f := cmd.Flags().Lookup("configure-cloud-routes") // upstream's options have no field for this default
 	r.failed, f.DefValue = f.Value.Set("false"), "false"
 	r.upstream, cmd.RunE = cmd.RunE, r.run
 	return cmd
@@ -75,10 +75,10 @@ creates load balancers for Services.`
 
 // defaultOptions returns upstream's options with other defaults. The limits for
 // calls and for concurrent work are higher than upstream's defaults, because a
-// local cloud can answer more calls. If a thousand Nodes join at the same time,
-// the CCM can then initialise all of them within one minute, as KEP-2395
-// requires. The result has no webhook options, because this package has no
-// webhooks.
+// cloud on the same machine can answer more calls than a remote cloud. If a
+// thousand Nodes join at the same time, the CCM can then initialise all of them
+// within one minute, as KEP-2395 requires. The result has no webhook options,
+// because this package has no webhooks.
 func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -110,13 +110,13 @@ type runner struct {
 	ours     *pflag.FlagSet
 	stop     chan struct{}
 	upstream func(*cobra.Command, []string) error
-	failed   error // error of newCommand, which run returns
+	failed   error // error of newCommand; the method run returns it
 
 	log *slog.Logger // set by run, before provider is called
 	cfg Config       // set by run, before provider is called
 
-	// The method provider sets these fields. Before upstream calls this method,
-	// the fields are nil.
+	// The method newProvider sets these fields. Before upstream calls
+	// newProvider, the fields are nil.
 	created *Provider
 	gate    *gate
 	leases  *leaseReleaser // nil without leader election
@@ -202,13 +202,13 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 }
 
 // routeResync is the period in which upstream compares routes with Nodes if the
-// feature gate of KEP-5237 is enabled. With this gate, upstream repeats the
-// failed creation of a route only at the next change of a Node or at the next
-// informer resync. If a person deletes a route, upstream also creates the route
-// again only at such a change or resync. Upstream's default resync period is 12
-// to 24 hours. A resync costs one call, which lists the routes. The other
-// controllers make no calls at a resync, because they compare only objects in
-// their caches.
+// feature gate of KEP-5237 (watch-based reconciliation of routes) is enabled.
+// With this gate, upstream repeats the failed creation of a route only at the
+// next change of a Node or at the next informer resync. Upstream also replaces
+// a route that a person deleted only at such a change or resync. Upstream's
+// default resync period is 12 to 24 hours. A resync costs one call, which lists
+// the routes. The other controllers make no calls at a resync, because they
+// compare only objects in their caches.
 const routeResync = time.Minute
 
 // resync sets the resync period to routeResync if the feature gate of KEP-5237
@@ -220,7 +220,8 @@ func (r *runner) resync(chosen bool) {
 }
 
 // checkUpstream returns the errors in upstream's own flags. Without this check,
-// upstream would print these errors and also return them.
+// upstream would print each error and also return it, so the user would see the
+// error twice.
 func (r *runner) checkUpstream() error {
 	all := app.ControllerNames(controllerMap())
 	err := r.opts.Validate(all, app.ControllersDisabledByDefault.List(), names.CCMControllerAliases(), app.AllWebhooks, app.DisabledByDefaultWebhooks)
@@ -259,10 +260,10 @@ func (r *runner) config() (Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// applyFlags writes into cfg the value of each flag that the user set explicitly,
-// except the flags for the URL, the token file and the CA file. The method Over
-// does not copy a flag with an empty string, false or 0, because Over treats
-// such a value as not set.
+// applyFlags writes into cfg the value of each flag that the user set
+// explicitly, except the flags for the URL, the token file and the CA file.
+// applyFlags is necessary because Config.Over treats an empty string, false or
+// 0 as a missing value.
 func (r *runner) applyFlags(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },
@@ -280,9 +281,10 @@ func (r *runner) applyFlags(cfg *Config) {
 	}
 }
 
-// newProvider creates the Provider. It also directs the log of klog to the
-// log of this package. It does this here, because upstream sets up klog
-// before upstream calls this method.
+// newProvider creates the Provider. It also directs the output of klog, the log
+// package of Kubernetes, to the log of the command. The method run cannot do
+// this: upstream sets up klog after run has called upstream's command, and
+// would overwrite the setting.
 func (r *runner) newProvider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
 		s.Listener = run.LimitSilence(s.Listener, r.silence)

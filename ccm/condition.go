@@ -12,9 +12,9 @@ import (
 )
 
 // portsError reports that a load balancer cannot serve a port of a Service.
-// Either the cloud does not forward the protocol of the port, or no node port
-// exists for the port. Or another Service of the shared load balancer already
-// uses the port number.
+// There are three possible reasons. The cloud does not forward the protocol of
+// the port. The port has no node port. Another Service of the shared load
+// balancer already uses the port number.
 type portsError struct{ error }
 
 // permanentError is the error for a load balancer that the cloud cannot
@@ -35,9 +35,9 @@ func hasOldPortsCondition(svc *v1.Service) bool {
 
 // tellPorts writes the condition LoadBalancerPortsError of a Service. It sets
 // the condition if the argument why is a portsError. If why is nil or another
-// error, it removes the condition. The repairer writes a condition in addition
-// to upstream's event. Kubernetes deletes the event after an hour, but the
-// condition stays in the status of the Service.
+// error, it removes the condition. Upstream also reports the error in an event.
+// But Kubernetes deletes an event after an hour, while the condition stays in
+// the status of the Service.
 func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false

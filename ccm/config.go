@@ -33,11 +33,12 @@ type Config struct {
 	// NodeDeletionGrace is the time for which an instance must be absent before
 	// the CCM deletes its Node. The default is 0.
 	NodeDeletionGrace metav1.Duration `json:"nodeDeletionGrace,omitempty"`
-	// LoadBalancerClass is the spec.loadBalancerClass that the CCM serves, in
-	// addition to Services without a class. Empty means DefaultLoadBalancerClass.
+	// LoadBalancerClass is the spec.loadBalancerClass of the Services that the
+	// CCM serves. The CCM also serves Services without a class if
+	// OnlyLoadBalancerClass is false. Empty means DefaultLoadBalancerClass.
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
-	// OnlyLoadBalancerClass makes the CCM ignore Services without a class. It
-	// is necessary if another controller serves these Services.
+	// OnlyLoadBalancerClass makes the CCM ignore Services without a class. This
+	// setting is necessary if another controller serves these Services.
 	OnlyLoadBalancerClass bool `json:"onlyLoadBalancerClass,omitempty"`
 	// LoadBalancerIPMode is the IP mode (KEP-1860) of Services without an
 	// annotation for the mode. It is Proxy or VIP. Empty means Proxy.
@@ -135,8 +136,8 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// callTimeout is the longest time for one call to the cloud. Within this time,
-// establishing a connection may take at most connectTimeout.
+// callTimeout is the longest time for one call to the cloud. connectTimeout is
+// the longest time in which such a call may establish its connection.
 const (
 	callTimeout    = 10 * time.Second
 	connectTimeout = 3 * time.Second

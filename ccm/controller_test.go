@@ -100,9 +100,10 @@ func (r *rig) startAt(t *testing.T, at pace) plane {
 	return p
 }
 
-// follow starts the informers and waits until all informers have a watch. The
-// fake API server loses the events between the list and the watch of an
-// informer. A real API server sends these events.
+// follow starts the informers and waits until all informers have a watch.
+// Without this wait, an informer would miss changes. The fake API server loses
+// the events between the list and the watch of an informer. A real API server
+// does not lose these events.
 func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerFactory, stop <-chan struct{}) {
 	t.Helper()
 	var mu sync.Mutex
@@ -131,7 +132,7 @@ func (p plane) join(t *testing.T, n *v1.Node) {
 	}
 }
 
-// node returns the current Node, or nil if there is none.
+// node returns the current Node, or nil if the Node does not exist.
 func (p plane) node(t *testing.T, name string) *v1.Node {
 	t.Helper()
 	n, err := p.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})

@@ -27,9 +27,10 @@ const (
 	ServiceEndpointController = "service-lb-endpoint-controller"
 	NodeLabelController       = "cloud-node-label-controller"
 	NodeIPAMController        = "cloud-node-ipam-controller"
-	// CloudHealthController only adds a health check of the cloud. /healthz shows
-	// this health check as cloud-health-controller. Upstream's own checks stay
-	// healthy even if the cloud answers no call.
+	// CloudHealthController only adds a health check of the cloud. /healthz
+	// shows this health check as cloud-health-controller. The check is
+	// necessary, because upstream's own checks succeed even if the cloud
+	// answers no call.
 	CloudHealthController = "cloud-health-controller"
 )
 
@@ -40,7 +41,7 @@ const (
 func controllerMap() map[string]app.ControllerInitFuncConstructor {
 	all := maps.Clone(app.DefaultInitFuncConstructors)
 	for name, c := range map[string]struct {
-		client string // name of the Kubernetes client; these clients of upstream already have the necessary permissions
+		client string // name of a Kubernetes client of upstream; the client already has the necessary permissions
 		make   makeController
 	}{
 		ServiceRepairController:   {"service-controller", makeRepairer},

@@ -197,14 +197,14 @@ func TestUDPPodsAreNotAsked(t *testing.T) {
 
 // When pods change, the CCM updates the targets with one call for many changes.
 // When the Service gets node ports, the CCM updates the load balancer. When a
-// person changes the load balancer in the cloud, the CCM repairs it. In all
-// other cases the CCM makes no repair.
+// person changes the load balancer in the cloud, the CCM repairs the load
+// balancer. The CCM makes no other repairs.
 func TestPodsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)
 		i := p.machine(t, "node-1")
 		p.join(t, setReady(initialisedNode(i)))
-		time.Sleep(10 * time.Second) // the Service must not change at the same time as a Node, as in populatedPlane
+		time.Sleep(10 * time.Second) // upstream's service controller has a data race if a Service and a Node change at the same time
 		ctx := t.Context()
 		slicesAPI := p.kube.DiscoveryV1().EndpointSlices("default")
 		s := slice(v1.IPv4Protocol, 8080)

@@ -42,11 +42,12 @@ type instances struct {
 	absent map[nodeKey]absence // empty if NodeDeletionGrace is 0
 }
 
-// observation stores the instance that the last call of InstanceExists found. For
-// every Node that is not ready, the framework calls InstanceExists every few
-// seconds. It then calls InstanceShutdown for the same Node. InstanceShutdown
-// uses the observation instead of a call to the cloud. It uses an observation only
-// once, and only within a second, so the state is never old.
+// observation stores the instance that the last call of InstanceExists found.
+// For every Node that is not ready, the framework calls InstanceExists every
+// few seconds. It then calls InstanceShutdown for the same Node.
+// InstanceShutdown uses the observation instead of a call to the cloud. It uses
+// an observation only once, and only within a second. The state that it returns
+// is therefore at most one second old.
 type observation struct {
 	node     nodeKey
 	instance cloudsim.Instance
@@ -68,9 +69,10 @@ type absence struct{ since, asked time.Time }
 
 // absenceLasts is the lifetime of the record that an instance is absent. If
 // upstream does not call InstanceExists again within this time, the CCM deletes
-// the record. Upstream calls it every few seconds while a Node is not ready,
-// and does not call it for a ready Node. A Node that became ready again has an
-// instance, so its earlier absence must not count.
+// the record. Upstream calls InstanceExists every few seconds while a Node is
+// not ready, but does not call InstanceExists for a ready Node. A Node that
+// became ready again has an instance, so the CCM must forget that this instance
+// was absent.
 const absenceLasts = time.Minute
 
 type nodeKey struct{ name, providerID string }
@@ -94,9 +96,8 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 //     project. The project may be wrong, or the URL may lead to another cloud
 //     with the same zones.
 //
-// The last item of this list has a disadvantage. If no Node has an instance
-// when the CCM starts, the CCM keeps all Nodes until a Node with an instance
-// joins.
+// The last case has a disadvantage. If no Node has an instance when the CCM
+// starts, the CCM keeps all Nodes until a Node with an instance joins.
 func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -180,10 +181,11 @@ func (s *instances) lastObservation(node *v1.Node) (cloudsim.Instance, bool) {
 }
 
 // InstanceMetadata returns the cloud's data about the Node's instance. If the
-// instance is absent, it returns an error, so that the Node keeps its taint and
-// the framework calls InstanceMetadata again. The result contains all addresses
-// of the instance, in the cloud's order. The framework selects addresses
-// according to the Node's provided-node-ip annotation.
+// instance is absent, it returns an error, so that the Node keeps the taint of
+// an uninitialised Node and the framework calls InstanceMetadata again. The
+// result contains all addresses of the instance, in the cloud's order. The
+// framework selects addresses according to the Node's provided-node-ip
+// annotation.
 func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -240,7 +242,7 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 		return cloudsim.Instance{}, false, err
 	case i.ID == "":
 		return cloudsim.Instance{}, false, s.rightPlace(ctx, node.Name, url)
-	case node.Spec.ProviderID != "" || awaitsCloud(node): // for other Nodes only the name matches, which proves nothing
+	case node.Spec.ProviderID != "" || awaitsCloud(node): // for any other Node, only the name of the Node led to the instance, and that proves nothing
 		if at, was := (place{url, i.Project}), s.seen.Load(); was == nil || *was != at {
 			s.seen.Store(&at)
 		}
@@ -311,10 +313,10 @@ func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.
 	return nil
 }
 
-// findByName returns the instance with the name of a Node that was never
-// initialised. It returns an error if two instances have the name. Names are
-// unique in a project, so the answer then contains instances of several
-// projects.
+// findByName returns the instance with the given name. The name is that of a
+// Node without a provider id. findByName returns an error if two instances have
+// this name. Names are unique in a project, so the two instances belong to
+// different projects.
 func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.Instance, err error) {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {
@@ -352,7 +354,8 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 // nodeLabels returns the labels of the instance that are valid on a Node. With
 // an invalid label the API server would refuse the update that initialises the
 // Node. The result may contain labels with the prefix kubernetes.io or k8s.io.
-// Upstream's cloud-provider framework, which calls the CCM, removes them.
+// Upstream's cloud-provider framework, which calls the CCM, removes these
+// labels.
 func nodeLabels(i cloudsim.Instance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {

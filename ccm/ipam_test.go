@@ -183,8 +183,8 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listRoutes(t, cluster)) == 2 })
 }
 
-// If a Node is deleted before it gets its ranges, ListRoutes returns its route,
-// so that the framework can delete the route.
+// If a Node is deleted before it gets its ranges, ListRoutes returns the route
+// to these ranges, so that the framework can delete the route.
 func TestRouteOfANodeThatWent(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
@@ -199,8 +199,8 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 	eventually.True(t, "the framework sees it", func() bool { return len(r.listRoutes(t, cluster)) == 1 })
 }
 
-// If the Node is deleted while the CCM creates its routes, ListRoutes returns
-// these routes, too.
+// If a Node is deleted while the CCM creates the routes to its ranges,
+// ListRoutes returns these routes, so that the framework can delete them.
 func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	r := newPodRig(t)
 	i := r.machine(t, "node-1")

@@ -71,7 +71,7 @@ func (l *labeler) sweep(ctx context.Context) error {
 // reads the instance only from the mirror. If the mirror does not have the
 // instance, the method does nothing, and a later round tries again.
 func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
-	if n.Spec.ProviderID == "" || awaitsCloud(n) { // the Node does not belong to this cloud, even if the name matches, or is not initialised yet
+	if n.Spec.ProviderID == "" || awaitsCloud(n) { // either the Node does not belong to this cloud, although an instance may have its name, or the Node is not initialised yet
 		return nil
 	}
 	i, ok := l.p.instances.fromMirror(n)
@@ -89,7 +89,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 		if have, there := n.Labels[k]; !there || had[k] && have != v {
 			change[k] = v
 		} else if have != v {
-			delete(want, k) // the label had another value before, so a person set it
+			delete(want, k) // the CCM did not copy this label from the instance, so a person set it
 		}
 	}
 	for k, ours := range had {

@@ -28,7 +28,7 @@ const leaseDeadline = 5 * time.Second
 type leaseReleaser struct {
 	log  *slog.Logger
 	api  clientcoordinationv1.LeaseInterface
-	main string   // the main Lease, which this process holds before all other Leases
+	main string   // the main Lease, which this process acquires before all other Leases
 	all  []string // all Leases, including main
 
 	once sync.Once
@@ -36,8 +36,8 @@ type leaseReleaser struct {
 	self string // empty while this process does not lead
 }
 
-// The caller must call setIdentity when this process begins to setIdentity. setIdentity reads the
-// identity of the process from the main Lease.
+// setIdentity stores the identity of this process, which it reads from the main
+// Lease. The caller must call setIdentity when this process begins to lead.
 func (l *leaseReleaser) setIdentity() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)

@@ -27,10 +27,9 @@ const (
 	// maxAttempts is the largest number of attempts of an operation. An attempt
 	// fails if another caller changes the same object at the same time.
 	maxAttempts = 5
-	// maxUnreported is the largest number of polls in which the CCM waits for
-	// the endpoints of a load balancer. The load balancer is already active
-	// during these polls. A cloud without a data plane never reports
-	// endpoints.
+	// After maxUnreported polls, the CCM no longer waits for the endpoints of
+	// an active load balancer. This limit is necessary, because a cloud without
+	// a data plane never reports endpoints.
 	maxUnreported = 6
 )
 
@@ -199,7 +198,7 @@ func (b *loadBalancers) ownLoadBalancer(ctx context.Context, cluster string, svc
 	return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
 }
 
-// shareOf returns the shared load balancer that has the Service as a member.
+// shareOf returns the shared load balancer of which the Service is a member.
 // This call is slow, because the cloud searches all of its load balancers.
 func (b *loadBalancers) shareOf(ctx context.Context, cluster string, svc *v1.Service) (lb cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Labels: map[string]string{
@@ -299,9 +298,9 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 // balancer with this Service as a member. The caller then omits the call of
 // shareOf. Without sharesNone, a thousand new Services would cause a thousand
 // calls, and for each call the cloud would search all load balancers. The
-// mirror may lack a very new membership, which then becomes an orphan. The
-// deletion of a Service does not use sharesNone: it calls find, and find asks
-// the cloud.
+// mirror may lack a very new membership of the Service. Then the CCM may create
+// a second load balancer for the Service, and the membership becomes an orphan.
+// EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

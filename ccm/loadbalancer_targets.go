@@ -144,7 +144,7 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	by, err := nodeSelector(svc)
 	if err != nil {
-		return to, nil //nolint:nilerr // requestedBalancer reports this error together with all others
+		return to, nil //nolint:nilerr // requestedBalancer reports this error together with all other errors
 	}
 	if nodes = matchingNodes(nodes, by); byPods(svc) {
 		return b.podBackends(ctx, svc, nodes)

@@ -231,8 +231,9 @@ func TestOwnDeadlines(t *testing.T) {
 	})
 }
 
-// The CCM can delete a load balancer before it becomes active. The CCM creates
-// the next load balancer of the Service only after this deletion.
+// The CCM can delete a load balancer before the load balancer becomes active.
+// The CCM creates the next load balancer of the Service only after this
+// deletion.
 func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
@@ -469,7 +470,8 @@ func updateOfNothing(t *testing.T, r *rig) {
 }
 
 // Concurrent calls for one Service create only one load balancer. Two leaders
-// could make such calls. The calls change neither the Service nor the Nodes.
+// could make such calls. The calls change neither the Service object nor the
+// Node objects in memory.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := service()

@@ -55,8 +55,8 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 	return m
 }
 
-// run keeps the mirror up to date until ctx ends. After each call of the method
-// relist, the method run lists all objects from the start.
+// run keeps the mirror up to date until ctx ends. After each call of relist,
+// the method run lists all objects again.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -69,7 +69,7 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// relist cancels the watch, so that run lists all objects another time. The
+// relist cancels the watch, so that the method run lists all objects again. The
 // provider calls this method after a change of the configuration, because the
 // new configuration may contain the URL of another cloud. Callers do not use
 // the mirror until the new lists are complete.
@@ -154,7 +154,7 @@ func (m *mirror) isFreshLocked() bool {
 	return !m.lastContact.IsZero() && time.Since(m.lastContact) < mirrorTrust
 }
 
-// isFresh calls isFreshLocked with the lock mu held.
+// isFresh locks mu and returns the result of isFreshLocked.
 func (m *mirror) isFresh() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -198,8 +198,9 @@ func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *mirroredKind[ID, T],
 	return v, nil
 }
 
-// instance returns the instance with the given id. The result is false if the
-// mirror does not have the instance or is not fresh.
+// instance returns the instance with the given id. The second result is false
+// if the mirror does not have the instance, or if callers may not use the
+// mirror (see isFreshLocked).
 func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -219,8 +220,8 @@ func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	return i, ok && m.isFreshLocked()
 }
 
-// balancerNamed returns the load balancer with the given name. See
-// instanceNamed for the result false.
+// balancerNamed returns the load balancer with the given name. The second
+// result is false in the two cases that the comment of instanceNamed describes.
 func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -229,7 +230,7 @@ func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 }
 
 // allBalancers returns an iterator over all load balancers. It also reports
-// whether the mirror is fresh.
+// whether callers may use the mirror (see isFreshLocked).
 func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -270,8 +271,8 @@ func (s *mirroredKind[ID, T]) reset(all []T) {
 }
 
 // put stores the resource v. If the store already has a newer revision of this
-// resource, the method does nothing. A list may be newer than the first events
-// of the watch.
+// resource, put does nothing. This happens if the list of resources is newer
+// than the first events of the watch.
 func (s *mirroredKind[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

@@ -39,8 +39,8 @@ func isExcluded(n *v1.Node) bool {
 	return err != nil || b
 }
 
-// nodeMatters reports whether the change of a node may require other targets of
-// a load balancer.
+// nodeMatters reports whether the change of a node may change the targets of a
+// load balancer.
 func nodeMatters(before, after *v1.Node) bool {
 	return before.Spec.ProviderID != after.Spec.ProviderID ||
 		!maps.Equal(before.Labels, after.Labels) ||

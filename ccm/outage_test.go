@@ -19,21 +19,22 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// normalPeriods returns a plane whose controllers have upstream's normal periods. In a
-// synctest bubble these periods take no real time.
+// normalPeriods returns a plane (cloud, API server and controllers) with
+// upstream's normal periods. In a synctest bubble these periods take no real
+// time.
 func normalPeriods(t *testing.T, opts ...cloudtest.Option) plane {
 	t.Helper()
 	return normalPeriodsAt(t, 2*time.Second, opts...)
 }
 
-// normalPeriodsAt returns a plane like normalPeriods, but with the given settle time of the
-// repairer. The repairer checks a load balancer when its Service has not
-// changed for this time.
+// normalPeriodsAt returns a plane like normalPeriods, but with the parameter
+// settle as the settle time of the repairer. The repairer checks a load
+// balancer when its Service has not changed for this time.
 func normalPeriodsAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
 	t.Helper()
 	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
-	r.wire.takes = time.Millisecond // if calls took no time, two events could get the same name
+	r.wire.takes = time.Millisecond // the name of a Kubernetes event contains the time, so two events could get the same name if calls took no time
 	r.provider = r.restarted()
 	r.startMirror(t)
 	// Upstream's workers may finish a call after their controller has ended. So
@@ -76,8 +77,9 @@ func another() *v1.Service {
 	return service(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
 }
 
-// populatedPlane returns a plane with normal periods, a ready Node, a Node that is not
-// ready, and a Service with its load balancer.
+// populatedPlane returns a plane (cloud, API server and controllers) with
+// normal periods, a ready Node, a Node that is not ready, and a Service with
+// its load balancer.
 func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	p := normalPeriods(t)
@@ -327,7 +329,7 @@ func TestPortsErrorCondition(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := normalPeriods(t)
 				p.join(t, setReady(initialisedNode(p.machine(t, "node-1")))) // the network of this Node has no pod ranges
-				time.Sleep(10 * time.Second)                                 // the Service must not change at the same time as a Node, as in populatedPlane
+				time.Sleep(10 * time.Second)                                 // upstream's service controller has a data race if a Service and a Node change at the same time
 				p.post(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)
 				s := tc.svc.DeepCopy()

@@ -15,9 +15,10 @@ import (
 )
 
 // reloadPeriod is the time between two reads of the configuration. The CCM does
-// not use file notifications, because the kubelet replaces the files of a
-// ConfigMap or a Secret by changing a symbolic link. The kubelet itself needs
-// up to a minute to replace these files.
+// not use file notifications. When the kubelet updates a ConfigMap or a Secret,
+// it changes a symbolic link, so a notification for the file would not report
+// the update. A shorter period would not help users, because the kubelet itself
+// needs up to a minute for such an update.
 const reloadPeriod = 5 * time.Second
 
 // Settings holds the current configuration. Other code reads the configuration
@@ -114,10 +115,10 @@ func (r reloader) run(ctx context.Context) {
 	}
 }
 
-// Reload makes cfg the current configuration, without the settings that take
-// effect only after a restart. The next call to the cloud already uses a new
-// URL, project or token file. If the URL, the project or the token file is new,
-// the mirror also lists all objects again.
+// Reload makes cfg the current configuration. It does not change the settings
+// that take effect only after a restart. If cfg contains a new URL, project or
+// token file, the next call to the cloud already uses the new value. The mirror
+// then also lists all objects again.
 func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
 	if fixed := cfg.startSettings(); fixed != p.restartSettings {

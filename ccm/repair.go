@@ -42,8 +42,8 @@ const (
 // requested load balancer with the load balancer in the mirror, a local copy.
 // If the mirror has the load balancer, this comparison needs no call to the
 // cloud. To correct a difference, the repairer calls EnsureLoadBalancer, as
-// upstream does. Upstream and the repairer may call EnsureLoadBalancer at the
-// same time.
+// upstream does. It is safe if upstream and the repairer call
+// EnsureLoadBalancer at the same time.
 type repairer struct {
 	log      *slog.Logger
 	p        *Provider
@@ -55,7 +55,7 @@ type repairer struct {
 	queue    queue.Interface
 
 	mu      sync.Mutex
-	changed map[string]time.Time // time of the last change of each Service for which served returns true
+	changed map[string]time.Time // time of the last change of each Service for which isManaged returns true
 }
 
 func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string) (*repairer, error) {

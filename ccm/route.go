@@ -145,10 +145,10 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 }
 
 // The method replace handles an existing route with the same name as the route
-// want. If the existing route has the same instance and the cloud is not
-// deleting the route, the method replace returns the existing route. If the
-// existing route belongs to this cluster but has another instance, the method
-// replace deletes the existing route and creates the route want.
+// want. If the existing route leads to the same instance as want, and the cloud
+// is not deleting this route, the method returns the existing route. If the
+// existing route belongs to this cluster but leads to another instance, the
+// method deletes the existing route and creates want.
 func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {

@@ -154,8 +154,9 @@ func TestForeignRoutesStay(t *testing.T) {
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	// No Node has the range of this route. When upstream's controller has
-	// deleted this route, a round of the controller has ended.
+	// The route to 10.244.7.0/24 leads to a range of no Node, so upstream's
+	// controller deletes this route. After the deletion, one round of the
+	// controller has ended.
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}

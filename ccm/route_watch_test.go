@@ -151,9 +151,9 @@ func TestNodeWaitsForAllRoutes(t *testing.T) {
 	})
 }
 
-// singleWriter is a transport. It accepts a call that creates a route only
-// while no other such call runs. It refuses other such calls with a conflict,
-// like the route tables of some clouds.
+// singleWriter is a transport that allows only one call at a time to create a
+// route. While such a call runs, singleWriter answers further calls with a
+// conflict, like the route tables of some clouds.
 type singleWriter struct {
 	next    http.RoundTripper
 	busy    atomic.Bool

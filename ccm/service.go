@@ -155,10 +155,10 @@ func requestedBalancer(cluster string, svc *v1.Service, to backends, mode clouds
 	return want, errors.Join(bad...)
 }
 
-// sourceRanges returns the Service's source ranges, sorted. They come from
-// spec.loadBalancerSourceRanges. If this field is empty, they come from the
-// annotation of Kubernetes for source ranges. An empty result allows clients
-// with all addresses, IPv4 and IPv6.
+// sourceRanges returns the Service's source ranges, sorted. It reads the ranges
+// from spec.loadBalancerSourceRanges. If this field is empty, it reads the
+// ranges from the annotation that Kubernetes defines for them. An empty result
+// allows clients with all addresses, IPv4 and IPv6.
 func sourceRanges(svc *v1.Service) ([]string, error) {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 && strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]) == "" {
 		return nil, nil
@@ -212,9 +212,10 @@ func address(field, text string) (string, error) {
 }
 
 // healthCheck returns the health check for nodes. With externalTrafficPolicy
-// Local, a node is healthy if it has an endpoint of this Service. Otherwise a
-// node is healthy if its kube-proxy works. Nodes that are not ready stay
-// targets (KEP-3458), so only this check prevents traffic to such nodes.
+// Local, a node is healthy if it has an endpoint of this Service. With
+// externalTrafficPolicy Cluster, a node is healthy if its kube-proxy works.
+// Nodes that are not ready stay targets (KEP-3458), so only this check prevents
+// traffic to such nodes.
 func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	port := kubeProxyPort
 	if svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && svc.Spec.HealthCheckNodePort != 0 {

@@ -19,10 +19,10 @@ import (
 // These labels of a shared load balancer record its members. Members are the
 // Services that use the load balancer. One label contains the name of the
 // group. Each member has two labels, whose keys contain the UID of the Service.
-// The first contains the name of the Service. With this label the CCM finds the
-// load balancer of a Service even if the annotations of the Service change. The
-// second contains the listeners of the Service. With this label the CCM
-// prevents port conflicts between members.
+// The first label contains the name of the Service. With this label the CCM
+// finds the load balancer of a Service even if the annotations of the Service
+// change. The second label contains the listeners of the Service. With this
+// label the CCM prevents port conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
@@ -98,12 +98,12 @@ func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// mergeMembers returns a copy of want, to which it adds listeners and labels of
-// lb. lb is the existing load balancer, which several Services (its members)
-// share. mergeMembers adds the listeners and labels of all members except the
-// Service with the given uid. It returns an error if another member already
-// uses a port in want. It also returns an error if the settings of want and lb
-// differ, because the settings of lb apply to all members.
+// mergeMembers returns a copy of want for the existing load balancer lb.
+// Several Services, called members, may share lb. mergeMembers adds to the copy
+// the listeners and labels of all members, except those of the Service with the
+// given uid. It returns an error if another member already uses a port in want.
+// It also returns an error if the settings of want and lb differ, because the
+// settings of lb apply to all members.
 func mergeMembers(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
 	if !isShared(lb) {
 		return want, nil

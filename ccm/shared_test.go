@@ -106,8 +106,9 @@ func TestSharedRefuses(t *testing.T) {
 	}
 }
 
-// The name of a group is valid only in one namespace. A Service with the same
-// group name in another namespace gets another load balancer.
+// A shared load balancer belongs to one namespace. If Services in two
+// namespaces have the same annotation for a shared load balancer, they get two
+// load balancers.
 func TestSharedIsOfANamespace(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, sharingService("01", 80))
