@@ -27,7 +27,7 @@ import (
 const startTimeout = 2 * time.Minute
 
 // APIServer is a running API server with an empty cluster. It listens on loopback. On Linux, the
-// kernel kills it when this process ends.
+// kernel kills the API server when the process that started it ends.
 type APIServer struct {
 	// Admin connects as a user with all permissions.
 	Admin *rest.Config
@@ -38,7 +38,8 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a process that runs until ended receives its result.
+// program is a started process. The channel ended receives the result of the process when the
+// process has ended.
 type program struct {
 	*exec.Cmd
 	ended <-chan error
@@ -111,8 +112,8 @@ func (s *APIServer) start(programs, name string, args ...string) error {
 
 func (s *APIServer) log(name string) string { return filepath.Join(s.dir, name+".log") }
 
-// The method wait waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig, with
-// the certificate that the API server has made for itself.
+// The method wait waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig. Both
+// contain the self-signed certificate that the API server has created.
 func (s *APIServer) wait(ctx context.Context, cert string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -186,7 +187,8 @@ func writeKey(path string) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// findProgram returns the absolute path of a program in dir, or of the program kube in dir.
+// findProgram returns the absolute path of a program in dir. If dir does not contain the program,
+// findProgram returns the path of the program kube in dir.
 func findProgram(dir, name string) (string, error) {
 	for _, file := range []string{name, "kube"} {
 		path, err := filepath.Abs(filepath.Join(dir, file))

@@ -15,12 +15,12 @@ import (
 const (
 	// maxGrowth is the permitted growth of a call budget in percent.
 	maxGrowth = 20
-	// minGrowth is the growth that is always permitted, in calls. The number of calls of a CCM that
-	// polls differs a little between two runs.
+	// minGrowth is the number of additional calls that is always permitted. The number of calls of
+	// a CCM that polls differs a little between two runs.
 	minGrowth = 2
 )
 
-// countCalls counts the calls of the CCM for some actions. No check may run at the same
+// countCalls counts the calls that the CCM makes for some actions. No check may run at the same
 // time. During the action "idle", nothing changes for the time Config.Observe.
 func (s *suite) countCalls(ctx context.Context) {
 	counted := map[string]int{}

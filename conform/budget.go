@@ -14,7 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// callsDuring calls the function during, and returns the calls that the CCM makes meanwhile.
+// callsDuring calls the function during. It returns the calls that the CCM makes while this
+// function runs.
 func (e *env) callsDuring(ctx context.Context, during func(context.Context) error) (map[string]Count, error) {
 	before, err := e.driver.Calls(ctx)
 	if err != nil {
@@ -63,12 +64,13 @@ func writesOf(calls map[string]Count) (all []string) {
 	return all
 }
 
-// callsPerSecond is the maximum number of calls without a change of the cluster. It is far above the calls
-// of a good CCM, because the call budgets find small regressions.
+// callsPerSecond is the maximum number of calls that a CCM may make in a second while the cluster
+// does not change. A good CCM makes far fewer calls. This limit need not find small regressions,
+// because the call budgets find them.
 const callsPerSecond = 30
 
-// checkBudget counts the calls of a cluster without changes. Users have reached the request limits of
-// their cloud because of CCMs that ask too often, for example
+// checkBudget counts the calls that the CCM makes while the cluster does not change. Some CCMs have
+// called their cloud so often that users reached the request limits of the cloud. An example is
 // hetznercloud/hcloud-cloud-controller-manager#661.
 func checkBudget(ctx context.Context, e *env, m Machine) error {
 	s, lb, err := e.createBalanced(ctx, "web")
@@ -94,7 +96,7 @@ func checkBudget(ctx context.Context, e *env, m Machine) error {
 	return nil
 }
 
-// excludeNode lets all load balancers omit a Node.
+// excludeNode sets the label that excludes a Node from all load balancers.
 func excludeNode(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
 
 // checkThrottle lets the cloud refuse all calls, and counts the calls of the CCM. A CCM that repeats

@@ -20,7 +20,7 @@ const (
 type Check struct {
 	ID    string `json:"id"`
 	Level Level  `json:"level"`
-	// Title is a statement that is true for a CCM that passes.
+	// Title is a statement that is true for a CCM that passes the check.
 	Title string `json:"title"`
 	// The function missing returns the reason if the run must skip the check, else "".
 	missing func(Capabilities) string
@@ -40,7 +40,8 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// missingError is the reason for the verdict Skip, if a check finds this reason while it runs.
+// missingError is the reason for the verdict Skip of a check that finds this reason only while it
+// runs.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }
@@ -58,8 +59,8 @@ func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	}
 }
 
-// needsCapability returns the requirement that the driver claims the capability with the given
-// name.
+// needsCapability returns a function for Check.missing. The returned function returns a reason if
+// the driver does not claim the capability with the given name.
 func needsCapability(name string, claimed func(Capabilities) bool) func(Capabilities) string {
 	return func(c Capabilities) string {
 		if claimed(c) {
@@ -91,7 +92,8 @@ var (
 	needsAnyFault      = needsCapability("faults", func(c Capabilities) bool { return len(c.Faults) > 0 })
 )
 
-// needsFault returns the requirement that the driver can inject the fault.
+// needsFault returns a function for Check.missing. The returned function returns a reason if the
+// driver cannot inject the fault k.
 func needsFault(k FaultKind) func(Capabilities) string {
 	return needsCapability("faults: "+string(k), func(c Capabilities) bool { return slices.Contains(c.Faults, k) })
 }

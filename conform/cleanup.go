@@ -81,7 +81,7 @@ func (c CleanupConfig) deleteServices(ctx context.Context, kube kubernetes.Inter
 		select {
 		case <-time.After(poll):
 		case <-deadline.C:
-			return nil // no CCM runs: cleanCluster removes the finalizers
+			return nil // no CCM removes the finalizers in time, so cleanCluster removes them
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -71,14 +71,14 @@ func TestCleanupOfCloud(t *testing.T) {
 	}
 }
 
-// Environment variables with which TestCleanupAfterKill passes the URL of the driver and the path of
-// the kubeconfig to TestRunOfKilledProcess.
+// With these environment variables, TestCleanupAfterKill passes the URL of the driver and the path
+// of the kubeconfig to TestRunOfKilledProcess.
 const (
 	envDriver     = "CONFORM_TEST_DRIVER"
 	envKubeconfig = "CONFORM_TEST_KUBECONFIG"
 )
 
-// TestRunOfKilledProcess is the process that TestCleanupAfterKill kills.
+// TestRunOfKilledProcess runs checks in the process that TestCleanupAfterKill kills.
 func TestRunOfKilledProcess(t *testing.T) {
 	if os.Getenv(envDriver) == "" {
 		t.Skip("only TestCleanupAfterKill runs this test, in another process")

@@ -143,7 +143,7 @@ func TestEachBugIsFound(t *testing.T) {
 	}
 	close(todo)
 	var running sync.WaitGroup
-	for range 3 { // the tests mostly wait; each API server needs 300 MiB
+	for range 3 { // only three API servers, because each of them needs 300 MiB
 		admin := startAPIServer(t)
 		running.Go(func() {
 			for bug := range todo {
@@ -263,9 +263,9 @@ func TestBadDriver(t *testing.T) {
 			}
 			want := map[string]conform.Verdict{"node.init": conform.Fail, "node.labels": conform.Fail, "node.unknown": conform.Pass, "node.deleted": conform.Fail, "lb.ensure": conform.Fail}
 			switch name {
-			case "deletes nothing": // the other checks only clean up
+			case "deletes nothing": // the other checks delete machines only in their cleanup, which does not call GetMachine
 				want["node.init"], want["node.labels"], want["lb.ensure"] = conform.Pass, conform.Pass, conform.Pass
-			case "hangs": // after three calls that do not return
+			case "hangs": // the run skips this check after three calls that do not return
 				want["lb.ensure"] = conform.Skip
 			}
 			if !maps.Equal(verdicts, want) {

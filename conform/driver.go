@@ -44,14 +44,14 @@ type Network interface {
 	DeleteRoute(ctx context.Context, id string) error
 }
 
-// Faults disturbs and counts the calls of the CCM to the cloud. The calls of the driver itself are
-// neither disturbed nor counted.
+// Faults disturbs and counts the calls of the CCM to the cloud. Faults does not disturb or count
+// the calls of the driver itself.
 type Faults interface {
 	// SetFault replaces the current fault.
 	SetFault(context.Context, Fault) error
-	// ClearFault removes the current fault. It returns nil if there is none.
+	// ClearFault removes the current fault. It returns nil if no fault exists.
 	ClearFault(context.Context) error
-	// Calls returns the number of calls since the start of the cloud, by the name of the call.
+	// Calls maps the name of each call to the number of such calls since the start of the cloud.
 	Calls(context.Context) (map[string]Count, error)
 }
 
@@ -64,8 +64,8 @@ type Machine struct {
 	ProviderID string    `json:"providerID,omitempty"`
 	Addresses  []Address `json:"addresses,omitempty"`
 	Running    bool      `json:"running"`
-	// Run is the name of the run that created the machine. The driver stores it in the cloud, for
-	// example in a label, so that [Cleanup] finds the machine after a crash of this program.
+	// Run is the name of the run that created the machine. The driver stores this name in the
+	// cloud, for example in a label, so that [Cleanup] finds the machine after a crash of the run.
 	Run string `json:"run,omitempty"`
 }
 
@@ -110,8 +110,8 @@ type Route struct {
 	Machine string `json:"machine"`
 }
 
-// Capabilities describes a cloud and its CCM. If a field is false or empty, a run skips the checks of
-// its feature.
+// Capabilities describes a cloud and its CCM. If a field is false or empty, a run skips the checks
+// of the feature that the field describes.
 type Capabilities struct {
 	// Provider is the name of the provider, for reports.
 	Provider string `json:"provider"`
@@ -134,8 +134,8 @@ type Capabilities struct {
 	// LocalTraffic is true if the health check of a load balancer uses the healthCheckNodePort of a
 	// Service with externalTrafficPolicy Local.
 	LocalTraffic bool `json:"localTraffic,omitempty"`
-	// StaticIP is an address that a Service can request with spec.loadBalancerIP, and that no load
-	// balancer uses.
+	// StaticIP is an address that a Service can request with spec.loadBalancerIP. No load balancer
+	// may use this address when the run starts.
 	StaticIP string `json:"staticIP,omitempty"`
 	// InternalAnnotations are the annotations of a Service that requests an internal load balancer.
 	InternalAnnotations map[string]string `json:"internalAnnotations,omitempty"`
@@ -153,8 +153,8 @@ type Capabilities struct {
 	Faults []FaultKind `json:"faults,omitempty"`
 	// Calls is true if the driver counts the calls of the CCM.
 	Calls bool `json:"calls,omitempty"`
-	// LeaderElection is true if the CCM takes a Lease before it works. LeaderMigration is true if it
-	// also takes the Lease of a leader migration (KEP-2436).
+	// LeaderElection is true if the CCM takes a Lease before it works. LeaderMigration is true if
+	// the CCM also takes the Lease of a leader migration (KEP-2436).
 	LeaderElection  bool `json:"leaderElection,omitempty"`
 	LeaderMigration bool `json:"leaderMigration,omitempty"`
 	// User is the name of the CCM's user in the cluster, such as
@@ -186,9 +186,11 @@ type Fault struct {
 	Writes bool `json:"writes,omitempty"`
 	// Call is the name of the disturbed calls, as in the result of Calls. It is empty for all calls.
 	Call string `json:"call,omitempty"`
-	// Skip is the number of calls with one name before the first disturbed call.
+	// Skip is the number of calls that the fault leaves undisturbed at first. The driver counts the
+	// calls with each name separately.
 	Skip int `json:"skip,omitempty"`
-	// Count is the number of disturbed calls with one name. 0 means all calls until ClearFault.
+	// Count is the number of calls that the fault disturbs. The driver counts the calls with each
+	// name separately. 0 means all calls until ClearFault.
 	Count int `json:"count,omitempty"`
 	// LatencySeconds is the delay of FaultLatency.
 	LatencySeconds float64 `json:"latencySeconds,omitempty"`

@@ -100,7 +100,8 @@ func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 	return m, nil
 }
 
-// deleteMachine deletes a machine in the cloud, and proves that it is gone.
+// deleteMachine deletes a machine in the cloud. It returns an error if the driver still finds the
+// machine after the deletion.
 func (e *env) deleteMachine(ctx context.Context, name string) error {
 	if err := e.driver.DeleteMachine(ctx, name); err != nil {
 		return fmt.Errorf("driver: delete machine: %w", err)
@@ -131,8 +132,8 @@ func (e *env) undisturb(ctx context.Context) error {
 	return nil
 }
 
-// node creates a Node as a kubelet with --cloud-provider=external does. The Node is Ready, and
-// keepAlive renews its Lease until the end of the check.
+// node creates a Node in the same way as a kubelet with --cloud-provider=external. The Node is
+// Ready, and keepAlive renews its Lease until the end of the check.
 func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) error {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -191,7 +192,8 @@ func (e *env) setReady(ctx context.Context, name string, ok bool) error {
 	return e.beat(ctx, name)
 }
 
-// beat renews the Lease of a Node, and its condition Ready. A missing Node is no error.
+// beat writes the condition Ready of a Node. If the Node is Ready, beat also renews the Lease of
+// the Node. A missing Node is no error.
 func (e *env) beat(ctx context.Context, name string) error {
 	e.mu.Lock()
 	live := !e.notLive[name]
@@ -245,7 +247,7 @@ func (e *env) renew(ctx context.Context, name string) error {
 	return err
 }
 
-// keepAlive renews all Nodes of the check until ctx ends.
+// keepAlive regularly calls beat for all Nodes of the check until ctx ends.
 func (e *env) keepAlive(ctx context.Context) {
 	tick := time.NewTicker(leaseSeconds / 4 * time.Second)
 	defer tick.Stop()
@@ -308,7 +310,8 @@ var (
 	errExists  = errors.New("the object still exists")
 )
 
-// isPresent returns the condition that an object exists and fulfils the condition ok.
+// isPresent returns a function that checks an object. The function returns an error if the object
+// does not exist. Otherwise it returns the result of ok.
 func isPresent[T any](ok func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {
@@ -347,7 +350,8 @@ func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, ok
 	return awaitState(ctx, e, serviceKey(s), what, isPresent(ok))
 }
 
-// serviceStays is like nodeStays, for a Service.
+// serviceStays waits for the observation time. It returns an error as soon as the Service does not
+// fulfil the condition ok or does not exist.
 func (e *env) serviceStays(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
 	return staysInState(ctx, e, serviceKey(s), what, isPresent(ok))
 }
@@ -467,8 +471,8 @@ func (e *env) service(ctx context.Context, suffix string, change ...func(*v1.Ser
 	return created, nil
 }
 
-// removeService deletes a Service and waits for the CCM. If the CCM does not remove its finalizer,
-// removeService removes the finalizer and returns an error.
+// removeService deletes a Service and waits for the CCM. If the CCM does not remove the finalizer
+// of the Service, removeService removes the finalizer and returns an error.
 func (e *env) removeService(ctx context.Context, s *v1.Service) error {
 	services := e.kube.CoreV1().Services(s.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -104,7 +104,8 @@ func logSize(s Subject) int64 {
 	return 0
 }
 
-// logFrom returns the log from an offset. If this part is longer than maxLog, it returns only the end.
+// logFrom returns the part of the log that begins at an offset. If this part is longer than maxLog,
+// logFrom returns only the end of the log.
 func (c *Command) logFrom(offset int64) []byte {
 	f, err := os.Open(c.Log)
 	if err != nil {

@@ -67,7 +67,7 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 			return err
 		}
 	}
-	// No other check uses these ports.
+	// No other check uses the ports 9000 to 9002.
 	return e.checkAlways(ctx, "the deleted Services have no load balancer", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool {
 			return slices.ContainsFunc(lb.Ports, func(p Port) bool { return p.Port >= 9000 && p.Port < 9003 })
@@ -79,8 +79,8 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkConflict writes to the Service while the CCM writes to it, so that writes of the CCM fail with
-// conflicts.
+// checkConflict writes to a Service at the same time as the CCM, so that writes of the CCM fail
+// with conflicts.
 func checkConflict(ctx context.Context, e *env, _ Machine) error {
 	const name = "conform.cloudsim.dev/other"
 	s, err := e.service(ctx, "web", func(s *v1.Service) { s.Finalizers = []string{name} })
@@ -125,8 +125,8 @@ func checkConflict(ctx context.Context, e *env, _ Machine) error {
 	return e.serviceStays(ctx, s, "complete", kept)
 }
 
-// taintToBeDeleted is the taint of the cluster autoscaler. The package k8s.io/cloud-provider defines
-// it in controllers/service/controller.go.
+// taintToBeDeleted is the taint of the cluster autoscaler. The package k8s.io/cloud-provider
+// defines this taint in controllers/service/controller.go.
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 func checkDrain(ctx context.Context, e *env, a Machine) error {
@@ -252,7 +252,7 @@ func checkDualStack(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// annotate returns a change that sets the annotations of a Service.
+// annotate returns a function that sets the annotations of a Service.
 func annotate(annotations map[string]string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Annotations = annotations }
 }

@@ -53,7 +53,7 @@ func TestHTML(t *testing.T) {
 }
 
 // TestHTMLIsSafeAndSmall proves that the page escapes all texts, makes no request, and is at most
-// 500 KB, also with more failures than checks exist.
+// 500 KB, even if the report has more failures than checks exist.
 func TestHTMLIsSafeAndSmall(t *testing.T) {
 	const evil = `</pre><script src="https://example.com/a.js"></script><img src=x onerror="a()">'"&`
 	for _, n := range []int{1, 60} {

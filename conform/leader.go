@@ -14,12 +14,12 @@ import (
 
 // Replicable is a Subject that can also run with leader election.
 type Replicable interface {
-	// Replica returns a CCM that uses leader election and has not started yet. The rest of its
-	// configuration is that of the Subject. Several replicas can run at the same time.
+	// Replica returns a CCM that uses leader election and has not started yet. In all other
+	// settings, the replica equals the Subject. Several replicas can run at the same time.
 	Replica() Subject
 }
 
-// replica starts a replica of the CCM. The cleanup of the check kills it.
+// replica starts a replica of the CCM. The cleanup of the check kills the replica.
 func (e *env) replica(ctx context.Context) (Subject, error) {
 	all, ok := e.subject.(Replicable)
 	if !ok {
@@ -33,7 +33,8 @@ func (e *env) replica(ctx context.Context) (Subject, error) {
 	return s, nil
 }
 
-// pause kills the CCM. The cleanup of the check starts it again, after the replicas are killed.
+// pause kills the CCM. The cleanup of the check first kills the replicas, and then starts the CCM
+// again.
 func (e *env) pause() error {
 	if err := e.subject.Kill(); err != nil {
 		return fmt.Errorf("kill the CCM: %w", err)
@@ -70,7 +71,7 @@ func (e *env) leaseHolders(ctx context.Context) (map[string]string, error) {
 	return holders, nil
 }
 
-// checkLeader starts two CCMs, and kills the first one while it creates a load balancer.
+// checkLeader starts two CCMs. It kills the first CCM while this CCM creates a load balancer.
 func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	if err := e.pause(); err != nil {
 		return err

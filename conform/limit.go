@@ -14,12 +14,12 @@ var errLimit = errors.New("the check has exceeded its time limit")
 // errHangs means that a call of the driver does not return.
 var errHangs = errors.New("the call of the driver does not return")
 
-// maxHangs is a number of calls. If so many calls of the driver do not return, a run skips its
-// remaining checks.
+// If maxHangs calls of the driver do not return, a run skips its remaining checks.
 const maxHangs = 3
 
-// boundDriver is a driver whose calls always return. If the context of a call ends before the
-// call returns, the result is an error that names the call. A panic in a call is an error, too.
+// boundDriver is a driver whose calls always return. If the context of a call ends before the call
+// returns, the result is an error that names the call. If a call panics, the result is also an
+// error.
 type boundDriver struct {
 	driver Driver
 	hangs  atomic.Int32 // number of calls that did not return
@@ -49,7 +49,7 @@ func call[T any](ctx context.Context, d *boundDriver, name string, do func(conte
 		return r.value, r.err
 	case <-ctx.Done():
 	}
-	select { // a driver that observes its context returns a better error at this moment
+	select { // a driver that observes its context returns within a short time, with a more exact error
 	case r := <-results:
 		return r.value, r.err
 	case <-time.After(poll):
@@ -61,7 +61,7 @@ func call[T any](ctx context.Context, d *boundDriver, name string, do func(conte
 	}
 }
 
-// do is like call, for a call without a result.
+// do runs one call of the driver that returns only an error.
 func do(ctx context.Context, d *boundDriver, name string, f func(context.Context) error) error {
 	_, err := call(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err

@@ -87,8 +87,8 @@ func (e *env) loadBalancers(ctx context.Context, ok func(LoadBalancer) bool) ([]
 	return slices.DeleteFunc(all, func(lb LoadBalancer) bool { return !ok(lb) }), nil
 }
 
-// addedLoadBalancers returns a function that lists the load balancers that did not exist at the
-// time of this call.
+// addedLoadBalancers returns a function that lists new load balancers. A load balancer is new if it
+// did not exist when the check called addedLoadBalancers.
 func (e *env) addedLoadBalancers(ctx context.Context) (func(context.Context) ([]LoadBalancer, error), error) {
 	before, err := e.loadBalancers(ctx, func(LoadBalancer) bool { return true })
 	return func(ctx context.Context) ([]LoadBalancer, error) {
@@ -395,8 +395,8 @@ func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkLostReply finds the calls that create a load balancer. Then it creates a load balancer for each of
-// them, and loses the first reply of this call.
+// checkLostReply finds the calls that create a load balancer. For each of these calls, it then
+// creates another load balancer while the cloud loses the first reply to the call.
 func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {
@@ -414,8 +414,9 @@ func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// loseReply creates a Service, and loses the first reply of one call. Then the cloud must have one load
-// balancer, and none after the deletion of the Service.
+// loseReply creates a Service while the cloud loses the first reply to the call with the given
+// name. The cloud must then have one load balancer for the Service. After the deletion of the
+// Service, the cloud must have no load balancer for it.
 func (e *env) loseReply(ctx context.Context, suffix, call string, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Count: 1}); err != nil {
 		return err

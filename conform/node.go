@@ -41,9 +41,10 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// checkInit checks every recorded version of the Node without the taint, because pods may start on the
-// Node at once. Upstream's controller writes the addresses only after it has removed the taint. So
-// the check node.addresses checks the addresses. See KEP-2392, "Node controller".
+// checkInit checks every recorded version of the Node without the taint, because pods may start on
+// a Node as soon as it has no taint. Upstream's controller writes the addresses only after it has
+// removed the taint. Another check, node.addresses, therefore checks the addresses. See KEP-2392,
+// "Node controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versions(nodeKey(m.Name))
 	for _, v := range all {
@@ -152,7 +153,8 @@ func checkUnknown(ctx context.Context, e *env) error {
 
 // checkCreateRace creates the Node before the machine, because many clouds list a new machine only
 // after some seconds. The Node is not Ready, because a kubelet reports Ready only after its network
-// works. Providers have deleted such Nodes, for example kubernetes/cloud-provider-openstack#2062.
+// works. The CCMs of some providers have deleted such Nodes, for example
+// kubernetes/cloud-provider-openstack#2062.
 func checkCreateRace(ctx context.Context, e *env) error {
 	name := e.prefix + "-a"
 	if err := e.node(ctx, name, func(n *v1.Node) { n.Status.Conditions = []v1.NodeCondition{readyCondition(false)} }); err != nil {
@@ -293,8 +295,8 @@ func checkReplaced(ctx context.Context, e *env, old Machine) error {
 	})
 }
 
-// checkOutage injects the driver's faults, except lost replies, throttling and latency. Several
-// providers have deleted healthy Nodes after a network error, for example
+// checkOutage injects the driver's faults, except lost replies, throttling and latency. The CCMs of
+// several providers have deleted healthy Nodes after a network error, for example
 // oracle/oci-cloud-controller-manager#57.
 func checkOutage(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil { // a CCM asks the cloud only about Nodes that are not Ready

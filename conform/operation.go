@@ -90,8 +90,8 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// writesOfCreation creates and deletes a load balancer. It returns the number of calls by their names
-// that changed the cloud during the creation.
+// writesOfCreation creates and deletes a load balancer. For each name of a call that changed the
+// cloud during the creation, it returns the number of these calls.
 func (e *env) writesOfCreation(ctx context.Context, added func(context.Context) ([]LoadBalancer, error)) (map[string]int, error) {
 	var s *v1.Service
 	calls, err := e.callsDuring(ctx, func(ctx context.Context) (err error) {
@@ -133,9 +133,9 @@ func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// crashAfter creates a Service. The CCM makes skip calls with this name without a fault, and
-// crashAfter kills it after the next such call. Then crashAfter proves that a new CCM finishes the
-// work.
+// crashAfter creates a Service, and kills the CCM after one of its calls to the cloud. The
+// parameter call is the name of this call. The parameter skip is the number of earlier calls with
+// this name. Then crashAfter proves that a new CCM finishes the work.
 func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Skip: skip}); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 )
 
 // assertPartial fails the test if the report lacks the reason or contains no skipped check. It also
-// fails the test after another verdict than PASS or SKIP, and if the cloud has machines.
+// fails the test if a verdict is neither PASS nor SKIP, or if the cloud has machines.
 func assertPartial(t *testing.T, r conform.Report, err error, reason string, cloud *fake.Cloud) {
 	t.Helper()
 	if err != nil {

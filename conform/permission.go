@@ -22,7 +22,8 @@ var requiredVerbs = map[string]string{
 }
 
 // checkPermissions asks the API server about the permissions of the CCM's user. Providers have
-// shipped roles without a permission, for example kubernetes/cloud-provider-openstack#3225.
+// shipped roles that lacked a necessary permission, for example
+// kubernetes/cloud-provider-openstack#3225.
 func checkPermissions(ctx context.Context, e *env) error {
 	allowed := func(group, resource, verb string) (bool, error) {
 		resource, sub, _ := strings.Cut(resource, "/")

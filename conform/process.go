@@ -5,8 +5,9 @@ import (
 	"runtime"
 )
 
-// startProcess starts p. The returned channel receives the result of p when p has ended. On Linux,
-// the kernel kills p when this process ends, also after SIGKILL.
+// startProcess starts p. The returned channel receives the result of p when p
+// has ended. On Linux, the kernel kills p when this process ends, even if
+// SIGKILL ends this process.
 func startProcess(p *exec.Cmd) (<-chan error, error) {
 	endWithThread(p)
 	started, ended := make(chan error, 1), make(chan error, 1)

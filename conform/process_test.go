@@ -14,11 +14,12 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// envPrograms is the name of an environment variable: the folder of the programs that
-// TestStartsPrograms starts.
+// envPrograms is the name of an environment variable. The variable contains the
+// path of the folder with the programs that TestStartsPrograms starts.
 const envPrograms = "CONFORM_TEST_PROGRAMS"
 
-// TestStartsPrograms is the process that TestProgramsEndWithProcess kills.
+// TestStartsPrograms starts the programs in the process that
+// TestProgramsEndWithProcess kills.
 func TestStartsPrograms(t *testing.T) {
 	dir := os.Getenv(envPrograms)
 	if dir == "" {
@@ -32,8 +33,9 @@ func TestStartsPrograms(t *testing.T) {
 	t.Fatal(err)
 }
 
-// TestProgramsEndWithProcess proves that the CCM, etcd and kube-apiserver end when the process that
-// has started them is killed. A program in this test has a pipe open while it runs.
+// TestProgramsEndWithProcess proves that the CCM, etcd and kube-apiserver end
+// when the process that has started them is killed. Each program keeps a pipe
+// open while it runs. When the pipe is closed, the program has ended.
 func TestProgramsEndWithProcess(t *testing.T) {
 	dir, names := t.TempDir(), []string{"ccm", "etcd", "kube-apiserver"}
 	for _, name := range names {

@@ -9,8 +9,9 @@ import (
 // Recorder is an optional interface of a driver. If a driver implements Recorder, the report of a
 // failed check shows the calls of the CCM beside the Nodes and Services.
 type Recorder interface {
-	// Recording returns the calls of the CCM that began after a moment, in the order of their
-	// start. It may omit the oldest calls. It returns ErrUnsupported if there is no recording.
+	// Recording returns the calls of the CCM that began after the given time, in the order of their
+	// start. It may omit the oldest calls. It returns ErrUnsupported if the driver does not record
+	// calls.
 	Recording(ctx context.Context, after time.Time) ([]Call, error)
 }
 

@@ -16,7 +16,8 @@ type Report struct {
 	Provider   string    `json:"provider"`
 	Kubernetes string    `json:"kubernetes,omitempty"` // version of the API server; empty for a CSI driver
 	Began      time.Time `json:"began"`
-	// Incomplete is the reason if the run ended early, for example because the driver does not answer.
+	// Incomplete is the reason why the run ended early, for example that the driver does not
+	// answer. It is empty after a complete run.
 	Incomplete string   `json:"incomplete,omitempty"`
 	Results    []Result `json:"results"`
 	// Budgets contains the number of calls of the CCM or the CSI driver for some actions, if the run

@@ -21,11 +21,11 @@ type Subject interface {
 	Ended() error
 }
 
-// Command is a CCM in a separate process. On Linux, the kernel kills the process of Line when this
-// process ends.
+// Command is a CCM in a separate process. On Linux, the kernel kills the CCM when the process that
+// called Start ends.
 type Command struct {
-	// Line is a command for sh(1). The shell replaces itself with the last program of Line if Line
-	// begins with exec.
+	// Line is a command for sh(1). If Line begins with exec, the shell replaces itself with the
+	// program of Line.
 	Line string
 	// Env contains additional environment variables in the form NAME=VALUE.
 	Env []string

@@ -12,7 +12,8 @@ import (
 // ownGroup lets p start in its own process group.
 func ownGroup(p *exec.Cmd) { p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// killGroup kills all processes in the process group of p. It returns nil if none runs.
+// killGroup kills all processes in the process group of p. It returns nil if no
+// such process runs.
 func killGroup(p *os.Process) error {
 	if err := syscall.Kill(-p.Pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
 		return err

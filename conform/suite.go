@@ -42,19 +42,21 @@ type Config struct {
 	Capabilities *Capabilities
 	// Level is the lowest level of the checks to run. The default is Should, which selects all checks.
 	Level Level
-	// Focus and Skip select checks by ID. Nil selects all checks and skips none.
+	// Focus selects checks by ID. Skip selects checks to skip. If Focus is nil, Run selects all
+	// checks. If Skip is nil, Run skips none of them.
 	Focus, Skip *regexp.Regexp
-	// Timeout is the longest time for one reaction of the CCM (DefaultTimeout).
+	// Timeout is the longest time for one reaction of the CCM. The default is DefaultTimeout.
 	Timeout time.Duration
 	// Observe is the time for which a check waits for a forbidden reaction. The default is
 	// DefaultObserve. It must be longer than the CCM's --node-monitor-period.
 	Observe time.Duration
-	// Limit is the longest time for one check without its cleanup (DefaultLimit). Long checks, for
-	// example with several restarts of the CCM, have a multiple of this time.
+	// Limit is the longest time for one check without its cleanup. The default is DefaultLimit. For
+	// long checks, for example with several restarts of the CCM, Run uses a multiple of this time.
 	Limit time.Duration
-	// Parallel is the number of checks that run at the same time (DefaultParallel).
+	// Parallel is the number of checks that run at the same time. The default is DefaultParallel.
 	Parallel int
-	// Budgets is true if the run counts the calls of the CCM for some actions after the checks.
+	// If Budgets is true, Run counts the calls that the CCM makes for some actions. Run does this
+	// after all checks.
 	Budgets bool
 	// AllowExisting permits a cluster that has Nodes.
 	AllowExisting bool
@@ -101,9 +103,10 @@ type suite struct {
 	running sync.WaitGroup
 }
 
-// Run runs the selected checks and returns their results. It returns an error if no check could run.
-// If ctx ends, if the CCM ends by itself, or if the driver does not answer, Run cleans up. The
-// remaining checks then have the verdict Skip, and the field Incomplete of the report has the reason.
+// Run runs the selected checks and returns their results. It returns an error if no check could
+// run. Run ends early if ctx ends, if the CCM ends by itself, or if the driver does not answer. Run
+// then cleans up. The remaining checks have the verdict Skip, and the field Incomplete of the
+// report has the reason.
 func Run(ctx context.Context, c Config) (Report, error) {
 	if err := c.Validate(); err != nil {
 		return Report{}, err
@@ -210,7 +213,8 @@ func (s *suite) watch(watching, ctx context.Context) error {
 	return nil
 }
 
-// runAll runs the checks: first in parallel, then the exclusive checks one after the other.
+// runAll first runs the checks that may run in parallel. Then it runs the exclusive checks one
+// after the other.
 func (s *suite) runAll(ctx context.Context) {
 	watching, end := context.WithCancel(ctx)
 	var watched sync.WaitGroup
@@ -245,7 +249,8 @@ func (s *suite) runAll(ctx context.Context) {
 	}
 }
 
-// exitError returns an error with the end of the log if the CCM has ended by itself.
+// exitError returns an error if the CCM has ended by itself. The error contains the end of the
+// CCM's log.
 func (s *suite) exitError() error {
 	if s.Subject == nil {
 		return nil
@@ -290,7 +295,7 @@ func (s *suite) checkAlive(ctx context.Context) error {
 	return nil
 }
 
-// reasonOf returns the reason for the end of the context of a run.
+// reasonOf returns the reason why the context of a run ended.
 func reasonOf(ctx context.Context) string {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return Redact(cause.Error())

@@ -1,5 +1,6 @@
 // Package cloudsimdriver is the driver of the conformance checks for the simulated cloud. It uses
-// only the public API, so it also works for a CCM that reaches the cloud through a dialect.
+// only the public API of the cloud. So it also works for a CCM that calls the cloud through a
+// dialect, a server that translates the API of another provider.
 package cloudsimdriver
 
 import (
@@ -25,8 +26,8 @@ type Driver struct {
 	Cloud *client.Client
 	// Caller is the name of the CCM's service account. Faults disturb only the calls of this account.
 	Caller string
-	// Dialect contains the rules of a CCM that reaches the cloud through a dialect. The zero value
-	// means a CCM that uses the cloud's own API. In this case, Claims contains its capabilities.
+	// Dialect contains the rules of the CCM. If the CCM uses the cloud's own API, only the field
+	// Claims is set.
 	Dialect
 }
 
@@ -43,7 +44,8 @@ func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
 	return c, nil
 }
 
-// CreateMachine implements conform.Machines. Its default zone and type are the first of the cloud.
+// CreateMachine implements conform.Machines. The default is the first zone and the first instance
+// type that the cloud lists.
 func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.Machine, error) {
 	if m.Zone == "" {
 		zones, err := d.Cloud.ListZones(ctx, cloudsim.ListOptions{Limit: 1})

@@ -1,7 +1,8 @@
-// Package csi runs csi-sanity against the CSI driver of any cloud while it disturbs the driver. It
-// loses replies of the cloud, kills the driver at its calls to the cloud, counts these calls, and finds
-// volumes that remain. It needs a recording proxy between the driver and an HTTP API. The package
-// contains neither csi-sanity nor a driver: both are programs that it starts.
+// Package csi tests the CSI driver of any cloud with csi-sanity, a test suite of Kubernetes for CSI
+// drivers. Between the driver and the HTTP API of the cloud, the package needs a recording proxy.
+// The proxy loses replies of the cloud and counts the calls of the driver. The package also kills
+// the driver during calls to the cloud, and finds volumes that remain after the tests. It starts
+// csi-sanity and the driver as separate programs.
 package csi
 
 import (
@@ -27,9 +28,9 @@ type Mode string
 
 // These are the modes, in the order of their runs.
 const (
-	Sanity    Mode = "sanity"    // no disturbance; the run counts the calls
-	LostReply Mode = "lostreply" // in each RPC, the first reply to each kind of change of the cloud is lost
-	Crash     Mode = "crash"     // in each RPC, attempt N is killed at its call N to the cloud
+	Sanity    Mode = "sanity"    // no disturbance; the run counts the driver's calls to the cloud
+	LostReply Mode = "lostreply" // in each RPC, the driver does not get the first reply to each kind of call that changes the cloud
+	Crash     Mode = "crash"     // in attempt N of each RPC, the run kills the driver at its call N to the cloud
 )
 
 // Modes returns all modes.
@@ -47,7 +48,7 @@ var modeTitles = map[Mode]string{
 // after csi-sanity has run in a mode.
 const leakCheck = "csi.leaks"
 
-// Default values of Config.
+// These are the default values of Config.
 const (
 	DefaultTimeout = 30 * time.Second
 	DefaultLimit   = 10 * time.Minute
@@ -57,20 +58,22 @@ const (
 type Config struct {
 	// Proxy is a recording proxy that the caller serves between the driver and its cloud.
 	Proxy *proxy.Proxy
-	// Driver starts the driver. Its environment variable CSI_ENDPOINT is Endpoint.
+	// Driver starts the driver. Run sets the environment variable CSI_ENDPOINT of this command to
+	// Endpoint.
 	Driver conform.Command
 	// Endpoint is the socket of the driver, such as unix:///run/csi.sock. If it is empty, the run chooses
 	// a socket.
 	Endpoint string
-	// Sanity starts csi-sanity. Its environment variable CSI_ENDPOINT is the socket that csi-sanity must
-	// use. The exit code is 0 if all tests pass.
+	// Sanity starts csi-sanity. Run sets the environment variable CSI_ENDPOINT of this command to
+	// the socket that csi-sanity must use. The command must end with the exit code 0 if all tests
+	// pass.
 	Sanity conform.Command
 	// Modes are the modes to run. Empty means all.
 	Modes []Mode
-	// Timeout is the longest time for one RPC with its repetitions, and for one start of the driver
-	// (DefaultTimeout).
+	// Timeout is the longest time for one RPC with its repetitions, and for one start of the
+	// driver. The default is DefaultTimeout.
 	Timeout time.Duration
-	// Limit is the longest time for one mode (DefaultLimit).
+	// Limit is the longest time for one mode. The default is DefaultLimit.
 	Limit time.Duration
 	// Progress receives each result. It may be nil.
 	Progress func(conform.Result)
@@ -98,10 +101,11 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result for
-// each mode, and the result csi.leaks. In the mode Sanity, it also has the call budgets: the number of
-// calls to the cloud that 100 successful RPCs make. If the driver does not start, or ctx ends, the report
-// is not complete. The error concerns c or this machine.
+// Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result
+// for each mode, and the result csi.leaks. After the mode Sanity, the report also has the call
+// budgets. A call budget is the number of calls to the cloud for 100 successful RPCs with one name.
+// If the driver does not start, or ctx ends, the report is not complete. Run returns an error only
+// if c is not valid, or if Run cannot create a temporary folder.
 func Run(ctx context.Context, c Config) (conform.Report, error) {
 	report := conform.Report{Run: "csi", Provider: "the CSI driver", Began: time.Now(), Results: []conform.Result{}}
 	if err := c.Validate(); err != nil {
@@ -182,7 +186,8 @@ func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
 	return s.compare(ctx, m, d, before)
 }
 
-// compare compares the volumes and snapshots of the driver with those before the run.
+// compare finds the volumes and snapshots that exist now, but did not exist before the run. The
+// parameter before lists the volumes and snapshots from that time.
 func (s *suite) compare(ctx context.Context, m Mode, d *driver, before []string) error {
 	after, err := d.list(ctx)
 	if err != nil {
@@ -211,14 +216,14 @@ func (s *suite) runSanity(ctx context.Context, m Mode, fw *forwarder, path strin
 	go func() { served <- server.Serve(ln) }()
 	defer func() {
 		server.Stop()
-		if e := <-served; !errors.Is(e, grpc.ErrServerStopped) { // Serve returns it if Stop was faster
+		if e := <-served; !errors.Is(e, grpc.ErrServerStopped) { // Serve returns this error if Stop was called before Serve
 			err = errors.Join(err, e)
 		}
 	}()
 	sanity := s.Sanity
 	sanity.Env = append(slices.Clone(sanity.Env), "CSI_ENDPOINT=unix://"+path)
 	sanity.Log = strings.TrimSuffix(sanity.Log, ".log") + "-" + string(m) + ".log"
-	if err := os.Remove(sanity.Log); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier run
+	if err := os.Remove(sanity.Log); err != nil && !errors.Is(err, os.ErrNotExist) { // the log of an earlier run
 		return "", err
 	}
 	if err := sanity.Start(ctx); err != nil {
@@ -239,8 +244,8 @@ func (s *suite) runSanity(ctx context.Context, m Mode, fw *forwarder, path strin
 // maxFailures is the maximum number of lines that failedTests returns.
 const maxFailures = 40
 
-// failedTests returns the lines of csi-sanity's output that name failed tests, or the end
-// of the output if no line does.
+// failedTests returns the lines of csi-sanity's output that name failed tests, or the end of the
+// output if no line names a failed test.
 func failedTests(path string) string {
 	raw, _ := os.ReadFile(path) // csi-sanity may have failed before its first output
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")

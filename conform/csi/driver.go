@@ -23,8 +23,8 @@ import (
 const (
 	// reconnect is the time between two attempts to connect to the driver.
 	reconnect = 5 * time.Millisecond
-	// answer is the longest time for an answer of a driver that runs. After this time, the driver may have
-	// ended.
+	// answer is the longest time for one answer of the driver. If the driver has not answered
+	// within this time, its process may have ended.
 	answer = time.Second
 )
 
@@ -42,14 +42,15 @@ func newDriver(process *conform.Command, endpoint string, timeout time.Duration)
 	d := &driver{process: process, socket: strings.TrimPrefix(endpoint, "unix://"), timeout: timeout}
 	var err error
 	d.conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), // as csi-sanity: some servers refuse the path of a socket
+		grpc.WithAuthority("localhost"), // csi-sanity uses the same authority, because some servers refuse the path of a socket as the authority
 		grpc.WithContextDialer(d.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.Config{BaseDelay: reconnect, Multiplier: 2, MaxDelay: 10 * reconnect}, MinConnectTimeout: timeout}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	return d, err
 }
 
-// dial connects to the driver. It waits until the driver serves, because the driver often restarts.
+// dial connects to the driver. It waits until the driver serves, because the run often restarts the
+// driver.
 func (d *driver) dial(ctx context.Context, _ string) (net.Conn, error) {
 	for {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.socket)
@@ -102,7 +103,8 @@ func (d *driver) ask(ctx context.Context) (string, error) {
 	return info.GetName(), err
 }
 
-// list returns the driver's volumes and snapshots. It omits a kind that the driver does not list.
+// list returns the driver's volumes and snapshots. It omits the volumes or the snapshots if the
+// driver cannot list them.
 func (d *driver) list(ctx context.Context) (all []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()

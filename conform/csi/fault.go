@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// maxCrashes is the maximum number of crashes in one RPC. A driver that waits for the cloud can make
-// any number of calls.
+// maxCrashes is the maximum number of crashes in one RPC. This limit is necessary, because a driver
+// that waits for the cloud can make any number of calls.
 const maxCrashes = 20
 
 // faultSelector selects the calls to the cloud that the proxy disturbs. An RPC consists of
@@ -45,7 +45,7 @@ func (f *faultSelector) begin(attempt int) {
 }
 
 // end ends an attempt. It reports whether a fault has disturbed the attempt. In the mode Crash, the
-// driver then does not run.
+// driver does not run after a disturbed attempt.
 func (f *faultSelector) end(ctx context.Context) (hit bool, err error) {
 	f.mu.Lock()
 	f.running = false
@@ -89,8 +89,8 @@ func (f *faultSelector) choose(name string, writes bool) conform.Fault {
 	return conform.Fault{Kind: conform.FaultLoseReply}
 }
 
-// killDriver kills the driver in the mode Crash. The cloud has then executed the call, and the
-// driver has not seen the loss of the reply.
+// killDriver kills the driver in the mode Crash. The proxy calls killDriver after the cloud has
+// executed the call, and before the driver notices the loss of the reply.
 func (f *faultSelector) killDriver() {
 	defer f.pending.Done()
 	if f.mode != Crash {

@@ -16,11 +16,11 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// controllers are the paths of the services whose RPCs are disturbed and counted.
+// controllers are the paths of the gRPC services whose RPCs the run disturbs and counts.
 var controllers = []string{"/csi.v1.Controller/", "/csi.v1.GroupController/"}
 
 const (
-	// firstPause and maxPause are the times between two attempts of an RPC.
+	// firstPause and maxPause are the shortest and the longest time between two attempts of an RPC.
 	firstPause = 10 * time.Millisecond
 	maxPause   = time.Second
 )
@@ -66,7 +66,7 @@ type forwarder struct {
 
 	mu      sync.Mutex // protects the fields below
 	counted map[string]count
-	made    int   // calls to the cloud during all RPCs, also those that fail
+	made    int   // calls to the cloud during all RPCs, including RPCs that fail
 	err     error // the reason why the run cannot continue
 }
 
@@ -101,7 +101,7 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 	defer f.one.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	if f.driver.process.Ended() != nil { // the last RPC has returned an error; a cluster also restarts the driver
+	if f.driver.process.Ended() != nil { // the driver ended after the last attempt; a cluster would also restart the driver
 		if err := f.driver.start(ctx); err != nil {
 			return nil, f.fail(err)
 		}
@@ -149,7 +149,7 @@ func (f *forwarder) callCount(ctx context.Context) (n int) {
 	return n
 }
 
-// add counts the calls to the cloud of an RPC.
+// add adds the number of calls to the cloud that one RPC caused.
 func (f *forwarder) add(calls int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -181,7 +181,8 @@ func (f *forwarder) fatalError() error {
 	return f.err
 }
 
-// unprovenReason returns the reason why a run has proved nothing, or "".
+// unprovenReason returns the reason why a run has proved nothing. It returns "" if the run has
+// proved something.
 func (f *forwarder) unprovenReason(m Mode) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

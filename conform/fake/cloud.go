@@ -223,7 +223,7 @@ func (c *Cloud) call(ctx context.Context, name string, write bool, do func() err
 	return do()
 }
 
-// machine returns a machine for which ok returns true. It is a call of the CCM.
+// machine returns a machine for which ok returns true. The cloud counts it as a call of the CCM.
 func (c *Cloud) machine(ctx context.Context, ok func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
 	err = c.call(ctx, "machines.get", false, func() error {
 		c.mu.Lock()
@@ -245,7 +245,8 @@ func (c *Cloud) emptyList() bool {
 	return c.fault.Kind == conform.FaultEmptyList
 }
 
-// loadBalancer returns the load balancer with the given name. It is a call of the CCM.
+// loadBalancer returns the load balancer with the given name. The cloud counts it as a call of the
+// CCM.
 func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadBalancer, found bool, err error) {
 	err = c.call(ctx, "loadBalancers.get", false, func() error {
 		c.mu.Lock()
@@ -258,7 +259,7 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 
 // putLoadBalancer creates the load balancer with the given name. If lb has an ID, putLoadBalancer
 // replaces the existing load balancer. In the addresses of a new load balancer, it replaces * by a
-// number. It is a call of the CCM.
+// number. The cloud counts it as a call of the CCM.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.call(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()
@@ -280,7 +281,8 @@ func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.Loa
 	return lb, err
 }
 
-// removeLoadBalancer deletes the load balancer with the given name. It is a call of the CCM.
+// removeLoadBalancer deletes the load balancer with the given name. The cloud counts it as a call
+// of the CCM.
 func (c *Cloud) removeLoadBalancer(ctx context.Context, name string) error {
 	return c.call(ctx, "loadBalancers.delete", true, func() error {
 		c.mu.Lock()

@@ -37,8 +37,8 @@ import (
 // monitorPeriod is the time between two checks of Nodes that are not Ready, and of routes.
 const monitorPeriod = 300 * time.Millisecond
 
-// Times of the leader election. They are short, so that a second Manager starts to work soon after a
-// test kills the first Manager.
+// These are the times of the leader election. They are short, so that a second Manager starts to
+// work soon after a test kills the first Manager.
 const (
 	leaseDuration = 4 * time.Second
 	renewDeadline = 3 * time.Second
@@ -52,8 +52,9 @@ type Manager struct {
 	Cloud *Cloud
 	Bug   Bug // "" for a CCM that passes all checks
 
-	// election lets the controllers wait for the Leases of a CCM with leader election and leader migration.
-	// The controllers for Services, for routes and for the deletion of Nodes need both Leases.
+	// If election is true, the controllers wait for the Leases of a CCM with leader election and
+	// leader migration. The controllers for Services, for routes and for the deletion of Nodes need
+	// both Leases.
 	election bool
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup
@@ -189,7 +190,8 @@ func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease st
 	})
 }
 
-// withoutBetaLabel renames a label in the requests of the CCM, for NoBetaLabels.
+// withoutBetaLabel is a transport that renames a label in the requests of the CCM. It implements
+// the bug NoBetaLabels.
 type withoutBetaLabel struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

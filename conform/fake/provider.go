@@ -28,14 +28,14 @@ const (
 	NoZone              Bug = "NoZone"              // Nodes get no zone and no region
 	OtherProviderID     Bug = "OtherProviderID"     // Nodes get the provider ID of no machine
 	NoExternalIP        Bug = "NoExternalIP"        // Nodes get only internal addresses
-	EveryAddress        Bug = "EveryAddress"        // every machine seems to have every --node-ip
+	EveryAddress        Bug = "EveryAddress"        // the CCM reports any --node-ip as an address of the machine
 	UnknownInitialised  Bug = "UnknownInitialised"  // a Node without a machine is initialised
 	ForeignDeleted      Bug = "ForeignDeleted"      // a Node of another provider counts as deleted
 	NeverShutdown       Bug = "NeverShutdown"       // a stopped machine counts as running
 	StoppedIsDeleted    Bug = "StoppedIsDeleted"    // a stopped machine counts as deleted
 	NotFoundError       Bug = "NotFoundError"       // the provider returns an error for a deleted machine, so the Node stays
 	ErrorIsDeleted      Bug = "ErrorIsDeleted"      // after an error of the cloud, the machine counts as deleted
-	EmptyListIsDeleted  Bug = "EmptyListIsDeleted"  // the machine counts as deleted if a list is empty
+	EmptyListIsDeleted  Bug = "EmptyListIsDeleted"  // a machine counts as deleted if a list of machines is empty
 	LookupByName        Bug = "LookupByName"        // a new machine with the same name counts as the old machine
 	WrongNodePort       Bug = "WrongNodePort"       // load balancers use the port of the Service as NodePort
 	PortsNotUpdated     Bug = "PortsNotUpdated"     // a load balancer keeps its first ports
@@ -55,7 +55,7 @@ const (
 	WriteAtStart        Bug = "WriteAtStart"        // the CCM writes all load balancers after its start
 	NewIsDeleted        Bug = "NewIsDeleted"        // a machine that the cloud does not show yet counts as deleted
 	NoBetaLabels        Bug = "NoBetaLabels"        // Nodes lose the beta labels, from which upstream's controller restores the stable labels
-	SlowCreation        Bug = "SlowCreation"        // a load balancer exists only some time after the call, and is unknown until then
+	SlowCreation        Bug = "SlowCreation"        // the cloud finds a new load balancer only some time after the call that creates it
 	OtherFinalizers     Bug = "OtherFinalizers"     // the CCM removes the finalizers of other controllers
 	DrainedNodes        Bug = "DrainedNodes"        // a load balancer keeps Nodes that the cluster autoscaler deletes
 	SilentSCTP          Bug = "SilentSCTP"          // the CCM ignores a protocol that the cloud does not support
@@ -93,8 +93,8 @@ type provider struct {
 	bug   Bug
 
 	// Upstream's controllers call the provider from several goroutines.
-	known  sync.Map // conform.LoadBalancer by name, created by this process, for CachedLoadBalancers
-	routes sync.Map // *cloudprovider.Route by range, created by this process, for RoutesNotRepaired
+	known  sync.Map // load balancers that this process created, by name, as conform.LoadBalancer; for the bug CachedLoadBalancers
+	routes sync.Map // routes that this process created, by destination, as *cloudprovider.Route; for the bug RoutesNotRepaired
 	nodes  corelisters.NodeLister
 
 	sharing sync.Mutex // held while a goroutine changes a shared load balancer

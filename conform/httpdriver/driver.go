@@ -1,6 +1,6 @@
-// Package httpdriver connects to drivers with HTTP and JSON, so that a provider can write its driver
-// in any language. It also serves a conform.Driver with this protocol. The file openapi.yaml describes
-// the protocol.
+// Package httpdriver calls drivers over HTTP with JSON, so that a provider can write its driver in
+// any language. The package can also serve a conform.Driver over HTTP. The file openapi.yaml
+// describes the protocol.
 package httpdriver
 
 import (
@@ -46,8 +46,9 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-// call sends in as JSON, and decodes the answer into out. If in is nil, the request has no body. If
-// out is nil, the method ignores the answer's body.
+// call sends the parameter in as JSON, and decodes the answer into the parameter out. If the
+// parameter in is nil, the request has no body. If the parameter out is nil, call ignores the body
+// of the answer.
 func (d *driver) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {

@@ -14,17 +14,19 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// Exit codes of a program that is a driver. 0 means success, and all other codes mean an error.
+// These are exit codes of a program that is a driver. 0 means success, and each other code means an
+// error.
 const (
 	exitNotFound    = 3
 	exitUnsupported = 4
 )
 
 // NewExec returns a driver that runs a program. The line is a command for sh(1). The driver runs
-// this command once for each call of openapi.yaml, with the method and the path as arguments. The
-// standard input is the body of the call, and the standard output is the body of the answer. The
-// exit code is 0 after a success, 3 if the named object does not exist, and 4 if the cloud does not
-// support the method. After another exit code, the standard error is the text of the error.
+// this command once for each call that openapi.yaml describes, with the method and the path as
+// arguments. The standard input is the body of the call, and the standard output is the body of the
+// answer. The exit code is 0 after a success, 3 if the named object does not exist, and 4 if the
+// cloud does not support the method. After another exit code, the standard error is the text of the
+// error.
 func NewExec(line string) (conform.Driver, error) {
 	if strings.TrimSpace(line) == "" {
 		return nil, errors.New("the command of the driver is empty")
@@ -42,7 +44,7 @@ type program string
 // RoundTrip implements http.RoundTripper.
 func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 	cmd := exec.CommandContext(r.Context(), "sh", "-c", string(p)+` "$@"`, "sh", r.Method, r.URL.RequestURI()) //nolint:gosec // the user's command
-	cmd.WaitDelay = killDelay                                                                                  // a child of the program may keep its output open
+	cmd.WaitDelay = killDelay                                                                                  // a child process may keep the program's output open
 	var out, stderr limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if r.Body != nil {

@@ -76,7 +76,7 @@ func (m mux) serveNamed(pattern, variable string, call func(context.Context, str
 // errBody means that the body or the query of a request is not valid.
 var errBody = errors.New("the request is not valid")
 
-// withBody decodes the body of a request and calls a method of the driver with it.
+// withBody decodes the body of a request. It calls a method of the driver with the decoded value.
 func withBody[In, Out any](r *http.Request, call func(context.Context, In) (Out, error)) (any, error) {
 	var in In
 	dec := json.NewDecoder(r.Body)

@@ -86,7 +86,7 @@ func New(upstream string) (*Proxy, error) {
 	return p, nil
 }
 
-// contextKey is the key of the kind of the fault in the context of a request.
+// contextKey is a key for the context of a request. The value of this key is the kind of the fault.
 type contextKey struct{}
 
 // errLost means that the proxy drops the answer of the cloud.
@@ -173,8 +173,8 @@ func modify(resp *http.Response) error {
 	return nil
 }
 
-// emptyLists removes the elements of each list at the top of a JSON answer. Other answers do not
-// change.
+// emptyLists removes the elements of each list at the top of a JSON answer. It does not change
+// other answers.
 func emptyLists(resp *http.Response) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
@@ -250,7 +250,8 @@ func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
 	}
 }
 
-// complete completes the record of a call, and returns the second function of Intercept.
+// complete completes the record of a call. It returns the function lost that the last call of
+// Intercept has set.
 func (p *Proxy) complete(call *conform.Call, status int, f conform.Fault) (lost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,9 +262,10 @@ func (p *Proxy) complete(call *conform.Call, status int, f conform.Fault) (lost 
 	return p.lost
 }
 
-// Intercept lets the function choose select the fault of each call, in place of SetFault. Its arguments
-// are as in the result of Calls. It must not call the proxy. After each call whose reply gets lost, the
-// proxy calls the function lost. The cloud has then executed the call, and the caller of the proxy waits
+// After Intercept, the function choose selects the fault of each call, and the fault of SetFault
+// has no effect. The proxy passes the name of the call to choose, and whether the call changes the
+// cloud. The function choose must not call the proxy. When a reply gets lost, the proxy calls the
+// function lost. At this time, the cloud has executed the call, and the caller of the proxy waits
 // until lost returns.
 func (p *Proxy) Intercept(choose func(name string, writes bool) conform.Fault, lost func()) {
 	p.mu.Lock()
