@@ -42,7 +42,7 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 	if err != nil {
 		return cred, err
 	}
-	_ = writeCache(path, cred) // after an error here, the next run calls the cloud
+	_ = writeCache(path, cred) // after an error of writeCache, the next run calls the cloud
 	prune(c.CacheDir)
 	return cred, nil
 }
@@ -136,7 +136,7 @@ func writeCache(path string, cred credential) error {
 }
 
 // lockEvery is the time between two attempts to get the lock. The function lock
-// does not use a blocking call, because ctx could not cancel it.
+// does not use a blocking call, because ctx could not cancel such a call.
 const lockEvery = 20 * time.Millisecond
 
 // The function lock waits until it holds the lock of the file at path. If the
@@ -152,7 +152,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		ok, err := flock.Try(f)
 		if ok {
 			now := time.Now()
-			_ = os.Chtimes(path, now, now) // protects the lock file from prune of other processes; without the file, those processes only make additional calls
+			_ = os.Chtimes(path, now, now) // so that prune in another process does not delete the lock file; without this file, other processes would make additional calls
 			return func() { _ = f.Close() }, nil
 		}
 		if err != nil {

@@ -8,8 +8,9 @@
 //
 // The plugin answers only for registries in its own configuration, even if the
 // kubelet's matchImages match other registries. It sends tokens only to the
-// cloud in this configuration. It never sends tokens through a proxy, and never
-// to a host from an image name, from a challenge or from a redirect.
+// cloud in this configuration. It never sends tokens through a proxy. It also
+// sends no tokens to a host that appears only in an image name, in an
+// authentication challenge or in a redirect.
 package credprovider
 
 import (
@@ -56,7 +57,8 @@ type Config struct {
 	// replaces an empty URL with the link-local address.
 	MetadataURL string `json:"metadataURL,omitempty"`
 	// Registries contains the registries for which the plugin returns
-	// credentials. Each has the form host[:port], exactly as in image names.
+	// credentials. Each registry has the form host[:port], exactly as in image
+	// names.
 	Registries []string `json:"registries"`
 	// CacheDir is the folder of the cache, which stores credentials between
 	// runs. Only the user that runs the plugin may access this folder. Empty
@@ -65,9 +67,9 @@ type Config struct {
 	// OptInAnnotation is the key of an annotation of Kubernetes service
 	// accounts. Pods of an account with this annotation pull with the identity
 	// of the account. Pods of other accounts pull with the identity of the
-	// node. If the cloud refuses an account with this annotation, its pods do
-	// not pull with the identity of the node. If OptInAnnotation is empty, the
-	// plugin uses every token that the kubelet sends.
+	// node. If the cloud refuses an account with this annotation, the pods of
+	// the account do not pull with the identity of the node. If OptInAnnotation
+	// is empty, the plugin uses every token that the kubelet sends.
 	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 

@@ -55,11 +55,11 @@ func serveLifetime(t *testing.T, seconds int64) (url string) {
 	return srv.URL
 }
 
-// The cache duration in an answer depends on the remaining life of the password.
-// If the password expires soon, the duration is 0s. For all other passwords, the
-// duration is about half of the remaining life, at most 30 minutes. Every answer
-// has a cache duration, because without one the kubelet would use its own
-// default.
+// The cache duration in an answer depends on the remaining life of the
+// password. If the password expires soon, the duration is 0s. For all other
+// passwords, the duration is about half of the remaining life, at most 30
+// minutes. Every answer has a cache duration. Without a cache duration in the
+// answer, the kubelet would use its own default.
 func TestReuse(t *testing.T) {
 	_, cfg := node(t)
 	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
@@ -73,7 +73,7 @@ func TestReuse(t *testing.T) {
 		}
 		got, bad := time.ParseDuration(a.CacheDuration)
 		most, _ := time.ParseDuration(want)
-		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the remaining life is shorter by the time of the run
+		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the duration of the run shortens the remaining life
 			t.Errorf("%d s are left: kept for %s, %v; want %s", seconds, a.CacheDuration, err, want)
 		}
 	}

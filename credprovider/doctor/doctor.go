@@ -110,8 +110,9 @@ func lintTokens(t *kubelet.ServiceAccountTokenAttributes, bad func(string, ...an
 	}
 }
 
-// MissingAnnotation returns the first annotation that the plugin p requires and
-// that annotations does not contain. It returns "" if the account has all
+// MissingAnnotation returns the key of a missing annotation. The plugin p
+// requires this annotation, but the parameter annotations, from a service
+// account, lacks it. MissingAnnotation returns "" if the account has all
 // required annotations. For pods of an account that lacks a required
 // annotation, the kubelet does not run the plugin and pulls without
 // credentials.
@@ -208,11 +209,11 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 }
 
 // The function matches implements the kubelet's rule for a pattern and an
-// image. The host of the pattern and the host of the image must have equally
-// many parts between dots. Each part of the image's host must match the part of
-// the pattern's host at its position. The ports must be equal, or the pattern
-// and the image must have no port. The path of the image must begin with the
-// path of the pattern, which is a plain string.
+// image. The host of the pattern and the host of the image must have the same
+// number of parts between dots. Each part of the image's host must match the
+// part of the pattern's host at its position. The ports must be equal, or the
+// pattern and the image must have no port. The path of the image must begin
+// with the path of the pattern, which is a plain string.
 func matches(glob, image string) (bool, string) {
 	if why := checkPattern(glob); why != "" {
 		return false, why

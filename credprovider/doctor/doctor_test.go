@@ -93,8 +93,8 @@ providers:
 	}
 }
 
-// A kubelet v1.36 refuses these answers. ReadAnswer returns the reason for each
-// answer.
+// ReadAnswer returns the reason why a kubelet v1.36 refuses an answer. If the
+// expected reason is empty, the kubelet accepts the answer.
 func TestReadAnswer(t *testing.T) {
 	p := doctor.Provider{APIVersion: "credentialprovider.kubelet.k8s.io/v1"}
 	const head = `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image",`

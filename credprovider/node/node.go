@@ -54,13 +54,13 @@ type Config struct {
 // ECR describes AWS's credential provider. The provider gets its credentials
 // from the metadata service of the node.
 type ECR struct {
-	URL   string   // URL of the dialect aws
+	URL   string   // URL of the server that translates the API of AWS (the dialect aws)
 	Hosts []string // host names of the registry in image names
 }
 
 // provider returns the configuration of AWS's credential provider for the
-// kubelet. Its answers contain the duration for which the kubelet may cache
-// them.
+// kubelet. The default cache duration is 0, because each answer of this
+// provider contains its own cache duration.
 func (e ECR) provider() kubeletv1.CredentialProvider {
 	return kubeletv1.CredentialProvider{
 		Name: ECRPlugin, APIVersion: credprovider.APIVersion, MatchImages: e.Hosts, DefaultCacheDuration: &metav1.Duration{},

@@ -9,9 +9,10 @@ import (
 	"strconv"
 )
 
-// The range contains neither the node ports of Kubernetes nor the ports that
-// current systems use for outgoing connections. So no outgoing connection takes a chosen port
-// before the program listens on the port, even if the program restarts.
+// Choose selects ports from first to last. This range contains neither the node
+// ports of Kubernetes nor the ports that current systems use for outgoing
+// connections. So no outgoing connection takes a chosen port before the program
+// listens on the port, even if the program restarts.
 const first, last = 10000, 29999
 
 // maxTries is the number of attempts to find free ports. If so many attempts

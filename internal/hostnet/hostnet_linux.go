@@ -14,10 +14,11 @@ func Routes() ([]netip.Prefix, error) {
 	return listDestinations(func(netlink.Route) bool { return true })
 }
 
-// Addresses returns the address ranges that belong to this machine. These are the
-// addresses of its interfaces, all loopback addresses, and ranges with a local
-// route. It omits a local default route: a lab whose load balancers show the address
-// of the client has such a route in its own table.
+// Addresses returns the address ranges that belong to this machine. These are the addresses of its
+// interfaces, all loopback addresses, and ranges with a local route. Addresses omits a local
+// default route, because such a route does not mean that all addresses belong to this machine. For
+// example, a lab whose load balancers preserve the client's address adds such a route to its own
+// table.
 func Addresses() ([]netip.Prefix, error) {
 	return listDestinations(func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }

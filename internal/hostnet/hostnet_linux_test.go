@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// A local default route does not make all addresses addresses of this machine. The test
-// adds such a route in a new network namespace.
+// With a local default route, Addresses still omits the addresses of other
+// machines. The test adds such a route in a new network namespace.
 func TestLocalDefaultRouteIsOmitted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

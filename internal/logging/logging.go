@@ -56,6 +56,7 @@ func New(w io.Writer, level slog.Leveler, format Format) *slog.Logger {
 // LevelDebug.
 //
 // Klog sets a global variable and must not run while other code logs through
-// klog. Call it at the start. If the program uses the logs API of component-base,
-// call Klog after that API, because that API sets another logger.
+// klog. A program must call Klog at its start. If the program uses the logs API
+// of component-base, call Klog after that API, because that API sets another
+// logger.
 func Klog(log *slog.Logger) { klog.SetSlogLogger(log) }

@@ -22,7 +22,7 @@ const Major = 7
 // Loop is an open loop device. While the device is open, the kernel does not
 // give the number of the device to another file.
 type Loop struct {
-	dev    *os.File // nil for a device that this process cannot open: see Number
+	dev    *os.File // nil if this process cannot open the device; then only Number is set
 	Number int
 }
 
@@ -32,8 +32,8 @@ func Path(n int) string { return "/dev/loop" + strconv.Itoa(n) }
 // Device returns the path of the device.
 func (d *Loop) Device() string { return Path(d.Number) }
 
-// Close closes the device. If the lapse flag is off, the device keeps its file.
-// For a Loop that is not open, Close does nothing.
+// Close closes the device. If the lapse flag (LO_FLAGS_AUTOCLEAR) is off, the device keeps its
+// file. For a Loop that is not open, Close does nothing.
 func (d *Loop) Close() error {
 	if d.dev == nil {
 		return nil
@@ -69,7 +69,7 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 	return New(ctx, path, node, path, readOnly, lapses)
 }
 
-// New makes a loop device of the file at path, even if the node already has a loop device of this
+// New makes a loop device for the file at path, even if the node already has a loop device of this
 // file. List returns the name that New gave to the device, so a program can recognise its own
 // devices. See Attach for the other parameters and for the errors.
 func New(ctx context.Context, name, node, path string, readOnly, lapses bool) (*Loop, error) {
@@ -123,7 +123,7 @@ const retryDelay = 5 * time.Millisecond
 // not yet free.
 func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-	if err == nil && n >= firstReserved { // all lower devices are in use, so make another one and try again
+	if err == nil && n >= firstReserved { // all lower devices are in use, so make another device and try again
 		err = errors.Join(unix.EBUSY, unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_ADD, -1))
 	}
 	if err != nil {
@@ -200,19 +200,17 @@ func (d *Loop) setLapse(lapses bool) error {
 	return nil
 }
 
-// fencedOffset is the offset in the file at which a fenced device begins. No file
-// reaches this offset, so the device has no sector. A kernel before Linux 6.6 can
-// send a write to a device without sectors. The offset makes this write fail,
-// too.
+// fencedOffset is the offset in the file at which a fenced device begins. No file reaches this
+// offset, so the device has no sector. A kernel before Linux 6.6 can send a write to a device
+// without sectors. With this offset, such a write also fails.
 const fencedOffset = math.MaxInt64 &^ 4095
 
-// Fence detaches the file from the device and closes the device, even if a
-// program has the device open or a mount uses the device's filesystem. Fence
-// first writes the data of raw writes in the kernel's cache, and waits for
-// running requests. When Fence has returned, all later reads and writes of the
-// device fail, also in a process that is frozen now. The kernel removes the
-// device when no program and no mount uses it. A device without a file is not
-// an error.
+// Fence detaches the file from the device and closes the device, even if a program has the device
+// open or a mount uses the device's filesystem. Programs may have written to the device without a
+// filesystem. Fence first writes such data from the kernel's cache to the file, and waits for
+// running requests. When Fence has returned, all later reads and writes of the device fail, even
+// those of a process that is frozen now. The kernel removes the device when no program and no mount
+// uses it. A device without a file is not an error.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err == nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens the device of a number. It returns nil if the device does not exist
-// or disappears during the call.
+// Open opens the loop device with the number n. It returns nil if the device
+// does not exist or disappears during the call.
 func Open(n int) (*Loop, error) {
 	dev, err := os.Open(Path(n))
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ type Status struct {
 	file unix.Stat_t // inode and device number of the file
 }
 
-// SameFile reports whether the device has the file at path.
+// SameFile reports whether the file at path is attached to the device.
 func (s Status) SameFile(path string) bool {
 	b, err := backingOf(path)
 	return err == nil && !b.gone && s.file.Ino == b.file.Ino && s.file.Dev == b.file.Dev
@@ -68,9 +68,10 @@ func List() (all []Status, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Path(n), err)
 		}
-		// The name comes from the status of the device. The name in sysfs is a
-		// path in the mounts of the program that attached the file. After the
-		// machine of that program is gone, sysfs shows only the end of the path.
+		// List takes the name from the status of the device, not from sysfs.
+		// The name in sysfs is a path in the mounts of the program that
+		// attached the file. After the machine of that program is gone, sysfs
+		// shows only the end of the path.
 		all = append(all, Status{
 			Number: n, Name: unix.ByteSliceToString(info.File_name[:]), Node: ownerOf(info.File_name), Fenced: isFenced(info),
 			Of: info.Rdevice, file: unix.Stat_t{Ino: info.Inode, Dev: info.Device},
@@ -79,11 +80,11 @@ func List() (all []Status, err error) {
 	return all, nil
 }
 
-// Find returns the loop device of a file for a node, or nil. It skips the devices
-// of other nodes. It compares inodes for two reasons. Machines of one host may
-// use equal file names. The kernel can give the number of a removed device to
-// another file at once. If the file no longer exists, Find returns the device of
-// a file that had this name.
+// Find returns the loop device of a file for a node, or nil. It skips the
+// devices of other nodes. Find compares inodes for two reasons. First, machines
+// of one host may use equal file names. Second, the kernel can give the number
+// of a removed device to another file at once. If the file no longer exists,
+// Find returns the device of a file that had this name.
 //
 // Find reads sysfs for each loop device in use. The parameter near lists paths at
 // which a mount of the device is likely. If one of these paths is a mount of the

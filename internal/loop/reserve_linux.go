@@ -38,7 +38,7 @@ func Reserve() (int, error) {
 	return 0, errors.New("all reserved loop devices are in use")
 }
 
-// Release detaches the file of a reserved device, if it has one, and removes the device. A
+// Release removes a reserved device. If the device has a file, Release first detaches this file. A
 // missing device is no error.
 func Release(n int) error {
 	d, err := Open(n)

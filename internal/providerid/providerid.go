@@ -1,6 +1,5 @@
-// Package providerid defines the format of node.spec.providerID. The format must
-// never change. The field is immutable in Kubernetes, so existing nodes keep
-// their ids.
+// Package providerid defines the format of node.spec.providerID. The format must never change,
+// because the field is immutable in Kubernetes and existing nodes keep their ids.
 package providerid
 
 import (

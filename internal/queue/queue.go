@@ -29,10 +29,10 @@ func New(name string, first, most time.Duration) Interface {
 
 // Drain calls the function work for each name of the queue until ctx ends. It
 // runs the given number of workers in parallel. When ctx ends, Drain shuts the
-// queue down and waits for the workers. Only one worker at a time handles a name.
-// If work returns an error, the queue returns the name again after the growing
-// delay of New. If work returns a positive wait, the queue returns the name again
-// after this time.
+// queue down and waits for the workers. Only one worker at a time handles a
+// name. If work returns an error, the queue returns the name again after a
+// delay, which grows with each failure (see New). If work returns a positive
+// wait, the queue returns the name again after this time.
 func Drain(ctx context.Context, queue Interface, workers int, work func(context.Context, string) (wait time.Duration, err error)) {
 	one := func() (more bool) {
 		name, shutdown := queue.Get()

@@ -126,7 +126,7 @@ func TestAnonymousConnectionsEnd(t *testing.T) {
 	})
 }
 
-// The answer of a handler does not wait for the rest of the request's body.
+// The server sends the answer of a handler even if the rest of the request's body never arrives.
 func TestAnswerBeforeTheBody(t *testing.T) {
 	c := dial(t, start(t, false, run.Limits{Body: 50 * time.Millisecond, AnonymousFor: time.Hour}), false)
 	send(t, c, "POST / HTTP/1.1", "Host: x", "Content-Length: 1000", "", "{")
@@ -193,8 +193,8 @@ func wait(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// staysOpen opens the given number of connections. It reports whether an
-// authenticated connection stays open meanwhile.
+// staysOpen opens the given number of connections. It reports whether an authenticated connection
+// stays open while these connections exist.
 func staysOpen(t *testing.T, address string, others int) bool {
 	t.Helper()
 	c := dial(t, address, false)
@@ -220,7 +220,7 @@ func staysOpen(t *testing.T, address string, others int) bool {
 	return get()
 }
 
-// A connection with HTTP/2 can authenticate as well.
+// A connection with HTTP/2 can also authenticate.
 func TestHTTP2(t *testing.T) {
 	address := start(t, true, run.Limits{AnonymousFor: 200 * time.Millisecond})
 	for _, header := range []string{"", authorized} {

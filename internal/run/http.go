@@ -86,10 +86,10 @@ func setLimits(srv *http.Server, limits Limits) {
 	if srv.HTTP2 == nil {
 		srv.HTTP2 = &http.HTTP2Config{}
 	}
-	// The server allocates a buffer for a frame as soon as the client announces
-	// the length of the frame. The server also stores data that no handler has
-	// read. The default of net/http for each of the three limits below is 1
-	// MiB.
+	// These three limits keep the memory for each connection small. The server
+	// allocates a buffer for a frame as soon as the client announces the length
+	// of the frame. The server also stores data that no handler has read. In
+	// net/http, the default of each limit is 1 MiB.
 	srv.HTTP2.MaxReadFrameSize = 16 << 10
 	srv.HTTP2.MaxReceiveBufferPerConnection, srv.HTTP2.MaxReceiveBufferPerStream = 64<<10, 64<<10
 	all := &connectionTracker{limits: limits, open: map[net.Conn]*connection{}}

@@ -13,12 +13,12 @@ import (
 // longestSocket is the maximum length of a Unix socket's path in bytes (unix(7)).
 const longestSocket = 107
 
-// Socket creates a Unix socket that only its owner may use. On systems that
-// support it, Socket sets the permissions before other processes can see the
+// Socket creates a Unix socket that only its owner may use. If the system
+// supports this, Socket sets the permissions before other processes can see the
 // socket. Socket replaces a socket that a killed process left. It returns an
-// error if a process serves on the socket, or if path is a file of another kind.
-// If two processes call Socket at one moment, one process may still replace the
-// socket of the other process.
+// error if a process serves on the socket, or if path is a file of another
+// kind. If two processes call Socket at one moment, one process may still
+// replace the socket of the other process.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
 		return nil, fmt.Errorf("%s is too long for a socket: at most %d bytes", path, longestSocket)
