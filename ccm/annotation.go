@@ -13,11 +13,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These annotations of a Service configure its load balancer. No annotation
-// repeats a field of the Service, with one exception: the annotation for
-// addresses. Kubernetes deprecated the field for an address,
-// spec.loadBalancerIP. If a Service sets this field and the annotation, the
-// annotation must contain the address of the field.
+// These annotations of a Service configure its load balancer. The annotation
+// for addresses replaces the field spec.loadBalancerIP, which Kubernetes has
+// deprecated. If a Service sets this field and this annotation, the annotation
+// must contain the address of the field. No other annotation repeats a field of
+// the Service.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 

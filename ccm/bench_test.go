@@ -28,7 +28,7 @@ import (
 // benchNodes is the largest number of Nodes that Kubernetes supports officially.
 const benchNodes = 5000
 
-// createMachines creates n instances and returns a Node for each.
+// createMachines creates n instances and returns a Node for each instance.
 func (r *rig) createMachines(t testing.TB, n int) []*v1.Node {
 	t.Helper()
 	nodes := make([]*v1.Node, n)

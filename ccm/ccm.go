@@ -67,8 +67,8 @@ var (
 
 // New returns a provider that calls the cloud through the client in the
 // parameter api. For each use, the provider reads the current values from the
-// parameter settings. The parameter events records the events about Services
-// and Nodes.
+// parameter settings. The provider records its events about Services and Nodes
+// with the parameter events.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absence{}}
@@ -104,9 +104,9 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 	})
 }
 
-// Stop ends all goroutines that this provider started. With leader election,
-// upstream does not stop its controllers. Upstream expects that the process
-// exits instead.
+// Stop ends all goroutines that this provider started. The command must call
+// Stop itself. With leader election, upstream calls no such method, because it
+// expects that the process exits.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
 // startWork calls the function work in a new goroutine. The context of work
@@ -176,13 +176,15 @@ func (p *Provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p.in
 // Services.
 func (p *Provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return p.loadBalancers, true }
 
-// Instances returns false, because InstancesV2 replaces this interface.
+// Instances returns false, because InstancesV2 replaces the interface
+// Instances.
 func (p *Provider) Instances() (cloudprovider.Instances, bool) { return nil, false }
 
-// Zones returns false, because InstancesV2 replaces this interface.
+// Zones returns false, because InstancesV2 replaces the interface Zones.
 func (p *Provider) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
-// Clusters returns false, because the framework does not use this interface.
+// Clusters returns false, because the framework does not use the interface
+// Clusters.
 func (p *Provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
 // Routes returns the part of the provider that the framework calls for routes

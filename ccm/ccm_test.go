@@ -32,7 +32,7 @@ const cluster = "kubernetes"
 // rig contains a simulated cloud and a provider that calls this cloud. A test
 // can make these calls fail.
 type rig struct {
-	cloud    *client.Client // client of an admin, with a separate connection
+	cloud    *client.Client // client of an admin; the faults of a test do not affect its calls
 	api      *client.Client // the provider's client; a test can add faults to its calls
 	wire     *wire
 	events   *record.FakeRecorder
@@ -72,7 +72,7 @@ func (r *rig) restarted() *ccm.Provider {
 }
 
 // startMirror starts the mirror, the provider's local copy of the cloud, and
-// waits until the mirror is fresh.
+// waits until the mirror is up to date.
 func (r *rig) startMirror(t testing.TB) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -139,7 +139,7 @@ type wire struct {
 	watch []io.Closer
 }
 
-// fault is a failure of a call.
+// fault describes how a call fails. With the zero value, the call succeeds.
 type fault struct {
 	loseReply bool   // the cloud executes the call, but the reply is lost
 	cut       bool   // the call does not arrive at the cloud

@@ -14,9 +14,10 @@ import (
 
 // finalizerOwners records whether this provider owns the load balancer
 // finalizer of a Service. The controllers of all clouds use one common
-// finalizer. A Service also loses its class when its type changes, so the class
-// then no longer shows the owner. Without finalizerOwners, upstream's
-// controller would remove finalizers that other controllers still need.
+// finalizer. When the type of a Service changes, the Service loses its class.
+// After this change, the class no longer shows the owner of the finalizer.
+// Without finalizerOwners, upstream's controller would remove finalizers that
+// other controllers still need.
 type finalizerOwners struct {
 	mu   sync.Mutex
 	ours map[types.UID]bool // only Services with the finalizer
@@ -49,11 +50,11 @@ func (c *finalizerOwners) ownerOf(svc *v1.Service) (ours, known bool) {
 
 // removeFinalizer returns nil if upstream may remove the load balancer
 // finalizer of the Service. It returns an error if the Service no longer has
-// the type LoadBalancer and another controller may own the finalizer. Without
-// the finalizer, the load balancer of that controller would leak. The caller
-// must call removeFinalizer only if the cloud has no load balancer of the
-// Service. A condition LoadBalancerPortsError with the reason reasonPorts
-// proves that this provider owns the finalizer.
+// the type LoadBalancer and another controller may own the finalizer. If
+// upstream removed that controller's finalizer, the controller would never
+// delete its load balancer. The caller must call removeFinalizer only if the
+// cloud has no load balancer of the Service. A condition LoadBalancerPortsError
+// with the reason reasonPorts proves that this provider owns the finalizer.
 func (c *finalizerOwners) removeFinalizer(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil

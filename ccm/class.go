@@ -10,7 +10,7 @@ import (
 )
 
 // DefaultLoadBalancerClass is the value of spec.loadBalancerClass (KEP-1959)
-// that this provider serves. The configuration can replace it.
+// that this provider serves. The configuration can replace this value.
 const DefaultLoadBalancerClass = "cloudsim.dev/load-balancer"
 
 // notServed is the class that classView gives to Services without a class if

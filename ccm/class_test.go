@@ -141,7 +141,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 	if there, err := get(); there || err != nil {
 		t.Errorf("deleted load balancer: got exists=%v, error %v", there, err)
 	}
-	r.provider = r.restarted() // as after a restart; the earlier process did not remove the finalizer
+	r.provider = r.restarted() // as after a restart: the new provider does not know the owner of the finalizer
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	fields := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"service.kubernetes.io/load-balancer-cleanup\"":{}}}}`)
 	for _, by := range []string{"another", me} {

@@ -106,14 +106,14 @@ type runner struct {
 	stderr   io.Writer
 	silence  time.Duration // the constant silence, except in tests
 	opts     *options.CloudControllerManagerOptions
-	flagged  Config // from the flags of this package
+	flagged  Config // settings from the flags of this package
 	ours     *pflag.FlagSet
 	stop     chan struct{}
 	upstream func(*cobra.Command, []string) error
 	failed   error // error of newCommand; the method run returns it
 
-	log *slog.Logger // set by run, before provider is called
-	cfg Config       // set by run, before provider is called
+	log *slog.Logger // the method run sets this field before upstream calls newProvider
+	cfg Config       // the method run sets this field before upstream calls newProvider
 
 	// The method newProvider sets these fields. Before upstream calls
 	// newProvider, the fields are nil.
@@ -204,11 +204,11 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 // routeResync is the period in which upstream compares routes with Nodes if the
 // feature gate of KEP-5237 (watch-based reconciliation of routes) is enabled.
 // With this gate, upstream repeats the failed creation of a route only at the
-// next change of a Node or at the next informer resync. Upstream also replaces
-// a route that a person deleted only at such a change or resync. Upstream's
-// default resync period is 12 to 24 hours. A resync costs one call, which lists
-// the routes. The other controllers make no calls at a resync, because they
-// compare only objects in their caches.
+// next change of a Node or at the next informer resync. If a person deletes a
+// route, upstream also waits for such a change or resync before it creates the
+// route again. Upstream's default resync period is 12 to 24 hours. A resync
+// costs one call to the cloud, which lists the routes. The other controllers
+// make no calls at a resync, because they compare only objects in their caches.
 const routeResync = time.Minute
 
 // resync sets the resync period to routeResync if the feature gate of KEP-5237

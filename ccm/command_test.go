@@ -139,9 +139,9 @@ func TestFlags(t *testing.T) {
 // goroutines.
 func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
-		// The second of upstream's error handlers waits after each error. In a
-		// synctest bubble this wait would never end, because the handler uses
-		// the clock outside of the bubble.
+		// The tests use only the first of upstream's error handlers. The second
+		// handler waits after each error. In a synctest bubble this wait would
+		// never end, because the handler uses the clock outside of the bubble.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 		// The fake API server panics if a watch has more unread events than
 		// DefaultChanSize, whose default is 100. A test that patches 250 Nodes

@@ -22,8 +22,9 @@ type portsError struct{ error }
 // event.
 type permanentError struct{ error }
 
-// reasonPorts is the reason in the condition LoadBalancerPortsError. Kubernetes
-// itself defines only a reason for clouds that cannot mix protocols.
+// reasonPorts is the reason that this provider writes into the condition
+// LoadBalancerPortsError. Kubernetes itself defines a reason only for clouds
+// that cannot mix protocols.
 const reasonPorts = "PortsRefused"
 
 // hasOldPortsCondition reports whether a Service that no longer has the type LoadBalancer

@@ -232,10 +232,10 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	return to, nil
 }
 
-// carriesPods reports whether it is possible that the cloud's network delivers
-// packets to pods on these nodes. It returns true in three cases: an instance has
-// a pod range, the mirror (the CCM's copy of the cloud) lacks an instance, or
-// there are no nodes.
+// carriesPods reports whether the cloud's network may deliver packets to pods
+// on these nodes. It returns true in three cases: an instance has a pod range,
+// the mirror (the CCM's copy of the cloud) lacks an instance, or there are no
+// nodes.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

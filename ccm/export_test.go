@@ -87,7 +87,7 @@ func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(conte
 // Hear simulates a message of the cloud's watch.
 func (p *Provider) Hear() { p.mirror.OnSync(true) }
 
-// Mirrored reports whether the mirror is fresh.
+// Mirrored reports whether the mirror is up to date.
 func (p *Provider) Mirrored() bool { return p.mirror.isFresh() }
 
 // Drift compares the load balancer of a Service with the wanted load balancer,
@@ -154,7 +154,7 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
 // Resync returns the resync period of informers. If the argument chosen is
-// true, the result is the period for a user that set upstream's default
+// true, the result is the period for a user who set upstream's default
 // explicitly.
 func Resync(chosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()

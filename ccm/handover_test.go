@@ -30,8 +30,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// These are the names of the Leases of the old manager, of the CCM, and of the
-// migrated controllers.
+// These are the names of three Leases. The old manager holds the first Lease,
+// and the CCM holds the second Lease. The third Lease belongs to the migrated
+// controllers.
 const (
 	leaseBefore = "kube-controller-manager"
 	leaseAfter  = "cloud-controller-manager"

@@ -169,9 +169,9 @@ func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, 
 	return i.State == cloudsim.InstanceStopping || i.State == cloudsim.InstanceStopped, nil
 }
 
-// lastObservation returns the instance of the last observation. The result is false if the
-// observation is too old or belongs to another Node. In all cases lastObservation removes
-// the observation.
+// lastObservation returns the instance of the last observation. The second result is false if the
+// observation is too old or belongs to another Node. In all cases lastObservation removes the
+// observation.
 func (s *instances) lastObservation(node *v1.Node) (cloudsim.Instance, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,8 +215,8 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return m, nil
 }
 
-// fromMirror returns the Node's instance from the mirror, without a call to
-// the cloud. The result is false if the mirror does not have the instance.
+// fromMirror returns the Node's instance from the mirror, without a call to the cloud. The second
+// result is false if the mirror does not have the instance.
 func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 	if node.Spec.ProviderID == "" {
 		i, ok := s.mirror.instanceNamed(node.Name)
@@ -230,10 +230,9 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 	return i, ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated
 }
 
-// find returns the Node's instance, from the mirror or from the cloud. If the
-// result is false and the error is nil, the instance is absent, and rightPlace
-// has confirmed the cloud and the project. If the Node has a provider id, the
-// method treats a terminated instance as absent.
+// find returns the Node's instance, from the mirror or from the cloud. If the second result is
+// false and the error is nil, the instance is absent, and rightPlace has confirmed the cloud and
+// the project. If the Node has a provider id, the method treats a terminated instance as absent.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.look(ctx, node)
@@ -297,9 +296,9 @@ func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Inst
 	return i, nil
 }
 
-// confirmAbsent lists the instances of the project. It returns nil if the list
-// does not contain the instance. The list proves that the URL and the project
-// exist, so the caller's earlier NotFound error was about the instance.
+// confirmAbsent lists the instances of the project. It returns nil if the list does not contain the
+// instance. The list proves that the URL and the project exist. So the NotFound error that the
+// caller got before means that the instance is absent.
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {

@@ -42,7 +42,7 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		gone       bool   // true if the instance is deleted
 		fault      func(int, *http.Request) fault
 		spoil      func(*client.Client)
-		move       func(*testing.T, *rig) // moves the provider to the project of other users
+		move       func(*testing.T, *rig) // moves the provider to another project
 	}{
 		"connection lost":           {fault: always(fault{cut: true})},
 		"reply lost":                {fault: always(fault{loseReply: true})},

@@ -72,7 +72,7 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 		switch n, ok := obj.(*v1.Node); {
 		case !ok:
 		case len(n.Spec.PodCIDRs) > 0:
-			p.routes.settle(n.Name) // the route controller uses the same informer, so it also has the Node with its ranges
+			p.routes.settle(n.Name) // the route controller uses the same informer, so it already knows the ranges of the Node
 		case n.DeletionTimestamp == nil:
 			a.queue.Add(n.Name)
 		}
@@ -194,7 +194,7 @@ func isPermanent(err error) bool {
 	switch cloudsim.KindOf(err) {
 	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists, cloudsim.NotFound:
 		return true
-	case cloudsim.Exhausted: // only a full route table, which has no retry time; a rate limit has one
+	case cloudsim.Exhausted: // permanent only if the route table is full; that error has no retry time, while the error of a rate limit has a retry time
 		e, ok := errors.AsType[*cloudsim.Error](err)
 		return !ok || e.RetryAfter == 0
 	}

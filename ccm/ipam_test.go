@@ -212,9 +212,9 @@ func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	eventually.True(t, "the framework sees them", func() bool { return len(r.listRoutes(t, cluster)) == len(i.PodRanges) })
 }
 
-// A Node gets its ranges even if the cloud refuses its route. Upstream's
-// controller then marks the Node, so that Kubernetes schedules no pods on the
-// Node.
+// A Node gets its ranges even if the cloud refuses the route to these ranges.
+// Upstream's controller then marks the Node, so that Kubernetes schedules no
+// pods on the Node.
 func TestRangesWithoutARoute(t *testing.T) {
 	r := newPodRig(t)
 	i, other := r.machine(t, "node-1"), r.machine(t, "by-hand")

@@ -146,7 +146,7 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		case cloudsim.NotFound:
 			return nil
 		case cloudsim.Stale:
-			continue // another Service joined or left
+			continue // another Service joined or left the load balancer
 		default:
 			if err != nil {
 				return fmt.Errorf("load balancer %s: deleting it: %w", lb.ID, err)
@@ -397,8 +397,8 @@ func (b *loadBalancers) awaitDeletion(ctx context.Context, lb cloudsim.LoadBalan
 func (b *loadBalancers) mode() cloudsim.ListenerMode { return listenerModes[b.settings.Get().ipMode()] }
 
 // regionName returns the region for new load balancers. If the configuration
-// has no region, regionName returns the cloud's only region, which it reads
-// only once.
+// has no region, regionName returns the cloud's only region. It reads this
+// region from the cloud only once.
 func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	if configured := b.settings.Get().Region; configured != "" {
 		return configured, nil

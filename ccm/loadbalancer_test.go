@@ -58,7 +58,7 @@ func TestEnsureFollowsTheService(t *testing.T) {
 }
 
 // A second call of EnsureLoadBalancer changes nothing, even in another process.
-// Another order of ports and nodes also changes nothing.
+// A different order of ports and nodes also changes nothing.
 func TestEnsureAgainChangesNothing(t *testing.T) {
 	r := newRig(t)
 	a, b := initialisedNode(r.machine(t, "node-1")), initialisedNode(r.machine(t, "node-2"))

@@ -81,8 +81,8 @@ func transport(caFile string) http.RoundTripper {
 	return t
 }
 
-// measure returns a transport that sends requests with the transport next. It
-// counts these requests and measures their duration.
+// measure returns a transport that sends requests with the transport next. The
+// returned transport counts these requests and measures their duration.
 func measure(next http.RoundTripper) http.RoundTripper {
 	registerMetrics()
 	return measured{next}

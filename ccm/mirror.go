@@ -247,9 +247,9 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	}, m.isFreshLocked()
 }
 
-// subscribe adds two callbacks. The mirror calls the function change for every event about a load
-// balancer that the watch delivers. It calls the function fresh when callers may use the mirror again.
-// The mirror makes one call at a time, so a callback must not block.
+// subscribe adds two callbacks. The mirror calls the function change for every event of the watch
+// about a load balancer. It calls the function fresh when callers may use the mirror again. The
+// mirror makes one call at a time, so a callback must not block.
 func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

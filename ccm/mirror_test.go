@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// While the mirror is fresh, the methods of InstancesV2 make no calls to the
-// cloud.
+// While the mirror (the CCM's copy of the cloud) is up to date, the methods of
+// InstancesV2 make no calls to the cloud.
 func TestMirrorAnswersForTheCloud(t *testing.T) {
 	r := newRig(t)
 	before := initialisedNode(r.machine(t, "node-1"))

@@ -113,8 +113,9 @@ func (s *sweeper) sweep(ctx context.Context) error {
 // returns true if this CCM serves svc, or if svc still has the finalizer for
 // the deletion of lb. If this CCM does not serve the class of svc, mayHave
 // returns true while lb is not active, or while the status of svc contains an
-// address of lb. Another CCM in the project may serve that class. Or this CCM
-// may have served that class before a change of the configuration.
+// address of lb. There are two reasons for this caution. Another CCM in the
+// project may serve that class. Also, this CCM may have served that class
+// before a change of the configuration.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {

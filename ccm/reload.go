@@ -35,9 +35,9 @@ func NewSettings(cfg Config) *Settings {
 // Get returns the current configuration.
 func (s *Settings) Get() Config { return *s.now.Load() }
 
-// startSettings returns the settings that take effect only after a restart.
-// The CCM does two things only when it starts: it tells the informers which
-// class it serves, and it loads the certificate authority.
+// startSettings returns the settings that take effect only after a restart. The
+// CCM uses these settings only when it starts. It then tells the informers
+// which class it serves, and it loads the certificate authority.
 func (c Config) startSettings() Config {
 	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }

@@ -92,8 +92,8 @@ func (r *repairer) run(ctx context.Context) {
 }
 
 // serviceUpdated handles an update event of the informer. In the periodic
-// resync, before and after are one object. The repairer then checks the load
-// balancer at once, because the Service did not change.
+// resync, before and after are the same object. The repairer then checks the
+// load balancer at once, because the Service did not change.
 func (r *repairer) serviceUpdated(before, after any) {
 	if before == after {
 		r.enqueue(after, 0)

@@ -126,7 +126,7 @@ func TestRepairComesSecond(t *testing.T) {
 		if calls := p.wire.takeCalls(true); len(calls) != 1 {
 			t.Errorf("calls 3 s after the Service changed: got %v, want only those of upstream's controller", calls)
 		}
-		time.Sleep(1500 * time.Millisecond) // upstream retries after 5 s
+		time.Sleep(1500 * time.Millisecond) // upstream retries only after 5 s, so the next call comes from the repairer
 		if calls := p.wire.takeCalls(true); len(calls) != 2 {
 			t.Errorf("calls 4 s after the last change: got %v, want one of the repair", calls)
 		}

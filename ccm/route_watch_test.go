@@ -47,9 +47,9 @@ func TestResyncForRoutes(t *testing.T) {
 	}
 }
 
-// With the feature gate of KEP-5237, the CCM creates a route again if its
-// creation failed or if a person deleted the route. It does this even if no
-// Node changes.
+// With the feature gate of KEP-5237, the CCM creates a route again if the first
+// creation failed, or if a person deleted the route. The CCM does this even if
+// no Node changes.
 func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, watchedRoutes, true)
 	every, err := ccm.Resync(false)

@@ -21,8 +21,8 @@ import (
 
 // These labels record the owner of a load balancer. The CCM checks the owner
 // with LabelCluster and LabelServiceUID. It uses LabelServiceNamespace and
-// LabelServiceName only in events. All four labels help people that look at
-// load balancers.
+// LabelServiceName only in events. All four labels help people who look at load
+// balancers.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"
 	LabelServiceUID       = "kubernetes.io/service-uid"
@@ -158,7 +158,7 @@ func requestedBalancer(cluster string, svc *v1.Service, to backends, mode clouds
 // sourceRanges returns the Service's source ranges, sorted. It reads the ranges
 // from spec.loadBalancerSourceRanges. If this field is empty, it reads the
 // ranges from the annotation that Kubernetes defines for them. An empty result
-// allows clients with all addresses, IPv4 and IPv6.
+// permits clients with any IPv4 or IPv6 address.
 func sourceRanges(svc *v1.Service) ([]string, error) {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 && strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]) == "" {
 		return nil, nil

@@ -88,7 +88,7 @@ func (s *APIServer) startAll(ctx context.Context, programs string) error {
 	return s.wait(ctx, filepath.Join(certs, "apiserver.crt"))
 }
 
-// The method start starts a program. Its output goes to a file in the folder of s.
+// The method start starts a program. The program writes its output to a file in the folder of s.
 func (s *APIServer) start(programs, name string, args ...string) error {
 	path, err := findProgram(programs, name)
 	if err != nil {

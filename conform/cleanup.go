@@ -23,8 +23,8 @@ type CleanupConfig struct {
 	Driver Driver
 	// Run is the name of a run. If it is empty, Cleanup deletes the resources of all runs.
 	Run string
-	// Timeout is the longest time until the CCM has removed the load balancers of deleted Services
-	// (DefaultTimeout).
+	// Timeout is the longest time in which Cleanup waits until the CCM has removed the load
+	// balancers of deleted Services. The default is DefaultTimeout.
 	Timeout time.Duration
 	// Deleted gets the kind and the name of each deleted object. It may be nil.
 	Deleted func(kind, name string)

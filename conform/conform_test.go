@@ -174,7 +174,7 @@ func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, red []string) {
 		if x.Verdict != want {
 			t.Errorf("%s: got %s, want %s: %s", x.ID, x.Verdict, want, x.Reason)
 		}
-		if x.Verdict == conform.Fail && len(x.Timeline) == 0 && x.ID != "ops.rbac" { // this check creates no objects
+		if x.Verdict == conform.Fail && len(x.Timeline) == 0 && x.ID != "ops.rbac" { // the check ops.rbac creates no objects
 			t.Errorf("%s: the failure has no timeline", x.ID)
 		}
 	}
@@ -235,7 +235,7 @@ func TestBadDriver(t *testing.T) {
 		"creates nothing": {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) { return m, nil }}, "CreateMachine returned the machine"},
 		"deletes nothing": {badDriver{remove: func(context.Context, string) error { return nil }}, "but GetMachine still finds it"},
 		"hangs": {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) {
-			<-stop // it ignores its context
+			<-stop // this call ignores its context
 			return m, nil
 		}}, "CreateMachine after 2s: the call of the driver does not return"},
 		"panics": {badDriver{create: func(context.Context, conform.Machine) (conform.Machine, error) { panic("it died") }}, "the call CreateMachine of the driver panicked: it died"},

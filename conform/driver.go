@@ -69,7 +69,7 @@ type Machine struct {
 	Run string `json:"run,omitempty"`
 }
 
-// Address is an address of a machine. Type is the type of a Node's address, such as InternalIP.
+// Address is an address of a machine. Type is an address type of Kubernetes, such as InternalIP.
 type Address struct {
 	Type    string `json:"type"`
 	Address string `json:"address"`
@@ -86,8 +86,8 @@ type LoadBalancer struct {
 	// SourceRanges contains the CIDR ranges of the permitted clients. It is empty if all clients
 	// are permitted.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
-	// HealthCheckPort is the port of the machines for HTTP health checks. It is 0 if the load balancer
-	// makes no HTTP health checks.
+	// HealthCheckPort is the port of the machines to which the load balancer sends HTTP health
+	// checks. It is 0 if the load balancer makes no HTTP health checks.
 	HealthCheckPort int32 `json:"healthCheckPort,omitempty"`
 	// ClientIPAffinity is true if the connections of one client go to the same machine.
 	ClientIPAffinity bool `json:"clientIPAffinity,omitempty"`

@@ -52,7 +52,7 @@ type env struct {
 	restarts int // number of restarts of the CCM by this check
 
 	mu      sync.Mutex
-	undo    []func(context.Context) error // in the order of creation
+	undo    []func(context.Context) error // cleanup functions, in the order in which the check registered them
 	notLive map[string]bool               // Nodes that are not Ready
 	nodes   []string                      // Nodes whose Lease keepAlive renews
 }

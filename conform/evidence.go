@@ -21,9 +21,9 @@ const (
 	evidenceTimeout = 10 * time.Second
 )
 
-// addEvidence adds the timeline, the calls of the CCM and its log to the result of a failed check. It
-// redacts secrets. The names of the check's objects begin with prefix. When the check began, the log
-// had the length logStart.
+// addEvidence adds the timeline, the calls of the CCM and the log of the CCM to the result of a
+// failed check. It redacts secrets. The names of the check's objects begin with prefix. When the
+// check began, the log had the length logStart.
 func (s *suite) addEvidence(ctx context.Context, r *Result, prefix string, began time.Time, logStart int64) {
 	r.Reason = Redact(r.Reason)
 	r.Timeline = truncate(s.seen.timeline(prefix, began))
@@ -78,8 +78,8 @@ func truncate(lines []string) []string {
 	return short
 }
 
-// aboutCheck returns the lines of a log that concern a check: lines with the prefix of its objects,
-// and lines about missing permissions. If there are no such lines, it returns all lines.
+// aboutCheck returns the lines of a log that concern a check: lines with the prefix of the check's
+// objects, and lines about missing permissions. If there are no such lines, it returns all lines.
 func aboutCheck(log []byte, prefix string) []string {
 	all := strings.Split(strings.TrimSpace(string(log)), "\n")
 	var lines []string
@@ -94,7 +94,7 @@ func aboutCheck(log []byte, prefix string) []string {
 	return lines
 }
 
-// logSize returns the length of the log of a CCM, or 0.
+// logSize returns the length of the log of a CCM, or 0 if there is no log.
 func logSize(s Subject) int64 {
 	if c, ok := s.(*Command); ok {
 		if info, err := os.Stat(c.Log); err == nil {

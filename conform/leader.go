@@ -51,7 +51,7 @@ func (e *env) excludedNode(ctx context.Context) error {
 	return err
 }
 
-// leaseHolders maps the namespace and name of each Lease to the Lease's holder. It omits
+// leaseHolders returns the holder of each Lease, by the namespace and name of the Lease. It omits
 // expired Leases, and the Leases of Nodes and API servers.
 func (e *env) leaseHolders(ctx context.Context) (map[string]string, error) {
 	all, err := e.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -132,7 +132,8 @@ const (
 	migrationLease     = "cloud-provider-extraction-migration"
 )
 
-// checkMigrate holds the Lease of the migration, as an old kube-controller-manager does. See KEP-2436.
+// checkMigrate holds the Lease of the migration, as an old kube-controller-manager does. While
+// another process holds this Lease, the CCM must not delete Nodes. See KEP-2436.
 func checkMigrate(ctx context.Context, e *env, m Machine) error {
 	if err := e.pause(); err != nil {
 		return err

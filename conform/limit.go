@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// errLimit is the cause with which a check's context ends after the time limit of the check.
+// errLimit is the cause of a check's context if the context ends because of the time limit of the
+// check.
 var errLimit = errors.New("the check has exceeded its time limit")
 
 // errHangs means that a call of the driver does not return.

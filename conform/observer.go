@@ -16,7 +16,7 @@ import (
 // can prove a statement about each version, for example about the first version without a taint.
 type observer struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced at each record
+	changed chan struct{} // the method record closes and replaces this channel
 	history map[string][]version
 }
 

@@ -30,9 +30,9 @@ type Call struct {
 	Took  time.Duration `json:"tookNanoseconds,omitempty"`
 }
 
-// WithFaults returns a driver that uses d for machines and networks. Faults, counted calls and the
-// recording come from f, for example from a recording proxy in front of the cloud's API. The kinds are
-// the faults that f can inject.
+// WithFaults returns a driver that uses d for machines and networks. The driver uses f for faults,
+// for counted calls and for the recording. For example, f is a recording proxy in front of the
+// cloud's API. The kinds are the faults that f can inject.
 func WithFaults(d Driver, f Faults, kinds ...FaultKind) Driver {
 	return withFaults{Machines: d, Network: d, Faults: f, driver: d, kinds: kinds}
 }
@@ -67,8 +67,8 @@ func recordingOf(ctx context.Context, driver any, after time.Time) ([]Call, erro
 
 const redacted = "REDACTED"
 
-// secretPatterns finds secrets in headers, queries, JSON and log lines. The text before the
-// secret is the first group.
+// secretPatterns find secrets in headers, queries, JSON and log lines. The first group of each
+// pattern matches the text before the secret.
 var secretPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(\b(?:authorization|proxy-authorization|(?:set-)?cookie|x-auth-token|x-subject-token|x-amz-security-token)["']?\s*[:=]\s*["'\[]*)[^"'\]\r\n]+`),
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`),

@@ -83,7 +83,7 @@ type (
 )
 
 // WriteJUnit writes the report in JUnit's XML format. The suite has one test case for each check. A
-// known issue is a skipped test case.
+// check with a known issue becomes a skipped test case.
 func (r Report) WriteJUnit(w io.Writer) error {
 	s := junitSuite{Name: "cloudconform " + r.Provider, Tests: len(r.Results)}
 	for _, x := range r.Results {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Default values of Config.
+// These are the default values of Config.
 const (
 	DefaultTimeout  = 30 * time.Second
 	DefaultObserve  = 8 * time.Second
@@ -48,7 +48,7 @@ type Config struct {
 	// Timeout is the longest time for one reaction of the CCM. The default is DefaultTimeout.
 	Timeout time.Duration
 	// Observe is the time for which a check waits for a forbidden reaction. The default is
-	// DefaultObserve. It must be longer than the CCM's --node-monitor-period.
+	// DefaultObserve. Observe must be longer than the CCM's --node-monitor-period.
 	Observe time.Duration
 	// Limit is the longest time for one check without its cleanup. The default is DefaultLimit. For
 	// long checks, for example with several restarts of the CCM, Run uses a multiple of this time.
@@ -263,8 +263,8 @@ func (s *suite) exitError() error {
 	return err
 }
 
-// watchSubject ends the run if the CCM ends by itself. It must not run at the same time as a check
-// that restarts the CCM.
+// watchSubject ends the run if the CCM ends by itself. watchSubject must not run at the same time
+// as a check that restarts the CCM.
 func (s *suite) watchSubject(ctx context.Context) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()

@@ -162,7 +162,7 @@ func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
 	return err
 }
 
-// instanceNames maps the IDs of all instances to their names.
+// instanceNames returns the names of all instances, by instance ID.
 func (d *Driver) instanceNames(ctx context.Context) (map[cloudsim.InstanceID]string, error) {
 	all, _, err := cloudsim.All(ctx, d.Cloud.ListInstances, cloudsim.ListOptions{})
 	names := map[cloudsim.InstanceID]string{}
@@ -217,7 +217,7 @@ func (d *Driver) DeleteLoadBalancer(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// notFound converts the cloud's error NotFound.
+// notFound converts the cloud's error NotFound to conform.ErrNotFound.
 func notFound(err error) error {
 	if errors.Is(err, cloudsim.NotFound) {
 		return fmt.Errorf("%w: %w", conform.ErrNotFound, err)
@@ -225,7 +225,7 @@ func notFound(err error) error {
 	return err
 }
 
-// ListRoutes implements conform.Network. A route that is being deleted is not in the result.
+// ListRoutes implements conform.Network. It omits routes that the cloud is deleting.
 func (d *Driver) ListRoutes(ctx context.Context) ([]conform.Route, error) {
 	names, err := d.instanceNames(ctx)
 	if err != nil {
@@ -352,8 +352,8 @@ func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 // maxRecording is the maximum number of calls in a recording.
 const maxRecording = 1000
 
-// Recording implements conform.Recorder. It returns the newest calls in the cloud's audit trail. The
-// field Fault contains the ID of the cloud's fault.
+// Recording implements conform.Recorder. It returns the newest calls in the cloud's audit trail.
+// The field Fault of a call contains the ID of the cloud's fault.
 func (d *Driver) Recording(ctx context.Context, after time.Time) ([]conform.Call, error) {
 	trail, err := d.Cloud.Audit(ctx, cloudsim.AuditOptions{Caller: d.Caller, Since: after, Limit: maxRecording})
 	all := []conform.Call{}

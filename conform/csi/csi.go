@@ -119,7 +119,7 @@ func Run(ctx context.Context, c Config) (conform.Report, error) {
 	if err != nil {
 		return report, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // the sockets
+	defer func() { _ = os.RemoveAll(dir) }() // this folder contains the sockets
 	c.Endpoint = cmp.Or(c.Endpoint, "unix://"+filepath.Join(dir, "driver.sock"))
 	c.Driver.Env = append(slices.Clone(c.Driver.Env), "CSI_ENDPOINT="+c.Endpoint)
 	s := &suite{Config: c, report: &report, remains: conform.Result{ID: leakCheck, Level: conform.Must, Title: "No volume and no snapshot remains after csi-sanity", Verdict: conform.Pass}}
@@ -147,8 +147,8 @@ func (s *suite) add(r conform.Result) {
 	}
 }
 
-// mode runs csi-sanity once. The path is a socket for csi-sanity. The error means that the run is not
-// complete.
+// mode runs csi-sanity once, in the mode m. The parameter path is the path of the socket that
+// csi-sanity must use. If mode returns an error, the run is not complete.
 func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("the mode %s takes longer than %s", m, s.Limit))

@@ -32,7 +32,7 @@ const (
 // restart of the process.
 type driver struct {
 	process *conform.Command
-	socket  string // path
+	socket  string // path of the socket
 	timeout time.Duration
 	conn    *grpc.ClientConn
 	lists   bool // true if the driver implements ListVolumes
@@ -60,12 +60,12 @@ func (d *driver) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-// close kills the process.
+// close kills the driver's process and closes the connection.
 func (d *driver) close() error { return errors.Join(d.process.Kill(), d.conn.Close()) }
 
 // The method start starts the process. It returns when the driver answers.
 func (d *driver) start(ctx context.Context) error {
-	// A driver that was killed leaves its socket, and some drivers do not replace it.
+	// A killed driver leaves its socket, and some drivers do not replace an existing socket.
 	if err := os.Remove(d.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -95,7 +95,7 @@ func (d *driver) name(ctx context.Context) (string, error) {
 	}
 }
 
-// ask returns the driver's name if the driver answers in time.
+// ask returns the driver's name. It returns an error if the driver does not answer in time.
 func (d *driver) ask(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()

@@ -22,12 +22,12 @@ type faultSelector struct {
 	mu      sync.Mutex // protects all fields below
 	running bool       // true during an attempt
 	attempt int
-	calls   int             // of this attempt
+	calls   int             // number of calls in this attempt
 	seen    map[string]bool // names of calls of this RPC whose reply was lost
 	pending sync.WaitGroup  // calls whose reply is being lost
 	hit     bool            // true if a fault has disturbed this attempt
-	err     error           // of kill
-	total   int             // disturbed calls
+	err     error           // error of the function kill
+	total   int             // number of disturbed calls
 }
 
 func newFaults(m Mode, kill func() error) *faultSelector {

@@ -54,15 +54,15 @@ func (rawCodec) Name() string { return "proto" }
 type count struct{ rpcs, calls int }
 
 // forwarder forwards the RPCs of csi-sanity to the driver. After a fault it repeats an RPC, as
-// Kubernetes' sidecars do. It runs one RPC of a controller at a time, so that each call to the cloud
-// belongs to one RPC.
+// Kubernetes' sidecars do. For the services in controllers, it runs only one RPC at a time, so that
+// each call to the cloud belongs to one RPC.
 type forwarder struct {
 	driver  *driver
 	faults  *faultSelector
 	proxy   conform.Faults
 	timeout time.Duration
 
-	one sync.Mutex // held during an RPC of a controller
+	one sync.Mutex // held during an RPC of the services in controllers
 
 	mu      sync.Mutex // protects the fields below
 	counted map[string]count

@@ -1,6 +1,6 @@
-// Package fake has a cloud in memory, and a CCM for it that consists of upstream's controllers. The
-// CCM can have known bugs of real CCMs. The tests of the conformance checks use these bugs to prove
-// that each check can fail.
+// Package fake has a cloud in memory, and a CCM for this cloud. The CCM consists of upstream's
+// controllers. The CCM can have known bugs of real CCMs. The tests of the conformance checks use
+// these bugs to prove that each check can fail.
 package fake
 
 import (
@@ -36,7 +36,7 @@ const (
 	annotationShared   = "fake/shared"
 )
 
-// ClusterCIDR is the range for pods of the CCM.
+// ClusterCIDR is the range that contains the pod ranges of all Nodes.
 const ClusterCIDR = "10.244.0.0/16"
 
 // Cloud is a cloud in memory. It implements conform.Driver.
@@ -223,7 +223,8 @@ func (c *Cloud) call(ctx context.Context, name string, write bool, do func() err
 	return do()
 }
 
-// machine returns a machine for which ok returns true. The cloud counts it as a call of the CCM.
+// machine returns a machine for which ok returns true. The cloud counts the use of machine as a
+// call of the CCM.
 func (c *Cloud) machine(ctx context.Context, ok func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
 	err = c.call(ctx, "machines.get", false, func() error {
 		c.mu.Lock()
@@ -245,8 +246,8 @@ func (c *Cloud) emptyList() bool {
 	return c.fault.Kind == conform.FaultEmptyList
 }
 
-// loadBalancer returns the load balancer with the given name. The cloud counts it as a call of the
-// CCM.
+// loadBalancer returns the load balancer with the given name. The cloud counts the use of
+// loadBalancer as a call of the CCM.
 func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadBalancer, found bool, err error) {
 	err = c.call(ctx, "loadBalancers.get", false, func() error {
 		c.mu.Lock()
@@ -259,7 +260,7 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 
 // putLoadBalancer creates the load balancer with the given name. If lb has an ID, putLoadBalancer
 // replaces the existing load balancer. In the addresses of a new load balancer, it replaces * by a
-// number. The cloud counts it as a call of the CCM.
+// number. The cloud counts the use of putLoadBalancer as a call of the CCM.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.call(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()
@@ -281,8 +282,8 @@ func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.Loa
 	return lb, err
 }
 
-// removeLoadBalancer deletes the load balancer with the given name. The cloud counts it as a call
-// of the CCM.
+// removeLoadBalancer deletes the load balancer with the given name. The cloud counts the use of
+// removeLoadBalancer as a call of the CCM.
 func (c *Cloud) removeLoadBalancer(ctx context.Context, name string) error {
 	return c.call(ctx, "loadBalancers.delete", true, func() error {
 		c.mu.Lock()

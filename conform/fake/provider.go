@@ -26,7 +26,7 @@ type Bug string
 // These are the bugs. Each comment describes the wrong behaviour.
 const (
 	NoZone              Bug = "NoZone"              // Nodes get no zone and no region
-	OtherProviderID     Bug = "OtherProviderID"     // Nodes get the provider ID of no machine
+	OtherProviderID     Bug = "OtherProviderID"     // Nodes get a provider ID that no machine has
 	NoExternalIP        Bug = "NoExternalIP"        // Nodes get only internal addresses
 	EveryAddress        Bug = "EveryAddress"        // the CCM reports any --node-ip as an address of the machine
 	UnknownInitialised  Bug = "UnknownInitialised"  // a Node without a machine is initialised
@@ -272,8 +272,9 @@ func (p *provider) wantedBalancer(s *v1.Service, nodes []*v1.Node) (conform.Load
 	return want, nil
 }
 
-// merge returns the ports of a load balancer with the new ports of a Service. If the Service shares
-// the load balancer, the ports of other Services stay.
+// merge returns the ports of a load balancer after its Service gets the ports in own. The parameter
+// all contains the ports before this change. If several Services share the load balancer, the ports
+// of the other Services stay.
 func (p *provider) merge(s *v1.Service, all, own []conform.Port) []conform.Port {
 	if s.Annotations[annotationShared] == "" {
 		return own

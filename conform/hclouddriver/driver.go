@@ -19,8 +19,9 @@ import (
 // Driver implements conform.Driver. A machine is a server.
 type Driver struct {
 	Client *hcloud.Client
-	// Network is the name or the ID of the network that the CCM uses (HCLOUD_NETWORK). If it is
-	// empty, servers have no private addresses, and the capability routes is not claimed.
+	// Network is the name or the ID of the network that the CCM uses (HCLOUD_NETWORK). If Network
+	// is empty, servers have no private addresses, and the driver does not claim the capability
+	// routes.
 	Network string
 	// Image is the name of the image for new servers. The default is the first system image for the
 	// architecture of the server type.
@@ -177,7 +178,7 @@ func (d *Driver) wait(ctx context.Context) func(*hcloud.Action, *hcloud.Response
 	}
 }
 
-// notFound converts Hetzner's error not_found.
+// notFound converts Hetzner's error not_found to conform.ErrNotFound.
 func notFound(err error) error {
 	if hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
 		return fmt.Errorf("%w: %w", conform.ErrNotFound, err)
@@ -210,7 +211,7 @@ func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
 	return err
 }
 
-// serverNames maps the IDs of all servers to their names.
+// serverNames returns the names of all servers, by server ID.
 func (d *Driver) serverNames(ctx context.Context) (map[int64]string, error) {
 	all, err := d.Client.Server.All(ctx)
 	names := map[int64]string{}

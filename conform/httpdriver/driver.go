@@ -25,7 +25,7 @@ const (
 	timeout = 5 * time.Minute
 )
 
-// driver is the client of a driver.
+// driver is the client of a driver that is an HTTP server or a program.
 type driver struct {
 	url  string
 	http *http.Client
@@ -41,7 +41,7 @@ func New(at string) (conform.Driver, error) {
 	return &driver{url: strings.TrimSuffix(at, "/"), http: &http.Client{Timeout: timeout}}, nil
 }
 
-// problem is the body of an error.
+// problem is the body of an answer with an error status.
 type problem struct {
 	Error string `json:"error"`
 }

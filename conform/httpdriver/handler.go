@@ -108,6 +108,6 @@ func answer(w http.ResponseWriter, out any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if out != nil {
-		_ = json.NewEncoder(w).Encode(out) // the caller notices a lost connection
+		_ = json.NewEncoder(w).Encode(out) // ignores the error, because the caller itself notices a lost connection
 	}
 }

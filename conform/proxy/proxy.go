@@ -81,7 +81,7 @@ func New(upstream string) (*Proxy, error) {
 		},
 		ModifyResponse: modify,
 		ErrorHandler:   fail,
-		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // the recording has all errors
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // discards the errors, because the recording contains them
 	}
 	return p, nil
 }
@@ -103,7 +103,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, writes := describe(r, body)
 	call, fault, replaced := p.begin(name, writes, r, body)
 	seen := &statusWriter{ResponseWriter: w}
-	defer func() { p.end(call, seen.status, fault) }() // also after the panic that loses a reply
+	defer func() { p.end(call, seen.status, fault) }() // runs even after the panic with which the proxy loses a reply
 	ctx := context.WithValue(r.Context(), contextKey{}, fault.Kind)
 	switch fault.Kind {
 	case conform.FaultError:
@@ -156,7 +156,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The caller notices a lost connection.
+	// The proxy ignores the error, because the caller itself notices a lost connection.
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": "answer of the recording proxy"}})
 }
 

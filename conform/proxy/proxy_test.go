@@ -187,7 +187,7 @@ func statusOf(r *http.Response) int {
 	return r.StatusCode
 }
 
-// TestTimeout proves that a call hangs until the fault is cleared.
+// TestTimeout proves that a call hangs until the test clears the fault.
 func TestTimeout(t *testing.T) {
 	a, ctx := start(t), t.Context()
 	if err := a.control.SetFault(ctx, conform.Fault{Kind: conform.FaultTimeout, Writes: true}); err != nil {
@@ -247,8 +247,8 @@ func TestRecordingHasNoSecret(t *testing.T) {
 	}
 }
 
-// TestIntercept proves that a function chooses the fault of each call, and that the caller notices a lost
-// reply only after the second function has returned.
+// TestIntercept proves that the first function of Intercept chooses the fault of each call. It also
+// proves that the caller notices a lost reply only after the second function has returned.
 func TestIntercept(t *testing.T) {
 	a := start(t)
 	var names []string
