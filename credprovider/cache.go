@@ -52,8 +52,8 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 const keepFiles = 2 * time.Hour
 
 // prune deletes old files of the cache. The cache has separate files for each
-// token of a pod, so the number of files grows. A killed run may also leave a
-// temporary file.
+// token of a pod, so without prune the number of files would grow without
+// limit. A killed run may also leave a temporary file.
 func prune(dir string) {
 	all, err := os.ReadDir(dir)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // credential is a user name, a password and the expiry of the password. The
-// expiry is a time of this machine's clock.
+// expiry refers to the clock of the machine on which the plugin runs.
 type credential struct {
 	Username  string    `json:"username"`
 	Password  string    `json:"password"`

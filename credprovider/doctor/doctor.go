@@ -213,7 +213,8 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 // number of parts between dots. Each part of the image's host must match the
 // part of the pattern's host at its position. The ports must be equal, or the
 // pattern and the image must have no port. The path of the image must begin
-// with the path of the pattern, which is a plain string.
+// with the path of the pattern. The kubelet compares the paths as plain
+// strings.
 func matches(glob, image string) (bool, string) {
 	if why := checkPattern(glob); why != "" {
 		return false, why

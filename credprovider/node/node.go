@@ -24,7 +24,7 @@ const Plugin = "allinone-credprovider"
 // ECRPlugin is the file name of AWS's credential provider for ECR.
 const ECRPlugin = "ecr-credential-provider"
 
-// These are the names of the files.
+// These are the names of the files that Config.Files returns.
 const (
 	KubeletFile = "kubelet.yaml"      // file of the kubelet's flag --image-credential-provider-config
 	PluginFile  = "credprovider.json" // configuration of the plugin

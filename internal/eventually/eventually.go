@@ -1,6 +1,6 @@
 // Package eventually waits in tests for conditions that depend on other
-// goroutines or processes. Only tests use it. The program itself waits on
-// channels, watches and contexts.
+// goroutines or processes. Only tests use this package. The programs of this
+// project wait on channels, watches and contexts instead.
 package eventually
 
 import "time"
@@ -15,7 +15,7 @@ const (
 )
 
 // T is the part of testing.TB that this package needs. The type
-// testscript.TestScript implements T, too.
+// testscript.TestScript also implements T.
 type T interface {
 	Fatalf(format string, args ...any)
 }

@@ -45,10 +45,10 @@ func Parse(s string) (ID, error) {
 	return ID{Region: parts[0], Zone: parts[1], Instance: parts[2]}, nil
 }
 
-// Same reports whether the provider id of a Node belongs to an instance. The parameter
-// own is the instance's provider id in this cloud. Same accepts this id, and the ids that
-// the cloud controller managers of other providers write. For the instance i-00002a in
-// the zone sim-1a, these are hcloud://42 and aws:///sim-1a/i-0000000000000002a.
+// Same reports whether the provider id of a Node belongs to an instance. The parameter own is the
+// instance's provider id in this cloud. Same accepts this id, and the ids that the cloud controller
+// managers of other providers write. For the instance i-00002a in the zone sim-1a, these ids are
+// hcloud://42 and aws:///sim-1a/i-0000000000000002a.
 func Same(node, own string) bool {
 	if node == own {
 		return true

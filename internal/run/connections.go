@@ -18,7 +18,7 @@ type connectionTracker struct {
 
 	mu            sync.Mutex
 	open          map[net.Conn]*connection
-	waiting       list.List // of *connection
+	waiting       list.List // the elements have the type *connection
 	authenticated int
 }
 
@@ -27,7 +27,7 @@ type connection struct {
 	all     *connectionTracker
 	conn    net.Conn
 	phase   phase
-	timer   *time.Timer   // closes conn; nil before StateNew
+	timer   *time.Timer   // closes conn; nil before the server reports http.StateNew
 	waiting *list.Element // position in the list while the phase is anonymous
 }
 

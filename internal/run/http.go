@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// Limits holds the limits for the connections of a server, above all for clients
-// that have not authenticated. The zero value of a field means its default.
+// Limits holds the limits for the connections of a server, especially for
+// clients that have not authenticated. The zero value of a field means its
+// default.
 type Limits struct {
 	// Connections is the maximum number of open connections. The default is an
-	// eighth of the process's limit of file descriptors.
+	// eighth of the process's limit of file descriptors, but at least 64.
 	Connections int
 	// Anonymous is the maximum number of connections without an authenticated
 	// request. A new connection beyond this limit closes the connection that has
@@ -43,10 +44,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// HTTP runs srv on ln until ctx ends, and applies limits. Then it accepts no new
-// requests and waits for running requests, but not longer than the parameter
-// grace. Finally it closes the remaining connections. It closes ln. If srv has
-// no timeouts or no maximum size of headers, HTTP sets default values.
+// HTTP runs srv on ln until ctx ends, and applies limits. Then it accepts no
+// new requests and waits for running requests, but not longer than the
+// parameter grace. Finally it closes the remaining connections. HTTP also
+// closes ln. If srv has no timeouts or no maximum size of headers, HTTP sets
+// default values.
 //
 // A handler calls Authenticated when it has authenticated the caller. The limits
 // in srv then apply to the connection, instead of AnonymousFor.

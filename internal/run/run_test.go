@@ -20,7 +20,7 @@ func TestFirstOutStopsAll(t *testing.T) {
 					func(context.Context) error { time.Sleep(time.Second); return want },
 					func(ctx context.Context) error {
 						<-ctx.Done()
-						time.Sleep(time.Minute) // draining
+						time.Sleep(time.Minute) // simulates work that ends a minute after the cancellation
 						drained = true
 						return ctx.Err()
 					})
