@@ -22,7 +22,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	_ "k8s.io/component-base/logs/json/register"          // without this import, upstream refuses --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_*, workqueue_* and leader_election_* metrics
-	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+	_ "k8s.io/component-base/metrics/prometheus/version"  // the metric kubernetes_build_info
 	"k8s.io/controller-manager/pkg/features"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -168,7 +168,8 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 // handOver releases the Leases, so that another process can lead at once.
 // Before handOver releases the Leases, it waits until the cloud has answered
 // all running calls. If the cloud has not answered all calls after callTimeout,
-// handOver does not release the Leases, and they expire.
+// handOver does not release the Leases. Another process can then lead only
+// after the Leases have expired.
 func (r *runner) handOver(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

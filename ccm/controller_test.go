@@ -33,8 +33,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// plane is a rig with a fake API server, upstream's controllers, and
-// controllers of this package.
+// plane is a rig (a cloud and a provider) with a fake API server, upstream's
+// controllers, and controllers of this package.
 type plane struct {
 	*rig
 	kube *fake.Clientset
@@ -350,7 +350,8 @@ func TestServiceThroughTheController(t *testing.T) {
 }
 
 // The Service keeps its finalizer until the cloud has deleted the load
-// balancer, even if the deletion takes long and its reply is lost.
+// balancer, even if the deletion takes a long time and the reply to the call is
+// lost.
 func TestFinalizerWaits(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
 	p := r.start(t)

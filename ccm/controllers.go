@@ -23,7 +23,8 @@ import (
 const (
 	ServiceRepairController = "service-lb-repair-controller"
 	ServiceOrphanController = "service-lb-orphan-controller"
-	// ServiceEndpointController updates load balancers when pods change.
+	// ServiceEndpointController is the controller that updates load balancers
+	// when pods change.
 	ServiceEndpointController = "service-lb-endpoint-controller"
 	NodeLabelController       = "cloud-node-label-controller"
 	NodeIPAMController        = "cloud-node-ipam-controller"

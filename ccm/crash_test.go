@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// If any one call fails or loses its reply, the next run finishes the work. The
-// result is either a complete load balancer or no load balancer. The test
-// checks this for every kind of load balancer.
+// If any single call fails, or if its reply is lost, the next run finishes the
+// work. The result is either a complete load balancer or no load balancer. The
+// test checks this for every kind of load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string

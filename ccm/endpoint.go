@@ -38,8 +38,9 @@ type backends struct {
 	left    []skippedBackend // backends that get no traffic
 }
 
-// skippedBackend describes a backend that gets no traffic. The field why
-// contains the reason.
+// skippedBackend describes a backend that gets no traffic. The field reason is
+// the short reason of the event on the Service. The field why contains the
+// explanation.
 type skippedBackend struct {
 	reason string // reason of the event
 	why    error

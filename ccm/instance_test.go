@@ -22,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// withSlowProfile configures a cloud with a changed profile, for operations
-// that take time.
+// withSlowProfile configures a cloud with a changed profile. A profile contains
+// the delays of the cloud's operations.
 func withSlowProfile(change func(*engine.Profile)) cloudtest.Option {
 	p := engine.Instant
 	change(&p)
@@ -441,8 +441,8 @@ func TestNodeDeletionGrace(t *testing.T) {
 }
 
 // Upstream calls InstanceExists only for Nodes that are not ready. If a Node
-// became ready again after an absence of its instance, the grace of a later
-// absence starts again from the beginning.
+// became ready again after an absence of its instance, the CCM measures the
+// grace of a later absence from the start.
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}

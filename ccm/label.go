@@ -43,7 +43,8 @@ type labeler struct {
 	nodes corelisters.NodeLister
 }
 
-// run compares all Nodes periodically until ctx ends.
+// run periodically compares the labels of all Nodes with the labels of their
+// instances, until ctx ends.
 func (l *labeler) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		backoff.Sleep(ctx, labelPeriod)
@@ -80,7 +81,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	}
 	want := nodeLabels(i)
 	maps.DeleteFunc(want, func(k, _ string) bool { return isReserved(k) })
-	had := map[string]bool{} // without reserved labels, because a kubelet may change this annotation of its Node, but may not change reserved labels
+	had := map[string]bool{} // had must not contain reserved labels, because a kubelet may change this annotation of its Node, but may not change reserved labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
 		had[k] = !isReserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // leaseDeadline is the time limit for the calls to the API server that read and
-// release Leases. The exit of the process waits for these calls, so the limit
-// is short.
+// release Leases. The process exits only after these calls, so the limit is
+// short.
 const leaseDeadline = 5 * time.Second
 
 // leaseReleaser releases the Leases of this process when the process ends.

@@ -70,9 +70,10 @@ var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })
 
-// transport returns a transport that trusts the authority in caFile. It keeps
-// enough idle connections for all workers. If the file is invalid, the function
-// ignores the error, because Config.Validate has already checked the file.
+// transport returns a transport that trusts the certificate authority in the
+// file caFile. It keeps enough idle connections for all workers. If the file is
+// invalid, the function ignores the error, because Config.Validate has already
+// checked the file.
 func transport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext

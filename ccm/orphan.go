@@ -129,8 +129,9 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	})
 }
 
-// handleOrphan reports a new orphan. It deletes the orphan if the setting
-// DeleteOrphans is true and the orphan is older than OrphanGrace.
+// handleOrphan reports an orphan when the sweeper finds it for the first time.
+// If the setting DeleteOrphans is true, handleOrphan deletes an orphan that is
+// older than OrphanGrace.
 func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]

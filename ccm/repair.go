@@ -93,7 +93,8 @@ func (r *repairer) run(ctx context.Context) {
 
 // serviceUpdated handles an update event of the informer. In the periodic
 // resync, before and after are the same object. The repairer then checks the
-// load balancer at once, because the Service did not change.
+// load balancer at once. After a real change, it would first wait for
+// upstream's controller.
 func (r *repairer) serviceUpdated(before, after any) {
 	if before == after {
 		r.enqueue(after, 0)
@@ -196,10 +197,10 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	return r.repair(ctx, svc, nodes, why)
 }
 
-// drift compares the load balancer of a Service with the wanted load balancer.
-// It returns a description of the difference, or "" if there is no difference.
-// If no repair can create the wanted load balancer, the error has the type
-// permanentError.
+// drift compares the load balancer of a Service with the load balancer that the
+// Service requests. It returns a description of the difference, or "" if there
+// is no difference. If no repair can create the requested load balancer, the
+// error has the type permanentError.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	to, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)
 	if err != nil {

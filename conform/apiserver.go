@@ -29,7 +29,7 @@ const startTimeout = 2 * time.Minute
 // APIServer is a running API server with an empty cluster. It listens on loopback. On Linux, the
 // kernel kills the API server when the process that started it ends.
 type APIServer struct {
-	// Admin connects as a user with all permissions.
+	// Admin is the client configuration of a user with all permissions.
 	Admin *rest.Config
 	// Kubeconfig is the content of a kubeconfig file for the same user.
 	Kubeconfig []byte
@@ -151,7 +151,8 @@ func (s *APIServer) complete(ctx context.Context, cert string) error {
 	return err
 }
 
-// kubeconfig returns the content of a kubeconfig file with a token, for the API server of config.
+// kubeconfig returns the content of a kubeconfig file for the API server that config describes. The
+// file contains the given token.
 func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 	const name = "conform"
 	return clientcmd.Write(clientcmdapi.Config{

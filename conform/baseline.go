@@ -32,7 +32,8 @@ func (s *suite) countCalls(ctx context.Context) {
 	s.report.Budgets = counted
 }
 
-// countActions does each action, and stores the CCM's number of calls in counted.
+// countActions executes each action. It stores the number of calls that the CCM makes during the
+// action in counted.
 func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 	var s *v1.Service
 	var lb LoadBalancer

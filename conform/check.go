@@ -16,7 +16,8 @@ const (
 	Should Level = "SHOULD" // users rely on the behaviour, and most CCMs have it
 )
 
-// Check is one test of a CCM. The ID never changes. docs/conformance.md describes every check.
+// Check is one test of a CCM. The ID of a check never changes. docs/conformance.md describes every
+// check.
 type Check struct {
 	ID    string `json:"id"`
 	Level Level  `json:"level"`
@@ -109,7 +110,7 @@ const (
 	KnownIssue Verdict = "KNOWN-ISSUE" // the check failed, and the capabilities name an issue
 )
 
-// Result is the verdict of a check.
+// Result contains the verdict of a check, the reason and the evidence.
 type Result struct {
 	ID      string        `json:"id"`
 	Level   Level         `json:"level"`

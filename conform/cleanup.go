@@ -17,7 +17,8 @@ import (
 
 // CleanupConfig contains the inputs of Cleanup.
 type CleanupConfig struct {
-	// Kube is the API server. If it is nil, Cleanup deletes only resources of the cloud.
+	// Kube is the client configuration for the API server. If Kube is nil, Cleanup deletes only
+	// resources of the cloud.
 	Kube *rest.Config
 	// Driver gives access to the cloud.
 	Driver Driver

@@ -33,8 +33,8 @@ func (e *env) replica(ctx context.Context) (Subject, error) {
 	return s, nil
 }
 
-// pause kills the CCM. The cleanup of the check first kills the replicas, and then starts the CCM
-// again.
+// pause kills the CCM. The cleanup of the check first kills all replicas that the check has
+// started, and then starts the CCM again.
 func (e *env) pause() error {
 	if err := e.subject.Kill(); err != nil {
 		return fmt.Errorf("kill the CCM: %w", err)

@@ -369,8 +369,9 @@ func checkUDP(ctx context.Context, e *env, _ Machine) error {
 	return e.awaitBalancer(ctx, s, lb.ID, "has the UDP port", samePorts)
 }
 
-// checkDrift deletes the load balancer in the cloud, and then changes the Service. Upstream's
-// controller reads the cloud only after a change of a Service or Node.
+// checkDrift deletes the load balancer in the cloud, and then changes the Service. The change is
+// necessary, because upstream's controller reads the cloud only after a change of a Service or
+// Node.
 func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {

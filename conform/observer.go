@@ -31,7 +31,7 @@ func newObserver() *observer {
 	return &observer{changed: make(chan struct{}), history: map[string][]version{}}
 }
 
-// follow registers the observer at the informers.
+// follow registers the observer with the informers.
 func (o *observer) follow(f informers.SharedInformerFactory) error {
 	for _, i := range []cache.SharedIndexInformer{f.Core().V1().Nodes().Informer(), f.Core().V1().Services().Informer()} {
 		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -95,7 +95,8 @@ func lastVersion[T any](all []version) *T {
 	return object
 }
 
-// timeline describes the versions since begin of all objects whose names contain name.
+// timeline describes all versions of the objects whose keys contain name. Each line contains the
+// time since begin.
 func (o *observer) timeline(name string, begin time.Time) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -120,7 +121,7 @@ func (o *observer) timeline(name string, begin time.Time) []string {
 	return texts
 }
 
-// describe returns the fields of an object that a CCM writes.
+// describe returns a text with those fields of an object that a CCM writes.
 func describe(obj any) string {
 	switch x := obj.(type) {
 	case *v1.Node:

@@ -109,7 +109,8 @@ func (r Report) WriteJUnit(w io.Writer) error {
 	return e.Encode(junitSuites{Suites: []junitSuite{s}})
 }
 
-// WriteMarkdown writes the report as a table, and the timeline of each failed check.
+// WriteMarkdown writes the report as a Markdown table. After the table, it writes the timeline of
+// each failed check.
 func (r Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	about := r.Began.Format(time.RFC3339)

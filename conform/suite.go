@@ -30,8 +30,8 @@ const cleanupTimeout = time.Minute
 
 // Config contains the inputs of a run.
 type Config struct {
-	// Kube is the API server. Its user must be able to write Nodes, Leases, Services and
-	// Namespaces.
+	// Kube is the client configuration for the API server. Its user must be able to write Nodes,
+	// Leases, Services and Namespaces.
 	Kube *rest.Config
 	// Driver gives access to the cloud.
 	Driver Driver

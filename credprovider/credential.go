@@ -32,7 +32,7 @@ const (
 
 func (c credential) remainingLife() time.Duration { return time.Until(c.ExpiresAt) }
 
-// reuse returns the time for which the kubelet may reuse c, which may be 0.
+// reuse returns the time for which the kubelet may reuse c. This time may be 0.
 func (c credential) reuse() time.Duration {
 	return max(0, min(maxReuse, (c.remainingLife()-minLife)/2)).Truncate(time.Second)
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// limit is the longest duration of a run in all tests.
+// limit is the longest permitted duration of a run of the program in these
+// tests.
 const limit = 15 * time.Second
 
 // program returns the path of the plugin's program. The command make build

@@ -58,15 +58,15 @@ const (
 type Config struct {
 	// Proxy is a recording proxy that the caller serves between the driver and its cloud.
 	Proxy *proxy.Proxy
-	// Driver starts the driver. Run sets the environment variable CSI_ENDPOINT of this command to
-	// Endpoint.
+	// Driver is the command that starts the driver. Run sets the environment variable CSI_ENDPOINT
+	// of this command to Endpoint.
 	Driver conform.Command
 	// Endpoint is the socket of the driver, such as unix:///run/csi.sock. If it is empty, the run chooses
 	// a socket.
 	Endpoint string
-	// Sanity starts csi-sanity. Run sets the environment variable CSI_ENDPOINT of this command to
-	// the socket that csi-sanity must use. The command must end with the exit code 0 if all tests
-	// pass.
+	// Sanity is the command that starts csi-sanity. Run sets the environment variable CSI_ENDPOINT
+	// of this command to the socket that csi-sanity must use. The command must end with the exit
+	// code 0 if all tests pass.
 	Sanity conform.Command
 	// Modes are the modes to run. Empty means all.
 	Modes []Mode

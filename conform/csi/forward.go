@@ -50,7 +50,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // Name implements encoding.CodecV2.
 func (rawCodec) Name() string { return "proto" }
 
-// count is the number of successful RPCs with one name, and of their calls to the cloud.
+// count is the number of successful RPCs with one name, and the number of their calls to the cloud.
 type count struct{ rpcs, calls int }
 
 // forwarder forwards the RPCs of csi-sanity to the driver. After a fault it repeats an RPC, as
@@ -90,8 +90,8 @@ func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out [
 	return out, err
 }
 
-// rpc forwards an RPC, and repeats it if a fault has disturbed it. Before the first fault, it returns
-// each error of the driver at once.
+// rpc forwards an RPC, and repeats the RPC if a fault has disturbed it. Before the first fault, it
+// returns each error of the driver at once.
 func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, error) {
 	service, name := path.Split(method)
 	if !slices.Contains(controllers, service) {

@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// Driver implements conform.Driver. A machine is a server.
+// Driver implements conform.Driver. A machine is a server of Hetzner Cloud.
 type Driver struct {
 	Client *hcloud.Client
 	// Network is the name or the ID of the network that the CCM uses (HCLOUD_NETWORK). If Network

@@ -137,7 +137,7 @@ func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
 	}
 }
 
-// statusWriter keeps the status of an answer.
+// statusWriter is an http.ResponseWriter that stores the status of the answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -152,7 +152,7 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the wrapped writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// refuse writes the answer of a fault.
+// refuse writes the error answer that a fault requires.
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/proxy"
 )
 
-// api is the API of a cloud. It counts its calls.
+// api is a fake API of a cloud. The channel calls receives the calls that arrive at the API.
 type api struct {
 	proxy   *proxy.Proxy
 	url     string // URL of the proxy
@@ -281,7 +281,7 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.SetFault(t.Context(), conform.Fault{Kind: conform.FaultError}); err != nil { // no call leaves the process
+	if err := p.SetFault(t.Context(), conform.Fault{Kind: conform.FaultError}); err != nil { // with this fault, the proxy sends no call to the API
 		t.Fatal(err)
 	}
 	const n = 12_000

@@ -92,8 +92,8 @@ func KeyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// TLS returns the pair for use in a TLS configuration, followed by the
-// certificates in chain.
+// TLS returns the certificate and the key for use in a TLS configuration. The
+// certificates in chain follow the certificate.
 func (p *Pair) TLS(chain ...*x509.Certificate) tls.Certificate {
 	shown := tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
 	for _, c := range chain {

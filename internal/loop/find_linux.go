@@ -193,7 +193,7 @@ func (b backingFile) deviceIfBacking(n int) (*Loop, error) {
 	}
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.isOthers(info) || isFenced(info) {
-		_ = d.Close()   // the device was removed in the meantime, or has another file or node
+		_ = d.Close()   // another process removed the device in the meantime, or the device has another file or another node
 		return nil, nil //nolint:nilerr // such a device does not belong to this file
 	}
 	return d, nil

@@ -22,7 +22,7 @@ type connectionTracker struct {
 	authenticated int
 }
 
-// connection is an open connection.
+// connection is an open connection of a server, with its phase.
 type connection struct {
 	all     *connectionTracker
 	conn    net.Conn
@@ -82,7 +82,7 @@ func (a *connectionTracker) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// enter moves c to its next phase. The caller must hold mu.
+// enter moves c to the phase next. The caller must hold mu.
 func (c *connection) enter(next phase) {
 	switch c.phase {
 	case anonymous:
