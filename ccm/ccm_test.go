@@ -135,7 +135,7 @@ type wire struct {
 	mu    sync.Mutex
 	calls []string
 	fault func(n int, r *http.Request) fault
-	token client.TokenSource // replaces the caller's token if it is set
+	token client.TokenSource // if set, replaces the token of the provider
 	watch []io.Closer
 }
 

@@ -39,8 +39,9 @@ func TestAnyCallMayFail(t *testing.T) {
 	}
 }
 
-// crashRig is a rig in which the nth call to the cloud fails. After every error it
-// creates a new provider, as after a restart of the process.
+// crashRig is a rig (a cloud and a provider) in which the nth call to the cloud
+// fails. After every error it creates a new provider, as after a restart of the
+// process.
 type crashRig struct {
 	*rig
 	n       int

@@ -42,12 +42,11 @@ type instances struct {
 	absent map[nodeKey]absence // empty if NodeDeletionGrace is 0
 }
 
-// observation stores the instance that the last call of InstanceExists found.
-// For every Node that is not ready, the framework calls InstanceExists every
-// few seconds. It then calls InstanceShutdown for the same Node.
-// InstanceShutdown uses the observation instead of a call to the cloud. It uses
-// an observation only once, and only within a second. The state that it returns
-// is therefore at most one second old.
+// observation stores the instance that the last call of InstanceExists found. For every Node that
+// is not ready, the framework calls InstanceExists every few seconds. The framework then calls
+// InstanceShutdown for the same Node. InstanceShutdown uses the observation instead of a call to
+// the cloud. InstanceShutdown uses an observation only once, and only within a second. The state
+// that it returns is therefore at most one second old.
 type observation struct {
 	node     nodeKey
 	instance cloudsim.Instance

@@ -81,7 +81,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	}
 	want := nodeLabels(i)
 	maps.DeleteFunc(want, func(k, _ string) bool { return isReserved(k) })
-	had := map[string]bool{} // had must not contain reserved labels, because a kubelet may change this annotation of its Node, but may not change reserved labels
+	had := map[string]bool{} // had must not contain reserved labels, because a kubelet may change AnnotationNodeLabels of its Node, but no reserved labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
 		had[k] = !isReserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}

@@ -32,8 +32,9 @@ func TestNodeLabelsFollow(t *testing.T) {
 	r.startMirror(t)
 	n := initialisedNode(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
-	// A kubelet may write this annotation of its own Node. But it may not set
-	// the labels that the annotation names.
+	// The CCM must not trust this annotation. A kubelet may write the
+	// annotation of its own Node, but may not set the labels that the
+	// annotation names.
 	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {

@@ -266,7 +266,7 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 
 // The method step reads the current state of the load balancer and makes at
 // most one change. If the result named again is true, the caller must call step
-// another time.
+// again.
 func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
 	lb, found, err := b.ownLoadBalancer(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {

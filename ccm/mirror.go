@@ -104,9 +104,9 @@ func (m *mirror) setUnusable(because error) {
 	m.lastContact, m.failed = time.Time{}, because
 }
 
-// OnError prevents callers from using the mirror, so that callers ask the API.
-// The informer calls OnError when the watch fails. If the argument news is
-// true, OnError also logs err.
+// OnError prevents callers from using the mirror, so that callers ask the API. The informer calls
+// OnError when the watch fails. For the first failure after the watch has worked, the argument news
+// is true, and OnError also logs err.
 func (m *mirror) OnError(err error, news bool) {
 	m.setUnusable(err)
 	if news {
@@ -220,8 +220,9 @@ func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	return i, ok && m.isFreshLocked()
 }
 
-// balancerNamed returns the load balancer with the given name. The second
-// result is false in the two cases that the comment of instanceNamed describes.
+// balancerNamed returns the load balancer with the given name. The second result is false if
+// callers may not use the mirror (see isFreshLocked), or if the mirror does not have exactly one
+// load balancer with this name.
 func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -191,7 +191,7 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 func TestOrphanIsConfirmed(t *testing.T) {
 	r, kube, _ := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, &v1.ServiceList{}, nil // an API server with restored old data returns such a list
+		return true, &v1.ServiceList{}, nil // an API server whose data was restored from an old backup returns such a list
 	})
 	sweep := r.provider.Sweeper(kube, cluster)
 	for range 3 {

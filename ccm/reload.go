@@ -36,8 +36,8 @@ func NewSettings(cfg Config) *Settings {
 func (s *Settings) Get() Config { return *s.now.Load() }
 
 // startSettings returns the settings that take effect only after a restart. The
-// CCM uses these settings only when it starts. It then tells the informers
-// which class it serves, and it loads the certificate authority.
+// CCM uses these settings only when it starts. At this time, it tells the
+// informers which class it serves, and it loads the certificate authority.
 func (c Config) startSettings() Config {
 	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }

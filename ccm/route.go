@@ -87,7 +87,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	out := make([]*cloudprovider.Route, 0, len(all))
 	for _, route := range all {
 		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted || r.isEarly(route.Destination) {
-			continue // the framework must not see this route; it creates the route again if necessary
+			continue // the framework must not see this route; the framework creates the route again if necessary
 		}
 		node, gone, err := r.nodeOf(ctx, route.NextHop)
 		if err != nil {

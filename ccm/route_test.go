@@ -79,9 +79,9 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 	}
 }
 
-// If this cluster has a route to the same destination but another node, the CCM
-// replaces the route. If a person or another cluster has a route to the same
-// destination, the CCM returns an error and keeps that route.
+// If this cluster has a route to the same destination through another node, the
+// CCM replaces the route. If a person or another cluster has a route to the
+// same destination, the CCM returns an error and keeps that route.
 func TestRouteThatIsThere(t *testing.T) {
 	r := newPodRig(t)
 	there := r.machine(t, "node-1")
@@ -138,8 +138,8 @@ func TestRouteThatWasReplaced(t *testing.T) {
 	}
 }
 
-// ListRoutes omits the routes of persons and of other clusters, so upstream's
-// controller never deletes these routes.
+// ListRoutes omits the routes that persons or other clusters created, so
+// upstream's controller never deletes these routes.
 func TestForeignRoutesStay(t *testing.T) {
 	r := newPodRig(t)
 	i := r.machine(t, "node-1")
@@ -154,9 +154,9 @@ func TestForeignRoutesStay(t *testing.T) {
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	// The route to 10.244.7.0/24 leads to a range of no Node, so upstream's
-	// controller deletes this route. After the deletion, one round of the
-	// controller has ended.
+	// No Node has the range 10.244.7.0/24, so upstream's controller deletes the
+	// route to this range. After the deletion, one round of the controller has
+	// ended.
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ const startTimeout = 2 * time.Minute
 type APIServer struct {
 	// Admin is the client configuration of a user with all permissions.
 	Admin *rest.Config
-	// Kubeconfig is the content of a kubeconfig file for the same user.
+	// Kubeconfig is the content of a kubeconfig file for the user of Admin.
 	Kubeconfig []byte
 
 	dir      string
@@ -145,7 +145,7 @@ func (s *APIServer) complete(ctx context.Context, cert string) error {
 		return err
 	}
 	if _, err := kube.CoreV1().Namespaces().Get(ctx, leaseNamespace, metav1.GetOptions{}); err != nil {
-		return err // the API server creates this namespace after its start
+		return err // the namespace does not exist yet, because the API server creates it some time after its start
 	}
 	s.Kubeconfig, err = kubeconfig(s.Admin, s.Admin.BearerToken)
 	return err

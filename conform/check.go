@@ -41,8 +41,8 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// missingError is the reason for the verdict Skip of a check that finds this reason only while it
-// runs.
+// missingError is the error of a check that finds out, while it runs, that its verdict must be
+// Skip. The text of the error is the reason.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }

@@ -230,7 +230,7 @@ func TestBadDriver(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 	for name, test := range map[string]struct {
 		driver badDriver
-		want   string // in the reason of node.deleted
+		want   string // expected text in the reason of the check node.deleted
 	}{
 		"creates nothing": {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) { return m, nil }}, "CreateMachine returned the machine"},
 		"deletes nothing": {badDriver{remove: func(context.Context, string) error { return nil }}, "but GetMachine still finds it"},

@@ -51,7 +51,7 @@ type Faults interface {
 	SetFault(context.Context, Fault) error
 	// ClearFault removes the current fault. It returns nil if no fault exists.
 	ClearFault(context.Context) error
-	// Calls maps the name of each call to the number of such calls since the start of the cloud.
+	// Calls returns the number of calls since the start of the cloud, for each name of a call.
 	Calls(context.Context) (map[string]Count, error)
 }
 
@@ -184,7 +184,8 @@ type Fault struct {
 	Kind FaultKind `json:"kind"`
 	// Writes is true if the fault disturbs only calls that change the cloud.
 	Writes bool `json:"writes,omitempty"`
-	// Call is the name of the disturbed calls, as in the result of Calls. It is empty for all calls.
+	// Call is the name of the disturbed calls, as in the result of Calls. If Call is empty, the
+	// fault disturbs calls with any name.
 	Call string `json:"call,omitempty"`
 	// Skip is the number of calls that the fault leaves undisturbed at first. The driver counts the
 	// calls with each name separately.

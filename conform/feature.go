@@ -88,7 +88,7 @@ func checkConflict(ctx context.Context, e *env, _ Machine) error {
 		return err
 	}
 	services := e.kube.CoreV1().Services(s.Namespace)
-	e.addCleanup(func(ctx context.Context) error { // runs before the removal of the Service
+	e.addCleanup(func(ctx context.Context) error { // the cleanup of the check calls this function before it removes the Service
 		err := e.changeService(ctx, s, func(s *v1.Service) {
 			s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == name })
 		})
@@ -155,7 +155,8 @@ func checkDrain(ctx context.Context, e *env, a Machine) error {
 	})
 }
 
-// checkUnsupported creates a Service for each feature that the provider does not claim.
+// checkUnsupported creates a Service for each feature that the provider does not claim. Each
+// Service must get a Warning event.
 func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 	created := 0
 	for _, f := range []struct {

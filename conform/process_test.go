@@ -29,7 +29,7 @@ func TestStartsPrograms(t *testing.T) {
 	if err := ccm.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := conform.StartAPIServer(t.Context(), dir) // waits for an answer of kube-apiserver
+	_, err := conform.StartAPIServer(t.Context(), dir) // does not return, because it waits for an answer of kube-apiserver
 	t.Fatal(err)
 }
 

@@ -124,7 +124,7 @@ func writeCache(path string, cred credential) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // creates the file with the mode 0600
 	if err != nil {
 		return err
 	}

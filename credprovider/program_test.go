@@ -351,8 +351,8 @@ func TestProgramsWaitInTime(t *testing.T) {
 	all.Wait()
 }
 
-// Two hundred concurrent runs all end. The cloud's counters show that they make
-// only one call to the cloud.
+// Two hundred concurrent runs all end. The cloud's counters show that these
+// runs together make only one call to the cloud.
 func TestTwoHundredPrograms(t *testing.T) {
 	path := program(t)
 	cl, cfg := node(t)

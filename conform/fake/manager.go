@@ -29,7 +29,7 @@ import (
 	"k8s.io/cloud-provider/controllers/route"
 	"k8s.io/cloud-provider/controllers/service"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
-	_ "k8s.io/controller-manager/pkg/features/register" // the feature gates of upstream's controllers
+	_ "k8s.io/controller-manager/pkg/features/register" // registers the feature gates of upstream's controllers
 
 	"github.com/cloudsim-dev/allinone/conform"
 )

@@ -29,7 +29,7 @@ const (
 	OtherProviderID     Bug = "OtherProviderID"     // Nodes get a provider ID that no machine has
 	NoExternalIP        Bug = "NoExternalIP"        // Nodes get only internal addresses
 	EveryAddress        Bug = "EveryAddress"        // the CCM reports any --node-ip as an address of the machine
-	UnknownInitialised  Bug = "UnknownInitialised"  // a Node without a machine is initialised
+	UnknownInitialised  Bug = "UnknownInitialised"  // the CCM initialises a Node without a machine
 	ForeignDeleted      Bug = "ForeignDeleted"      // a Node of another provider counts as deleted
 	NeverShutdown       Bug = "NeverShutdown"       // a stopped machine counts as running
 	StoppedIsDeleted    Bug = "StoppedIsDeleted"    // a stopped machine counts as deleted
@@ -39,7 +39,7 @@ const (
 	LookupByName        Bug = "LookupByName"        // a new machine with the same name counts as the old machine
 	WrongNodePort       Bug = "WrongNodePort"       // load balancers use the port of the Service as NodePort
 	PortsNotUpdated     Bug = "PortsNotUpdated"     // a load balancer keeps its first ports
-	Recreate            Bug = "Recreate"            // a change replaces the load balancer
+	Recreate            Bug = "Recreate"            // after a change of the ports, the CCM replaces the load balancer instead of changing it
 	NodesNotUpdated     Bug = "NodesNotUpdated"     // a load balancer keeps its first Nodes
 	Leak                Bug = "Leak"                // the CCM deletes no load balancers
 	EveryClass          Bug = "EveryClass"          // the CCM claims Services of every class

@@ -89,7 +89,7 @@ func (withoutRoutes) ListRoutes(context.Context) ([]conform.Route, error) {
 	return nil, conform.ErrUnsupported
 }
 
-// TestWrongAnswers proves that each wrong answer of a driver is an error.
+// TestWrongAnswers proves that a method returns an error for each wrong answer of a driver.
 func TestWrongAnswers(t *testing.T) {
 	if _, err := start(t, httpdriver.Handler(withoutRoutes{fake.NewCloud()})).ListRoutes(t.Context()); !errors.Is(err, conform.ErrUnsupported) {
 		t.Errorf("unsupported call: got error %v", err)

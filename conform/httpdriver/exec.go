@@ -75,7 +75,8 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// limitedBuffer is a buffer that keeps one byte more than the longest body.
+// limitedBuffer is a buffer that keeps one byte more than the longest permitted body. With this
+// byte, its reader notices that the body is too long.
 type limitedBuffer struct{ bytes.Buffer }
 
 // Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program

@@ -13,7 +13,7 @@ import (
 type Answer struct {
 	CacheKeyType  string
 	CacheDuration string
-	Users         map[string]string // user name by registry key
+	Users         map[string]string // user name for each registry in the answer
 }
 
 // ReadAnswer reads the answer of a plugin for an image as strictly as the

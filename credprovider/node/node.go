@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 )
 
-// Plugin is the file name of the program that the kubelet runs.
+// Plugin is the file name of this project's credential provider.
 const Plugin = "allinone-credprovider"
 
 // ECRPlugin is the file name of AWS's credential provider for ECR.
@@ -43,8 +43,8 @@ type Config struct {
 	// an empty OptInAnnotation, every pod pulls with the identity of its service
 	// account.
 	Audience string
-	// Optional allows pods without a service account, for example static pods,
-	// to pull with the identity of their node.
+	// If Optional is true, pods without a service account, for example static
+	// pods, pull with the identity of their node.
 	Optional bool
 	// ECR describes AWS's credential provider, which the kubelet runs for the
 	// images of ECR. It is nil if the kubelet does not run this provider.
@@ -68,8 +68,8 @@ func (e ECR) provider() kubeletv1.CredentialProvider {
 	}
 }
 
-// Files returns the content of each file by file name. If Audience is empty,
-// the result has no RBACFile.
+// Files returns a map from file names to the contents of the files. If Audience
+// is empty, the result has no RBACFile.
 func (c Config) Files() (map[string][]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

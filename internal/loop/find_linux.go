@@ -204,7 +204,7 @@ func isFenced(info *unix.LoopInfo64) bool { return info.Offset == fencedOffset }
 // isOthers reports whether a device belongs to another node.
 func (b backingFile) isOthers(info *unix.LoopInfo64) bool {
 	owner := ownerOf(info.File_name)
-	return b.node != "" && owner != "" && owner != ownerOf(label("", b.node)) // both node names are cut to the same length
+	return b.node != "" && owner != "" && owner != ownerOf(label("", b.node)) // label truncates both node names to the same length
 }
 
 // At returns the number of the loop device at path. The path is either a mount of

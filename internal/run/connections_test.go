@@ -100,8 +100,8 @@ func awaitClosed(t *testing.T, c net.Conn) string {
 
 const authorized = "Authorization: x"
 
-// The server closes a connection without an authenticated request, even if a part
-// of a request has arrived.
+// After a time limit, the server closes a connection without an authenticated request, even if a
+// part of a request has arrived.
 func TestAnonymousConnectionsEnd(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for name, request := range map[string][]string{

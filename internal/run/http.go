@@ -45,10 +45,9 @@ func (l Limits) withDefaults() Limits {
 }
 
 // HTTP runs srv on ln until ctx ends, and applies limits. Then it accepts no
-// new requests and waits for running requests, but not longer than the
-// parameter grace. Finally it closes the remaining connections. HTTP also
-// closes ln. If srv has no timeouts or no maximum size of headers, HTTP sets
-// default values.
+// new requests and waits for running requests, but not longer than the duration
+// grace. Finally it closes the remaining connections. HTTP also closes ln. If
+// srv has no timeouts or no maximum size of headers, HTTP sets default values.
 //
 // A handler calls Authenticated when it has authenticated the caller. The limits
 // in srv then apply to the connection, instead of AnonymousFor.
