@@ -113,7 +113,8 @@ func (r *rig) balancers() cloudprovider.LoadBalancer {
 	return b
 }
 
-// takeEvents returns the events since its last call, one event per line.
+// takeEvents returns the events since the last call of takeEvents, one event
+// per line.
 func (r *rig) takeEvents() string {
 	var all []string
 	for {

@@ -65,7 +65,8 @@ func classView(class string, serveUnclassed bool, whose *finalizerOwners) cache.
 	}
 }
 
-// isServed reports whether this provider serves a Service of type LoadBalancer.
+// isServed reports whether this provider serves the Service svc, which must
+// have the type LoadBalancer.
 func isServed(svc *v1.Service, class string, serveUnclassed bool) bool {
 	c := svc.Spec.LoadBalancerClass
 	return c == nil && serveUnclassed || c != nil && *c == cmp.Or(class, DefaultLoadBalancerClass)

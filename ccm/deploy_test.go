@@ -59,7 +59,8 @@ func readManifest(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// object decodes one object of docs. An unknown field fails the test.
+// object decodes one object of the manifest in the parameter docs. An unknown
+// field fails the test.
 func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(docs[name]))

@@ -14,9 +14,10 @@ import (
 )
 
 // With the default rate limits, the cloud refuses no call when the provider
-// starts in a cluster of 1,000 nodes. The provider reads each instance, creates
-// each route, and creates and updates load balancers. In this test the calls
-// take no time, so the rate limits must accept all calls as one burst.
+// starts in a cluster of 1,000 nodes. The provider reads the instance of each
+// node, creates a route for each node, and creates and updates load balancers.
+// In this test the calls take no time, so the rate limits must accept all calls
+// as one burst.
 func TestThousandNodesAreNotThrottled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long test: it creates a thousand routes")

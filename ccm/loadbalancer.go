@@ -35,9 +35,9 @@ const (
 
 // retryBackoff is the backoff while the CCM waits for the cloud. It takes about
 // three seconds in total. After this time the CCM returns an error, and the
-// framework's queue retries. Without this wait, every new Service would show a
-// Warning event about a failure. With a longer wait, a load balancer that does
-// not become active would block a worker of the queue.
+// framework later calls the provider again. Without this wait, every new
+// Service would show a Warning event about a failure. With a longer wait, a
+// load balancer that does not become active would block a worker of the queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
 // loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for
@@ -294,7 +294,7 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 	return lb, false, err
 }
 
-// sharesNone reports whether the mirror is fresh and has no shared load
+// sharesNone reports whether the mirror is up to date and has no shared load
 // balancer with this Service as a member. The caller then omits the call of
 // shareOf. Without sharesNone, a thousand new Services would cause a thousand
 // calls, and for each call the cloud would search all load balancers. The

@@ -11,8 +11,8 @@ import (
 )
 
 // Upstream's default configuration contains wrong names for two of its three
-// controllers. With these names, the two controllers would use the main lock of
-// the CCM, which an older kube-controller-manager does not use. The default
+// controllers. With these names, the two controllers would use the main Lease
+// of the CCM, which an older kube-controller-manager does not use. The default
 // configuration of this package migrates the controllers for load balancers,
 // for routes and for the deletion of Nodes.
 func TestLeaderMigrationNamesTheControllers(t *testing.T) {

@@ -64,8 +64,8 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweep searches for orphans once. It finds no orphans if the mirror is not
-// fresh or if the API server does not answer.
+// sweep searches for orphans once. It finds no orphans if the mirror is not up
+// to date, or if the API server does not answer.
 func (s *sweeper) sweep(ctx context.Context) error {
 	all, fresh := s.p.mirror.allBalancers()
 	if !fresh {

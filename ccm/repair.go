@@ -240,8 +240,8 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 }
 
 // existingTargets returns the targets that have an existing instance, because
-// the cloud would refuse the remaining targets. If the mirror is not fresh,
-// the method returns all targets.
+// the cloud would refuse the remaining targets. If the mirror is not up to
+// date, the method returns all targets.
 func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.isFresh() {
 		return targets

@@ -148,7 +148,7 @@ func TestRefuses(t *testing.T) {
 					if all := r.balancersInCloud(t); len(all) > 0 {
 						t.Errorf("unexpected load balancers: %+v", all)
 					}
-					r.ensure(t, service()) // the next calls change this Service
+					r.ensure(t, service()) // in the second pass, the Service already has a working load balancer
 				} else if lb := r.onlyLoadBalancer(t); len(lb.Listeners) != 1 || lb.Listeners[0].TargetPort != 30080 {
 					t.Errorf("the CCM changed the working load balancer: %+v", lb.LoadBalancerSpec)
 				}

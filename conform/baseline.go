@@ -32,8 +32,8 @@ func (s *suite) countCalls(ctx context.Context) {
 	s.report.Budgets = counted
 }
 
-// countActions executes each action. It stores the number of calls that the CCM makes during the
-// action in counted.
+// countActions executes each action. In the parameter counted, it stores the number of calls that
+// the CCM makes during each action.
 func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 	var s *v1.Service
 	var lb LoadBalancer

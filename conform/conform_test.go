@@ -143,7 +143,7 @@ func TestEachBugIsFound(t *testing.T) {
 	}
 	close(todo)
 	var running sync.WaitGroup
-	for range 3 { // only three API servers, because each of them needs 300 MiB
+	for range 3 { // only three API servers, because each of them needs 300 MiB of memory
 		admin := startAPIServer(t)
 		running.Go(func() {
 			for bug := range todo {
@@ -201,7 +201,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 }
 
-// badDriver is a cloud that answers some calls wrongly.
+// badDriver is a driver that gives wrong results for some calls.
 type badDriver struct {
 	*fake.Cloud
 	create func(context.Context, conform.Machine) (conform.Machine, error)

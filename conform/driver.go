@@ -197,7 +197,7 @@ type Fault struct {
 	LatencySeconds float64 `json:"latencySeconds,omitempty"`
 }
 
-// Count is the number of calls with one name.
+// Count describes the calls with one name. The field Calls is the number of these calls.
 type Count struct {
 	Calls int `json:"calls"`
 	// Writes is true if the call changes the cloud.
@@ -207,5 +207,5 @@ type Count struct {
 // ErrNotFound means that the object does not exist in the cloud.
 var ErrNotFound = errors.New("not found")
 
-// ErrUnsupported means that the cloud does not have the function.
+// ErrUnsupported means that the cloud does not support the called method.
 var ErrUnsupported = errors.New("the driver does not support this function")

@@ -37,7 +37,8 @@ const (
 	leaseSeconds   = 40
 )
 
-// env is the environment of one check. All names that the check creates begin with prefix.
+// env is the environment of one check. The names of all objects that the check creates begin with
+// prefix.
 type env struct {
 	kube    kubernetes.Interface
 	driver  Driver
@@ -53,8 +54,8 @@ type env struct {
 
 	mu      sync.Mutex
 	undo    []func(context.Context) error // cleanup functions, in the order in which the check registered them
-	notLive map[string]bool               // Nodes that are not Ready
-	nodes   []string                      // Nodes whose Lease keepAlive renews
+	notLive map[string]bool               // names of Nodes that are not Ready
+	nodes   []string                      // names of Nodes whose Lease keepAlive renews
 }
 
 // addCleanup registers a function that removes an object after the check.
@@ -361,7 +362,8 @@ func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
 	return awaitState(ctx, e, serviceKey(s), "deleted", isAbsent[v1.Service])
 }
 
-// lastService returns the last version of a Service, or errDeleted.
+// lastService returns the last version of a Service. It returns the error errDeleted if the Service
+// does not exist.
 func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
 	all, _ := e.seen.versions(serviceKey(s))
 	if now := lastVersion[v1.Service](all); now != nil {

@@ -28,7 +28,8 @@ type boundDriver struct {
 
 var _ Driver = (*boundDriver)(nil)
 
-// The function call runs one call of the driver.
+// The function call runs one call of the driver. It returns an error if ctx ends before this call
+// returns.
 func call[T any](ctx context.Context, d *boundDriver, name string, do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -51,7 +51,7 @@ func (o *observer) record(obj any, deleted bool) {
 	}
 	key, err := objectKey(obj)
 	if err != nil {
-		return // only Nodes and Services have informers
+		return // cannot happen: only Nodes and Services have informers
 	}
 	v := version{at: time.Now(), object: obj}
 	if deleted {

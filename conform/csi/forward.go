@@ -25,7 +25,8 @@ const (
 	maxPause   = time.Second
 )
 
-// rawCodec is a codec that does not decode messages.
+// rawCodec is a codec that does not decode messages. The forwarder forwards the bytes of each
+// message.
 type rawCodec struct{}
 
 // Marshal implements encoding.CodecV2.

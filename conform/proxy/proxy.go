@@ -213,7 +213,7 @@ func fail(w http.ResponseWriter, _ *http.Request, err error) {
 }
 
 // The method begin counts and records a call. It returns the fault that disturbs the call, and a
-// channel that replace closes when another fault replaces this fault.
+// channel that the method replace closes when another fault replaces this fault.
 func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*conform.Call, conform.Fault, <-chan struct{}) {
 	call := &conform.Call{At: time.Now(), Name: name, Request: conform.Redact(r.URL.RequestURI())}
 	if writes {
@@ -289,7 +289,7 @@ func recordedBody(path string, body []byte) string {
 	return conform.Redact(string(body))
 }
 
-// version finds a segment of a path that contains a version, such as v1 or v2.0.
+// version matches a path segment that is a version, such as v1 or v2.0.
 var version = regexp.MustCompile(`^v[0-9]+(\.[0-9]+)?((alpha|beta)[0-9]+)?$`)
 
 // describe returns the name of a call, and whether the call changes the cloud. In the APIs of AWS,

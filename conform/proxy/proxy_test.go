@@ -27,7 +27,8 @@ type api struct {
 	calls   chan string
 }
 
-// start runs an API, a proxy in front of it, and the control of the proxy until the test ends.
+// start runs an API, a proxy in front of the API, and a server that controls the proxy, until the
+// test ends.
 func start(t *testing.T) *api {
 	t.Helper()
 	a := &api{calls: make(chan string, 100)}

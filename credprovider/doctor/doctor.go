@@ -110,12 +110,11 @@ func lintTokens(t *kubelet.ServiceAccountTokenAttributes, bad func(string, ...an
 	}
 }
 
-// MissingAnnotation returns the key of a missing annotation. The plugin p
-// requires this annotation, but the parameter annotations, from a service
-// account, lacks it. MissingAnnotation returns "" if the account has all
-// required annotations. For pods of an account that lacks a required
-// annotation, the kubelet does not run the plugin and pulls without
-// credentials.
+// MissingAnnotation compares the annotations of a service account with the
+// annotations that the plugin p requires. It returns the key of the first
+// missing annotation, or "" if no annotation is missing. For pods of an account
+// that lacks a required annotation, the kubelet does not run the plugin and
+// pulls without credentials.
 func (p Provider) MissingAnnotation(annotations map[string]string) string {
 	if p.TokenAttributes == nil {
 		return ""

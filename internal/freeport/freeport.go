@@ -15,8 +15,8 @@ import (
 // listens on the port, even if the program restarts.
 const first, last = 10000, 29999
 
-// maxTries is the number of attempts to find free ports. If so many attempts
-// fail, the range probably has no free ports.
+// maxTries is the maximum number of attempts to find free ports. If so many
+// attempts fail, the range probably has no free ports.
 const maxTries = 1000
 
 // Choose returns n different ports of 127.0.0.1 without a listener.

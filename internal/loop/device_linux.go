@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// Major is the kernel's major number of loop devices (devices.txt).
+// Major is the major device number that the kernel uses for loop devices (devices.txt).
 const Major = 7
 
 // Loop is an open loop device. While the device is open, the kernel does not

@@ -96,7 +96,7 @@ func Find(node, path string, near ...string) (*Loop, error) {
 	}
 	b.node = node
 	for _, at := range near {
-		if n, ok := At(at); ok && (!b.gone || b.mayBe(n, true)) { // the device is mounted, so a short open does not remove it
+		if n, ok := At(at); ok && (!b.gone || b.mayBe(n, true)) { // when Find opens and closes a mounted device, the kernel does not remove the device, even with the lapse flag
 			if d, err := b.deviceIfBacking(n); err == nil && d != nil {
 				return d, nil
 			}

@@ -17,7 +17,7 @@ const longestSocket = 107
 // supports this, Socket sets the permissions before other processes can see the
 // socket. Socket replaces a socket that a killed process left. It returns an
 // error if a process serves on the socket, or if path is a file of another
-// kind. If two processes call Socket at one moment, one process may still
+// kind. If two processes call Socket at the same moment, one process may still
 // replace the socket of the other process.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
