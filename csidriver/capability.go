@@ -15,7 +15,7 @@ type accessMode = csi.VolumeCapability_AccessMode_Mode
 // use is the parsed form of one volume capability.
 type use struct {
 	block  bool
-	fsType string // of a mounted volume
+	fsType string // filesystem type; empty for a block volume
 	flags  []string
 	group  string // group that gets access to the files (KEP-2317)
 	mode   accessMode
@@ -69,9 +69,9 @@ func (u use) readOnly() bool {
 
 // usesOf parses the capabilities of a volume. The result manyNodes is true if a
 // capability allows several nodes. The result content lists the filesystems,
-// sorted and separated by commas. A block volume counts as "block". The driver
-// stores this list in a label of the disk. If a later request has the same name
-// as an existing disk, the cloud compares the labels.
+// sorted and separated by commas. For a block volume, the list contains
+// "block". The driver stores this list in a label of the disk. If a later
+// request has the same name as an existing disk, the cloud compares the labels.
 func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err error) {
 	if len(all) == 0 {
 		return false, "", invalidArgument("volume_capabilities", "is required")

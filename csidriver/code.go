@@ -20,9 +20,9 @@ import (
 
 // codeOf maps each kind of failure to a CSI error code. ABORTED and UNAVAILABLE
 // mean that the work may still continue. DEADLINE_EXCEEDED and CANCELED have
-// the same meaning. They are not in this map, but statusOf can return them.
-// After one of these four codes, the caller must repeat or undo the call. All
-// other codes are final: no work continues.
+// the same meaning. Those two codes are not in this map, but statusOf can
+// return them. After one of these four codes, the caller must repeat or undo
+// the call. All other codes are final: no work continues.
 var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Internal:        codes.Internal,
 	cloudsim.Invalid:         codes.InvalidArgument,
@@ -33,7 +33,7 @@ var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Conflict:        codes.FailedPrecondition,
 	cloudsim.Stale:           codes.Aborted,
 	cloudsim.Exhausted:       codes.ResourceExhausted,
-	cloudsim.Unavailable:     codes.Unavailable, // also for a lost reply, after which the caller does not know whether the cloud executed the call
+	cloudsim.Unavailable:     codes.Unavailable, // also for a lost reply: the driver does not know whether the cloud executed the call
 	cloudsim.Gone:            codes.Aborted,
 }
 
@@ -77,9 +77,9 @@ func onlyAbout(err error, fields ...string) bool {
 		!slices.ContainsFunc(e.Fields, func(f cloudsim.FieldError) bool { return !slices.Contains(fields, f.Field) })
 }
 
-// answer returns the interceptor of all calls. The interceptor turns a panic
-// into an error, gives each error a code, and logs the result. It does not log
-// requests, because requests can contain secrets.
+// answer returns the gRPC interceptor for all calls. The interceptor turns a
+// panic into an error, gives each error a code, and logs the result. It does
+// not log requests, because requests can contain secrets.
 func answer(log *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 		began := time.Now()

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestOneNameIsOneVolume proves that concurrent requests with one name get one
-// volume or ABORTED.
+// TestOneNameIsOneVolume proves that concurrent CreateVolume calls with the
+// same name create only one volume. Each call returns this volume or ABORTED.
 func TestOneNameIsOneVolume(t *testing.T) {
 	b := newBench(t)
 	var all sync.WaitGroup
@@ -42,9 +42,9 @@ func TestOneNameIsOneVolume(t *testing.T) {
 	}
 }
 
-// TestOneCallEach proves that the driver does not poll if the cloud finishes at
-// once. The controller's part of a volume's lifecycle needs only four calls to
-// the cloud.
+// TestOneCallEach proves that the driver does not poll an operation that the
+// cloud finishes at once. For the lifecycle of a volume, the controller needs
+// only four calls to the cloud.
 func TestOneCallEach(t *testing.T) {
 	b := newBench(t)
 	if err := b.cloud.ResetBill(t.Context()); err != nil {
@@ -98,8 +98,8 @@ func TestSameNameAgain(t *testing.T) {
 }
 
 // TestMinimumSizeOfType proves that a volume gets at least the minimum size of
-// its type. If the limit of the request is smaller, the request fails. A
-// repeated request gets the existing volume.
+// its type. If the limit of the request is smaller than this minimum, the
+// request fails. A repeated request gets the existing volume.
 func TestMinimumSizeOfType(t *testing.T) {
 	b := newBench(t)
 	small := func(most int64) *csi.CreateVolumeRequest {
@@ -117,8 +117,8 @@ func TestMinimumSizeOfType(t *testing.T) {
 	}
 }
 
-// TestBadRequests proves that no size overflows, and that a refused request
-// leaves no volume.
+// TestBadRequests proves that the driver refuses invalid requests, such as
+// sizes that would overflow. A refused request creates no volume.
 func TestBadRequests(t *testing.T) {
 	b := newBench(t)
 	size := func(least, most int64) func(*csi.CreateVolumeRequest) {
@@ -164,8 +164,9 @@ func from(snapshot, volume string) func(*csi.CreateVolumeRequest) {
 	}
 }
 
-// TestPages proves that pages show every remaining volume, even if a caller
-// deletes volumes between two pages. The driver refuses an unknown token.
+// TestPages proves that the pages of ListVolumes together contain every
+// existing volume, even if a caller deletes a volume between two pages. The
+// driver refuses an unknown page token.
 func TestPages(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -198,9 +199,9 @@ func TestPages(t *testing.T) {
 	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
 }
 
-// TestSnapshotPages proves that pages show every snapshot of a volume once,
-// even if a caller deletes a snapshot between two pages. The driver refuses an
-// unknown token.
+// TestSnapshotPages proves that the pages of ListSnapshots together contain
+// every snapshot of a volume once, even if a caller deletes a snapshot between
+// two pages. The driver refuses an unknown page token.
 func TestSnapshotPages(t *testing.T) {
 	b := newBench(t)
 	v, other := b.volume("pvc-1"), b.volume("pvc-2")
@@ -221,7 +222,7 @@ func TestSnapshotPages(t *testing.T) {
 		for _, e := range l.GetEntries() {
 			seen[e.GetSnapshot().GetSnapshotId()]++
 		}
-		if token, pages = l.GetNextToken(), pages+1; pages == 1 { // delete the snapshot that is the token
+		if token, pages = l.GetNextToken(), pages+1; pages == 1 { // delete the snapshot whose id is the page token
 			must(t)(b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: l.GetEntries()[1].GetSnapshot().GetSnapshotId()}))
 		}
 	}
@@ -239,8 +240,8 @@ func TestSnapshotPages(t *testing.T) {
 	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
 }
 
-// TestPublishing proves that the driver does not delete an attached volume, and
-// that a deleted node has no volumes.
+// TestPublishing proves that the driver does not delete an attached volume.
+// After the cloud has deleted a node, no volume is published to this node.
 func TestPublishing(t *testing.T) {
 	b := newBench(t)
 	other := b.instance("node-2", "sim-1a")
@@ -287,7 +288,7 @@ func TestPublishing(t *testing.T) {
 }
 
 // TestForcedDetach proves that the driver detaches a volume by force from a
-// node that is off, and not from a running node.
+// stopped instance, but not from a running instance.
 func TestForcedDetach(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -313,10 +314,10 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
-// TestCapacityOfRegional proves that a disk type without regional disks has no
-// regional capacity. For other types, the regional capacity is the smaller of
-// two values: the free space in the requested zone, and the largest free space
-// in another zone.
+// A regional disk has replicas in two zones. TestCapacityOfRegional proves that
+// a disk type without regional disks has no regional capacity. For other types,
+// the regional capacity is the smaller of two values: the free space in the
+// requested zone, and the largest free space in another zone.
 func TestCapacityOfRegional(t *testing.T) {
 	b := newBench(t)
 	capacity := func(diskType, replication string) int64 {

@@ -1,7 +1,7 @@
 // Package csidriver is the cloud's storage driver for Kubernetes and other
 // orchestrators that support CSI 1.13. A volume is a disk of the cloud. The
-// data of a disk is a file that the node attaches as a loop device, formats and
-// mounts.
+// cloud stores the data of a disk in a file. The node attaches this file as a
+// loop device, formats the device and mounts it.
 //
 // The driver keeps no state. The cloud records all disks and attachments, and
 // the kernel records all loop devices and mounts. A repeated request to the
@@ -103,8 +103,8 @@ func Default() Config {
 	return Config{Name: DefaultName, Version: "v0.1.0", Mode: ModeAll, DiskType: "balanced"}
 }
 
-// driverName matches the valid driver names. The CSI specification defines them
-// for GetPluginInfo.
+// driverName matches the driver names that the CSI specification allows. See
+// GetPluginInfoResponse in the specification.
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
 // Validate returns an error for each field of c that is not valid.
@@ -227,19 +227,20 @@ func (c Config) halves() (h driverServices) {
 	return h
 }
 
-// workers is the number of goroutines that wait for calls. Before a new
-// goroutine can handle a call, its stack must grow. With a new goroutine for
-// each call, a volume's lifecycle takes 3 % more time under load. If all
-// workers are busy, a call gets a new goroutine.
+// workers is the number of goroutines that wait for calls. If the server starts
+// a new goroutine for a call, the stack of this goroutine must grow first. With
+// a new goroutine for each call, the lifecycle of a volume would take 3 % more
+// time under load. If all workers are busy, a call gets a new goroutine.
 const workers = 16
 
 // window is the HTTP/2 flow-control window. A fixed window disables gRPC's
-// bandwidth estimation. The estimation would send a ping with each message, so
-// that both sides would wake up once more for each call.
+// bandwidth estimation. With this estimation, gRPC would send a ping with each
+// message. The ping would wake up the client and the server once more for each
+// call.
 const window = 64 << 10
 
-// server returns a gRPC server with the services of the mode, for one driver
-// name.
+// server returns a gRPC server for one driver name. The server has the services
+// that c.Mode selects.
 func (c Config) server(log *slog.Logger, name string, h driverServices) *grpc.Server {
 	through := []grpc.UnaryServerInterceptor{answer(log)}
 	if l, ok := legacyDrivers[name]; ok {
@@ -271,7 +272,7 @@ func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	late := time.AfterFunc(stopWithin, srv.Stop)
 	defer late.Stop()
 	srv.GracefulStop()
-	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // Serve returns ErrServerStopped if the stop came before the start
+	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // Serve returns ErrServerStopped if GracefulStop ran before Serve
 		return err
 	}
 	return nil

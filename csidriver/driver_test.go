@@ -41,7 +41,7 @@ func newBench(t testing.TB, serveAs ...string) *bench {
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
 	var on []cloudtest.Option
 	if _, many := t.(*testing.B); many {
-		b.size, on = "large", append(on, cloudtest.OnSocket()) // like a driver on the cloud's own machine
+		b.size, on = "large", append(on, cloudtest.OnSocket()) // a benchmark uses a Unix socket, like a driver on the machine of the cloud
 	}
 	files, log := filepath.Join(b.dir, "disks"), slog.New(slog.DiscardHandler)
 	b.cloud = cloudtest.Start(t, append(on,
@@ -54,7 +54,8 @@ func newBench(t testing.TB, serveAs ...string) *bench {
 	return b
 }
 
-// serve runs the driver until the test ends, and connects to it.
+// serve runs the driver until the test ends, and connects the bench to the
+// driver.
 func (b *bench) serve(node NodeConfig, serveAs ...string) {
 	t := b.t
 	t.Helper()
@@ -222,8 +223,8 @@ func (b *bench) hide(volume, target string) error {
 	return err
 }
 
-// TestStopAtTheStart stops a driver during its start. It proves that the driver
-// returns no error.
+// TestStopAtTheStart proves that serve returns no error if its context has
+// ended before the start.
 func TestStopAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -131,9 +131,9 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside returns the largest free capacity, in GiB, of the pools in other
-// zones. It considers only pools with the same disk type as the pool in the
-// parameter of.
+// roomBeside compares the pools that have the same disk type as the given pool,
+// but are in another zone. It returns the largest free capacity of these pools,
+// in GiB.
 func roomBeside(pools []cloudsim.DiskPool, of cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
 		if p.Type == of.Type && p.Zone != of.Zone {

@@ -21,7 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// fault makes calls to the cloud fail until the caller calls undo.
+// fault applies an effect to the calls of an operation until the caller calls
+// undo. The parameter most limits the number of affected calls, and 0 means no
+// limit.
 func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (undo func()) {
 	b.t.Helper()
 	f := must(b.t)(b.cloud.CreateFault(b.t.Context(), cloudsim.CreateFault{
@@ -65,8 +67,8 @@ func TestBrokenCloud(t *testing.T) {
 	}
 }
 
-// TestLostReplies proves that a caller can repeat every step after a lost
-// reply, and that the cloud executes the step only once.
+// TestLostReplies proves that a caller can repeat every controller call after a
+// lost reply. The cloud executes the work of each call only once.
 func TestLostReplies(t *testing.T) {
 	b := newBench(t)
 	again := func(what string, call func() error) {
@@ -184,7 +186,7 @@ func shutdown(t *testing.T, path string) {
 	}
 }
 
-// fuse mounts a filesystem with a server that does not answer. Calls to this
+// fuse mounts a FUSE filesystem whose server does not answer. Calls to this
 // filesystem hang until the server ends, and then fail with ENOTCONN.
 func fuse(t *testing.T, path string) (die func()) {
 	t.Helper()
@@ -236,8 +238,8 @@ func TestHungDisk(t *testing.T) {
 	b.clear(v)
 }
 
-// TestHungFolder proves that the driver soon becomes not ready if the folder of
-// the disks hangs. At most one goroutine hangs.
+// TestHungFolder proves that Probe reports "not ready" within its time limit if
+// the folder of the disks hangs. At most one goroutine of the driver hangs.
 func TestHungFolder(t *testing.T) {
 	b := newNodeBench(t)
 	cfg := Default()
@@ -257,7 +259,7 @@ func TestHungFolder(t *testing.T) {
 		t.Error("the driver is not ready before the folder hangs")
 	}
 	die := fuse(t, cfg.Node.DisksDir)
-	t.Cleanup(func() { // before the cleanup removes the folder, which would hang
+	t.Cleanup(func() { // unmount the folder before the test framework removes it, because this removal would hang
 		die()
 		if err := unix.Unmount(cfg.Node.DisksDir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -277,8 +279,8 @@ func TestHungFolder(t *testing.T) {
 	}
 }
 
-// TestCorruptedMount proves that calls return an error for a mount with a dead
-// server, and that the driver can remove this mount.
+// TestCorruptedMount proves that calls return an error for a FUSE mount whose
+// server has ended. The driver can remove this mount.
 func TestCorruptedMount(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.stagedVolume("pvc-1"), mounted("ext4")
@@ -298,9 +300,9 @@ func TestCorruptedMount(t *testing.T) {
 	b.clear(v)
 }
 
-// TestUndoAfterOutsideChanges proves that the driver can unpublish and unstage a volume
-// after another program has changed it. The changes are a missing mount, an additional
-// mount, and a deleted disk file.
+// TestUndoAfterOutsideChanges proves that the driver can unpublish and unstage
+// a volume after another program has changed the volume. The changes are a
+// missing mount, an additional mount, and a deleted disk file.
 func TestUndoAfterOutsideChanges(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")
@@ -323,8 +325,9 @@ func TestUndoAfterOutsideChanges(t *testing.T) {
 	wantCode(t, "unstage of nothing", b.unstage(v), codes.OK)
 }
 
-// TestStaleDevice proves that a new file with the same name is a different
-// disk. The driver never uses the device of the old file for the new file.
+// TestStaleDevice proves that the driver treats a new file with an old name as
+// a different disk. The driver never uses the device of the old file for the
+// new file.
 func TestStaleDevice(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")

@@ -58,8 +58,9 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// awaitReady waits until a group is ready to use. If the group failed, the
-// method deletes the group. See controller.awaitReady for a single snapshot.
+// awaitReady waits until a snapshot group is ready to use. If the cloud failed
+// to make the group, the method deletes the group. See controller.awaitReady
+// for a single snapshot.
 func (g *groupController) awaitReady(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {
@@ -78,7 +79,8 @@ func (g *groupController) awaitReady(ctx context.Context, group cloudsim.Snapsho
 	return nil
 }
 
-// csiGroup returns the CSI description of a group with all its members.
+// csiGroup returns the CSI description of a snapshot group and of all its
+// snapshots.
 func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (*csi.VolumeGroupSnapshot, error) {
 	group, err := g.cloud.GetSnapshotGroup(ctx, id)
 	if err != nil {
@@ -99,7 +101,7 @@ func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGrou
 	return told, err
 }
 
-// DeleteVolumeGroupSnapshot deletes a group with its members.
+// DeleteVolumeGroupSnapshot deletes a snapshot group and its snapshots.
 func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	group, err := g.findGroup(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 	if err == nil {
@@ -113,7 +115,7 @@ func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *cs
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 }
 
-// GetVolumeGroupSnapshot describes one group.
+// GetVolumeGroupSnapshot returns the description of one snapshot group.
 func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	group, err := g.findGroup(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 	if err != nil {
@@ -123,8 +125,8 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// findGroup returns the group with the given id. It returns an error if a
-// snapshot in members is not in the group.
+// findGroup returns the snapshot group with the given id. It returns an error
+// if a snapshot in members does not belong to the group.
 func (g *groupController) findGroup(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
 	if err := checkRequired("group_snapshot_id", id); err != nil {
 		return group, err

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// healthOf returns the data plane's report about a disk. For a healthy disk the
-// result has no entry.
+// healthOf returns the health of a disk, as the data plane reported it. For a
+// healthy disk the result has no entry.
 func healthOf(d cloudsim.Disk) *csi.VolumeHealth {
 	h := &csi.VolumeHealth{VolumeId: string(d.ID)}
 	switch {
@@ -37,9 +37,9 @@ func (c *controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.Con
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: healthOf(d)}, nil
 }
 
-// ControllerListVolumeHealth lists the unhealthy volumes. Each page contains
-// the unhealthy volumes from one page of all volumes. A page can therefore be
-// empty even if more pages follow.
+// ControllerListVolumeHealth lists the unhealthy volumes. For each call it
+// reads one page of all volumes, and returns the unhealthy volumes of this
+// page. The answer can therefore be empty even if more pages follow.
 func (c *controller) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	l, err := c.pageOfDisks(ctx, req.GetMaxEntries(), req.GetStartingToken())
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // the disk's file, or replaces the file by a folder.
 func (b *bench) makeUnhealthy(v string, lost bool) {
 	b.t.Helper()
-	b.awaitDisk(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait, because the data plane would otherwise make the file again
+	b.awaitDisk(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait for the first report about the file: before this report, the data plane would make the file again
 	file := filepath.Join(b.path("disks"), v+".img")
 	err := os.Remove(file)
 	if !lost {
@@ -28,7 +28,7 @@ func (b *bench) makeUnhealthy(v string, lost bool) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	must(b.t)(b.cloud.ResizeDisk(b.t.Context(), cloudsim.DiskID(v), cloudsim.ResizeDisk{SizeGiB: 2})) // makes the data plane check the file again
+	must(b.t)(b.cloud.ResizeDisk(b.t.Context(), cloudsim.DiskID(v), cloudsim.ResizeDisk{SizeGiB: 2})) // after a resize, the data plane checks the file again
 	b.awaitDisk(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.Error != "" && d.Status.Lost == lost })
 }
 
@@ -85,10 +85,10 @@ func TestVolumeHealth(t *testing.T) {
 	wantCode(t, "invalid starting token", err, codes.Aborted)
 }
 
-// TestStorageHealth checks a driver on a machine that cannot mount volumes. It
-// proves that NodeGetStorageHealth returns the reason, and that Probe returns
-// an error. On a machine that can mount volumes, the answer of
-// NodeGetStorageHealth has no entry.
+// TestStorageHealth runs a driver without root privileges, so this driver
+// cannot mount volumes. The test proves that NodeGetStorageHealth returns the
+// reason, and that Probe returns an error. If the machine can mount volumes, a
+// driver with root privileges returns no entry.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testDriver serves until it is killed. The arguments are SOCKET URL TOKEN
-// INSTANCE DISKS.
+// testDriver serves CSI calls until a test kills its process. The arguments are
+// SOCKET URL TOKEN INSTANCE DISKS.
 func testDriver(args []string) error {
 	cfg := Default()
 	cfg.Endpoint, cfg.Cloud = "unix://"+args[0], &client.Client{
@@ -112,7 +112,7 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 		func(ctx context.Context, id *string) error {
 			_, err := node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: *id, VolumePath: pod, CapacityRange: grow})
 			if status.Code(err) == codes.FailedPrecondition {
-				return nil // without the capability to grow a mounted filesystem, it grows at the next staging
+				return nil // a driver that may not grow a mounted filesystem grows the filesystem at the next staging
 			}
 			return err
 		},
@@ -140,9 +140,9 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 }
 
 // TestKilledAtEveryStep kills the driver in each step of a volume's lifecycle,
-// restarts it, and repeats the call as Kubernetes does. It proves that the
-// kills do not change the result, and leave no additional volume, attachment,
-// device or mount.
+// restarts the driver, and repeats the call as Kubernetes does. The test proves
+// that the kills do not change the result, and leave no additional volume,
+// attachment, device or mount.
 func TestKilledAtEveryStep(t *testing.T) {
 	b := newNodeBench(t)
 	v := &victim{bench: b, socket: b.path("victim.sock")}
@@ -177,7 +177,7 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, afte
 			ctx, cancel := context.WithTimeout(v.t.Context(), 10*time.Second)
 			broken := make(chan error, 1)
 			go func() { ignored := id; broken <- call(ctx, &ignored) }()
-			time.Sleep(after) // the exact point in the call does not matter
+			time.Sleep(after) // the kill may come at any point of the call
 			v.kill()
 			<-broken
 			cancel()
@@ -192,7 +192,8 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, afte
 	}
 }
 
-// insist repeats a call while the code of the error allows a retry.
+// insist repeats a call while the error code asks the caller to retry, but
+// stops after a minute.
 func (v *victim) insist(call func(context.Context, *string) error, id *string) error {
 	var err error
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {

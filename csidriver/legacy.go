@@ -32,10 +32,11 @@ import (
 // under the name of the legacy driver.
 type legacy struct {
 	zoneKey string
-	// The function volume returns the id of a disk in the legacy driver's
-	// format. The function node returns the id of an instance in this format.
-	// The last part of each result contains the id in this cloud. In the handle
-	// of an old PersistentVolume, the last part is the name of the disk.
+	// The function volume returns the id of a disk in the legacy driver's format.
+	// The function node returns the id of an instance in the legacy driver's
+	// format. The part after the last slash of each result contains the id in
+	// this cloud. In the handle of an old PersistentVolume, this part is the name
+	// of the disk.
 	volume func(disk string) string
 	node   func(instance string) string
 	// context returns the volume context that the legacy driver would return
@@ -50,9 +51,9 @@ type legacy struct {
 
 func unchanged(id string) string { return id }
 
-// legacyDrivers holds the CSI drivers that csi-translation-lib uses for
-// in-tree volumes. The table contains only drivers with disks as volumes, so
-// azure-file and portworx are missing.
+// legacyDrivers holds the CSI drivers that Kubernetes (csi-translation-lib)
+// uses for in-tree volumes. The table contains only drivers with disks as
+// volumes, so azure-file and portworx are missing.
 var legacyDrivers = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: unchanged, node: unchanged,
@@ -101,24 +102,25 @@ func calledAs(ctx context.Context, own string) string {
 	return own
 }
 
-// LegacyNames lists the drivers that this driver can replace.
+// LegacyNames lists the names of the drivers that this driver can replace.
 func LegacyNames() []string { return slices.Sorted(maps.Keys(legacyDrivers)) }
 
-// madeID matches the last part of a legacy volume handle if this part has the
-// form of a disk id in this cloud.
+// madeID matches the last part of a legacy volume handle if this part can be
+// the id of a disk in this cloud. For the AWS driver, the prefix of a disk id
+// is vol instead of disk.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
 // disk returns the id of the disk for a legacy volume handle. The handle
 // contains the id of a disk that the driver made, or the name of a disk, as in
 // old PersistentVolumes. If no such disk exists, the result is the id in the
-// handle. If the handle contains no id either, the result is the last part of
-// the handle.
+// handle. If the handle contains no id, the result is the last part of the
+// handle.
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, the method returns
-// this id. A handle such as vol-000001 only resembles an id. It can mean the
-// disk disk-000001, if the driver made that disk, or the disk with the name
-// vol-000001. If both disks exist, the method returns FAILED_PRECONDITION.
+// this id. A handle such as vol-000001 only resembles an id. This handle can
+// mean the disk disk-000001, if the driver made that disk, or the disk with the
+// name vol-000001. If both disks exist, the method returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""
@@ -153,10 +155,10 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 }
 
 // mountedDisk returns the id of the disk that is mounted at a path. It reads
-// the id from the mount and does not ask the cloud. The cloud may be down, or
-// may have deleted the disk, or may have another disk with the name in the
-// handle. If the path has no disk of this driver, the function returns the
-// handle.
+// the id from the mount, because the cloud cannot always answer. The cloud may
+// be down, or may have deleted the disk, or may have another disk with the name
+// in the handle. If no disk of this driver is mounted at the path, the function
+// returns the handle.
 func mountedDisk(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
@@ -215,8 +217,8 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 			if err := filesystem(r); err != nil {
 				return nil, err
 			}
-		// For undo calls, read the disk id from the mounts of the machine,
-		// because the cloud may have deleted the disk.
+		// For unpublish and unstage calls, read the disk id from the mounts of the
+		// machine, because the cloud may have deleted the disk.
 		case *csi.NodeUnpublishVolumeRequest:
 			toDisk = func(volume string) (string, error) { return mountedDisk(r.GetTargetPath(), volume) }
 		case *csi.NodeUnstageVolumeRequest:
@@ -244,10 +246,11 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 	}
 }
 
-// translation holds the translation functions and tables.
+// translation holds the functions and the table with which rewrite translates a
+// message.
 type translation struct {
 	volume, node func(string) (string, error)
-	keys         map[string]string // topology keys
+	keys         map[string]string // new topology key by old topology key
 	parameters   func(map[string]string) map[string]string
 }
 
@@ -326,9 +329,10 @@ const (
 	// migrationParam is the suffix of parameter keys that csi-translation-lib
 	// makes only for vSphere.
 	migrationParam = "-migrationparam"
-	// fsTypeParam is the key of the filesystem type. The CSI translation
-	// library of Kubernetes translates this key only for some in-tree plugins.
-	// The provisioner reads the parameter and also passes it to the driver.
+	// fsTypeParam is the key of the filesystem type. The CSI translation library
+	// of Kubernetes translates this key only for some in-tree plugins. The
+	// provisioner reads this parameter, and also passes the parameter to the
+	// driver.
 	fsTypeParam = "fsType"
 )
 
@@ -353,8 +357,9 @@ func filesystem(r *csi.CreateVolumeRequest) error {
 	return nil
 }
 
-// translateParameters translates the parameters of an old StorageClass. An
-// unknown disk type stays unchanged, so that the error message contains it.
+// translateParameters translates the parameters of an old StorageClass. The
+// method does not change an unknown disk type, so that the error message
+// contains this type.
 func (l legacy) translateParameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {

@@ -57,7 +57,7 @@ func TestLegacyNames(t *testing.T) {
 
 // TestLegacyHandles proves that the driver finds the disk by the name in the
 // handle of an old PersistentVolume, for each handle format. For an unknown
-// handle, ControllerGetVolume returns NotFound, and undo calls succeed.
+// handle, ControllerGetVolume returns NotFound, and DeleteVolume succeeds.
 func TestLegacyHandles(t *testing.T) {
 	b := newBench(t, LegacyNames()...)
 	old := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "vol-0abc", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
@@ -157,8 +157,9 @@ func TestLegacyUndo(t *testing.T) {
 	}
 }
 
-// TestLegacyUndoWaits proves that an undo call waits for a running staging call
-// at its path, even if the handle does not contain the id of the disk.
+// TestLegacyUndoWaits proves that an unstaging call waits for a running staging
+// call at the same path, even if the handle does not contain the id of the
+// disk.
 func TestLegacyUndoWaits(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -203,8 +204,8 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 }
 
 // TestLegacyFilesystem proves that a volume gets the filesystem type of an old
-// StorageClass if the library does not translate the parameter FSType. The
-// driver refuses a request if its capability has another filesystem.
+// StorageClass if csi-translation-lib does not translate the parameter FSType.
+// The driver refuses a request whose volume capability has another filesystem.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
 	b := newBench(t, name)

@@ -51,13 +51,13 @@ func (h health) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveHealth serves until ctx ends.
+// serveHealth serves health checks on ln until ctx ends.
 func serveHealth(ctx context.Context, ln net.Listener, endpoint string, limits run.Limits) error {
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // no calls are running any more
+	defer func() { _ = conn.Close() }() // the HTTP server has stopped, so no calls are running
 	h := health{csi.NewIdentityClient(conn)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.alive)

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// lookFor runs look and waits for its result until ctx ends. A call to a hung
-// filesystem cannot be cancelled, so its goroutine stays. A later call with the
-// same key waits for the same goroutine. Each key therefore has at most one
-// hung goroutine.
+// lookFor runs look and waits for its result until ctx ends. Go cannot cancel a
+// system call to a hung filesystem, so the goroutine of look stays. A later
+// call of lookFor with the same key waits for this goroutine. Each key
+// therefore has at most one hung goroutine.
 func lookFor[T any](ctx context.Context, looks *singleflight.Group, key string, look func() (T, error)) (seen T, err error) {
 	begun := looks.DoChan(key, func() (any, error) { return look() })
 	select {

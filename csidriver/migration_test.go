@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/translate"
 )
 
-// inTree holds objects for an in-tree plugin: the parameters of a StorageClass,
-// and the volume of a PersistentVolume or a pod. The volume refers to an
-// existing disk.
+// inTree holds test data for an in-tree plugin: the parameters of a
+// StorageClass, and the volume of a PersistentVolume or a pod. The volume
+// refers to an existing disk.
 type inTree struct{ plugin, parameters, disk, volume string }
 
 var inTreePlugins = map[string]inTree{
@@ -30,10 +30,10 @@ var inTreePlugins = map[string]inTree{
 	"csi.vsphere.vmware.com": {"vsphere-volume", "{diskformat: thin, datastore: store, hostFailuresToTolerate: '1', forceProvisioning: 'true', iopslimit: '100', fsType: xfs}", "old-vsphere", "vsphereVolume: {volumePath: '[store] kubevols/old-vsphere.vmdk', fsType: ext4}"},
 }
 
-// TestMigration translates objects of each in-tree plugin with upstream's
-// library, like the provisioner, the attacher and the kubelet. It proves that
-// the driver serves the translated calls under the legacy name and mounts the
-// disks.
+// TestMigration translates objects of each in-tree plugin with the CSI
+// translation library of Kubernetes, as the provisioner, the attacher and the
+// kubelet do. The test proves that the driver serves the translated calls under
+// the legacy name and mounts the disks.
 func TestMigration(t *testing.T) {
 	b := newNodeBench(t, LegacyNames()...)
 	for _, name := range LegacyNames() {
@@ -71,7 +71,8 @@ func volumeDoc(meta, mode, source string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: %s\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [%s]\n  %s\n", meta, mode, source)
 }
 
-// translate returns the library's translation of a document.
+// translate returns the object that the CSI translation library makes from a
+// YAML document.
 func (l *legacyBench) translate(doc string) any {
 	l.t.Helper()
 	all, err := translate.Read(strings.NewReader(doc))
@@ -89,8 +90,8 @@ func (l *legacyBench) volume(doc string) *corev1.CSIPersistentVolumeSource {
 }
 
 // provision does the same as external-provisioner for a claim of an in-tree
-// class. It translates the class, and translates the new PersistentVolume back
-// into an in-tree volume.
+// StorageClass. It translates the class, and translates the new
+// PersistentVolume back into an in-tree volume.
 func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
 	class := l.translate("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/" + old.plugin + "\nparameters: " + old.parameters + "\n").(*storagev1.StorageClass)

@@ -11,15 +11,15 @@ import (
 )
 
 // TestModify proves that the driver changes a volume in place, even while the
-// volume is in use. A repeated call changes nothing. A refused change leaves
-// the volume as it was.
+// volume is in use. A repeated call and a refused call do not change the
+// volume.
 func TestModify(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 4 * gib })
 	b.publish(v, mounted("ext4"))
-	// The cloud reports the size of the disk's file when the file exists. The
-	// report is a new revision of the disk. Wait for it, because the test
-	// compares revisions.
+	// When the data plane has made the disk's file, it reports the size of the
+	// file, and the disk gets a new revision. Wait for this revision, because the
+	// test compares revisions.
 	eventually.True(t, "the disk's file exists", func() bool {
 		return must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk).Status.SizeGiB == 4
 	})

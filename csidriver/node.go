@@ -64,9 +64,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum
-// number of volumes. The orchestrator called the driver under one name, and it
-// counts only the volumes of this name. NodeGetInfo therefore subtracts all
-// other attached disks from the disk limit of the instance type.
+// number of volumes. The orchestrator counts only the volumes of the driver
+// name that it called. NodeGetInfo therefore subtracts all other attached disks
+// from the disk limit of the instance type.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -92,21 +92,23 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}
 	return &csi.NodeGetInfoResponse{
 		NodeId:             string(i.ID),
-		MaxVolumesPerNode:  int64(max(room, 1)), // 0 would mean no limit
+		MaxVolumesPerNode:  int64(max(room, 1)), // 0 means no limit to the orchestrator
 		AccessibleTopology: topologyOf(n.name, i.Zone)[0],
 	}, nil
 }
 
 // countsAsVolume reports whether the orchestrator counts an attached disk among
-// the volumes of the driver name that it called. A disk that the driver made
-// counts for the driver name that made it. A disk that a user made counts if a
-// PersistentVolume uses it. A disk that a PersistentVolume uses has a loop
-// device with a mount. Only this driver makes loop devices for disks. For a
-// filesystem, the method finds the driver name in the kubelet's staging path.
+// the volumes of the driver name that it called. If the driver made the disk,
+// the disk counts for the driver name that the caller of CreateVolume used. If
+// a user made the disk, it counts if a PersistentVolume uses it. The method
+// recognizes such a disk by a loop device with a mount, because only this
+// driver makes loop devices for disks. For a filesystem, the method finds the
+// driver name in the kubelet's staging path.
 //
-// If the disk hangs, it counts, because a hung disk is in use. If countsAsVolume
-// cannot read the mounts for another reason, the disk does not count. The node
-// then reports a limit that is lower by one, but the call succeeds.
+// If the disk hangs, it counts, because a hung disk is in use. If
+// countsAsVolume cannot read the mounts for another reason, the disk does not
+// count. NodeGetInfo then returns a limit that is lower by one, but does not
+// fail.
 func (n *node) countsAsVolume(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {
@@ -135,9 +137,9 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 	return paths, err
 }
 
-// namesOther reports whether a folder in path has a driver name other than the
-// parameter as. It compares with all legacy names and with the driver's own
-// name.
+// namesOther reports whether path contains a folder with the name of another
+// driver. Names of other drivers are all legacy names and the name own, except
+// the name as.
 func namesOther(path, own, as string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
 		_, legacy := legacyDrivers[folder]
@@ -146,7 +148,7 @@ func namesOther(path, own, as string) bool {
 }
 
 // instance returns the id of this machine's instance. If the configuration has
-// only a name, the method asks the cloud once and keeps the id. A later
+// only a name, the method asks the cloud once and keeps the id, because a later
 // instance with the same name is a different machine.
 func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
@@ -168,9 +170,9 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 
 // findInstance asks the cloud for the instance of this machine until the cloud
 // answers. Then it waits for the end of ctx. Before the cloud answers, the
-// driver can already undo earlier work and answer liveness checks. These
-// actions do not need the cloud. findInstance returns an error if the instance
-// does not exist.
+// driver can already unpublish and unstage volumes and answer liveness checks.
+// These actions do not need the cloud. findInstance returns an error if the
+// instance does not exist.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {
@@ -200,9 +202,9 @@ type volumeLocks struct {
 
 func newBusy() *volumeLocks { return &volumeLocks{volumes: map[string]chan struct{}{}} }
 
-// take reserves a volume for one call. If another call has the volume, the
-// method waits until the other call has finished or ctx ends. The caller must
-// call done to release the volume.
+// take reserves a volume for one call. If another call has reserved the volume,
+// the method waits until the other call releases the volume or ctx ends. The
+// caller must call done to release the volume.
 func (b *volumeLocks) take(ctx context.Context, volume string) (done func(), err error) {
 	for {
 		b.mu.Lock()
@@ -228,8 +230,8 @@ func (b *volumeLocks) take(ctx context.Context, volume string) (done func(), err
 }
 
 // takeAt reserves a volume, and also the staging or target path of the call.
-// The path is necessary because the request of an undo call does not always
-// identify the volume.
+// The path is necessary, because the volume id in an unpublish or unstage
+// request does not always identify the disk.
 func (b *volumeLocks) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
 	first, err := b.take(ctx, volume)
 	if err != nil {
@@ -243,8 +245,8 @@ func (b *volumeLocks) takeAt(ctx context.Context, volume, path string) (done fun
 	return func() { second(); first() }, nil
 }
 
-// file returns the path of a volume's data on this machine: the file of the disk, or
-// the link to its device.
+// file returns the path of a volume's data on this machine: the file of the
+// disk, or the link to the device of the disk.
 func (n *node) file(volume string) (string, error) {
 	if !diskID.MatchString(volume) {
 		return "", cloudsim.Errorf(cloudsim.NotFound, "no volume %q", volume)
@@ -274,9 +276,9 @@ func awaitSize(ctx context.Context, path string, bytes int64) error {
 	}
 }
 
-// loopOf returns the volume's loop device, or nil if it has none. A device of
-// an earlier file with the same name does not count. The paths in near are
-// likely mount points of the device.
+// loopOf returns the volume's loop device, or nil if the volume has no device.
+// It ignores a device of an earlier file with the same name. The paths in near
+// are likely mount points of the device.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestCodesOfTheSpecification proves that errors have the codes of the CSI
-// specification, because callers act on the code. The driver returns these
-// errors at once.
+// specification, because callers act on the code. The driver must return these
+// errors before the deadline of the call.
 func TestCodesOfTheSpecification(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -66,8 +66,8 @@ func TestCodesOfTheSpecification(t *testing.T) {
 	}
 }
 
-// TestCorruptSuperblock proves that a damaged filesystem is an internal error
-// and not an error in the mount flags.
+// TestCorruptSuperblock proves that the driver reports a damaged filesystem as
+// an internal error, and not as an error in the mount flags.
 func TestCorruptSuperblock(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")
@@ -87,11 +87,11 @@ func TestCorruptSuperblock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	damage(checksum) // EBADMSG
+	damage(checksum) // the mount fails with EBADMSG
 	wantCode(t, "stage with a wrong checksum", b.stage(v, mounted("ext4", "discard")), codes.Internal)
 	if out, err := exec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", "-O", "^metadata_csum", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	damage(blocksPerGroup) // EINVAL, the same error as for invalid options
+	damage(blocksPerGroup) // the mount fails with EINVAL, as with invalid options
 	wantCode(t, "stage with an impossible superblock", b.stage(v, mounted("ext4", "noatime")), codes.Internal)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// newDeviceBench returns a bench whose driver uses the devices of attached disks, as on a real
-// machine of the lab.
+// newDeviceBench returns a bench whose driver uses the devices of attached
+// disks, as on a real node of the lab.
 func newDeviceBench(t *testing.T) *bench {
 	t.Helper()
 	b := newNodeBench(t)
@@ -89,7 +89,7 @@ func TestDevicesOfTheHypervisor(t *testing.T) {
 			}
 			remove()
 
-			// The next attachment has the data and the new size.
+			// The next device of the disk is read-only and has the same data.
 			remove = b.device(v, true)
 			reader := &csi.VolumeCapability{AccessType: c.GetAccessType(), AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY}}
 			wantCode(t, "stage read-only", b.stage(v, reader), codes.OK)
@@ -98,7 +98,7 @@ func TestDevicesOfTheHypervisor(t *testing.T) {
 				t.Errorf("file: got %q, %v; want world", got, err)
 			}
 
-			// The disk is detached by force, although it is mounted.
+			// The hypervisor removes the device by force, although the disk is mounted.
 			remove()
 			b.clear(v)
 		})
@@ -124,8 +124,9 @@ func TestBlockDevicesOfTheHypervisor(t *testing.T) {
 		t.Errorf("data of the volume: got %q", got)
 	}
 
-	// The disk is detached by force, although it is published. Its device is gone at once, because
-	// no program has it open.
+	// The hypervisor removes the device by force, although the volume is
+	// published. The kernel deletes the device at once, because no program has it
+	// open.
 	remove()
 	wantCode(t, "unpublish", b.hide(v, "pod"), codes.OK)
 	wantCode(t, "unstage", b.unstage(v), codes.OK)

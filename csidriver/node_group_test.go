@@ -32,7 +32,7 @@ func (b *bench) checkAccess(path string, gid uint32, mode uint32) {
 // TestVolumeMountGroup proves that a group gets access to all files of a volume
 // (KEP-2317). The driver changes the files when it stages the volume, and when
 // it publishes the volume for writing with another group. If the root directory
-// already has the group, the driver does not walk the volume again.
+// already has the group, the driver does not change the files again.
 func TestVolumeMountGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v, plain := b.volume("pvc-1"), mounted("ext4")
@@ -63,7 +63,7 @@ func TestVolumeMountGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, "publish for the same group", b.show(v, "pod", ofGroup("1234"), false), codes.OK)
-	b.checkAccess("pod/dir/file", 99, 0o660) // the driver did not walk the volume
+	b.checkAccess("pod/dir/file", 99, 0o660) // the driver did not change the files again
 	if err := os.WriteFile(b.path("pod/dir/new"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,8 @@ func TestVolumeMountGroup(t *testing.T) {
 }
 
 // TestNoGroup proves that the driver refuses an invalid group and then leaves
-// no mount. A number that is too large must not wrap around to another group.
+// no mount. A number that is too large must not overflow to the number of
+// another group.
 func TestNoGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")

@@ -10,7 +10,8 @@ import (
 )
 
 // TestManyAtOnce proves that concurrent staging calls, which compete for the
-// free device numbers, get separate devices. No device exists at the end.
+// free device numbers, get separate devices. After the unstaging calls, no
+// device exists.
 func TestManyAtOnce(t *testing.T) {
 	first := newNodeBench(t)
 	b := first.secondDriver("node-2", "large")

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// NodePublishVolume makes a staged volume visible at a target. Each target has
-// its own mount, so several pods can use the volume with different flags.
+// NodePublishVolume mounts a staged volume at a target path. Each target has
+// its own mount, so several pods can use the volume with different mount flags.
 func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
 	if err := checkRequired("volume_id", volume, "target_path", target); err != nil {
@@ -30,7 +30,7 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	if req.GetStagingTargetPath() == "" { // the CSI specification requires FAILED_PRECONDITION for this case
 		return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: stage the volume before you publish it")
 	}
-	target = filepath.Clean(target) // the target of a block volume is a file, and the path of a file has no slash at its end
+	target = filepath.Clean(target) // the target of a block volume is a file, so its path must not end with a slash
 	done, err := n.busy.takeAt(ctx, volume, target)
 	if err != nil {
 		return nil, err
@@ -99,9 +99,9 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 }
 
 // guard makes the device of a block volume read-only or writable. A read-only
-// bind mount of a device file does not prevent writes to the device. All
-// targets share the device. guard therefore returns an error if the device must
-// be read-only for one target and writable for another.
+// bind mount of a device file does not prevent writes to the device. Because
+// all targets share the device, the function returns an error if the device
+// must be read-only for one target and writable for another.
 func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	there, err := l.Of()
 	if err != nil {
@@ -168,8 +168,8 @@ func makeTarget(target string, block bool) error {
 	return nil
 }
 
-// NodeUnpublishVolume removes all mounts at the target, and then the target. It
-// does not delete files in a target that is not a mount.
+// NodeUnpublishVolume removes all mounts at the target, and then deletes the
+// target. It does not delete files in a target that is not a mount.
 func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
 	if err := checkRequired("volume_id", volume, "target_path", target); err != nil {

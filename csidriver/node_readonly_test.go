@@ -12,9 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// TestReadOnlyFromSnapshotInUse proves that a read-only volume from a snapshot
-// of a disk in use contains all synced data. The driver replays the journal and
-// does not skip it.
+// The test takes a snapshot while a node uses the disk, so the filesystem in
+// the snapshot has an unfinished journal. TestReadOnlyFromSnapshotInUse proves
+// that a read-only volume from this snapshot contains all synced data, because
+// the driver replays the journal.
 func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		t.Run(fsType, func(t *testing.T) {
@@ -109,8 +110,8 @@ func TestBlockReadOnly(t *testing.T) {
 	b.unstage(v)
 }
 
-// TestAfterBlockReadOnly proves that a device number of a read-only volume
-// accepts writes for the next volume.
+// TestAfterBlockReadOnly stages a volume on a device that a read-only volume
+// used before. It proves that this device accepts writes again.
 func TestAfterBlockReadOnly(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -140,7 +141,7 @@ func TestAfterBlockReadOnly(t *testing.T) {
 	t.Fatal("no device number was used twice in 100 attempts")
 }
 
-// number returns the number of the volume's device.
+// number returns the number of the volume's loop device.
 func (b *bench) number(volume string) int {
 	b.t.Helper()
 	l, err := machine.Find(filepath.Join(b.path("disks"), volume+".img"))
@@ -153,7 +154,7 @@ func (b *bench) number(volume string) int {
 
 // TestStageAgain proves that a repeated staging call with the same mount
 // options succeeds, even if the kernel shows the options in another form. A
-// call for writing fails if the volume is staged for reading.
+// staging call for writing fails if the volume is staged for reading.
 func TestStageAgain(t *testing.T) {
 	b := newNodeBench(t)
 	for fsType, all := range map[string][]string{
@@ -174,8 +175,8 @@ func TestStageAgain(t *testing.T) {
 	}
 }
 
-// TestExpandAtAReader proves that a volume grows through a writable mount, even
-// if the caller names a read-only mount.
+// TestExpandAtAReader proves that the driver grows a filesystem through a
+// writable mount, even if the request contains the path of a read-only mount.
 func TestExpandAtAReader(t *testing.T) {
 	b := newNodeBench(t)
 	c := mounted("xfs")

@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// withAccessMode sets the access mode of a capability.
+// withAccessMode sets the access mode of c and returns c.
 func withAccessMode(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapability {
 	c.AccessMode.Mode = mode
 	return c
@@ -126,7 +126,7 @@ func TestUnstageKeepsForeignDevices(t *testing.T) {
 	v := b.sharedVolume("pvc-1", c)
 	b.publish(v, c)
 	wantCode(t, "stage", b.stage(v, c), codes.OK)
-	other, err := machine.AttachFor(t.Context(), "i-ffffff", b.path("disks")+"/"+v+".img", false, false) // its mounts are not visible here
+	other, err := machine.AttachFor(t.Context(), "i-ffffff", b.path("disks")+"/"+v+".img", false, false) // like a device of another node, whose mounts this process cannot see
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,8 +146,9 @@ func TestUnstageKeepsForeignDevices(t *testing.T) {
 }
 
 // TestReadByTwoNodes proves that several nodes can share a volume with a
-// filesystem, but only for reading. The driver refuses a filesystem for several
-// writers. It also refuses to attach a single-node disk to a second node.
+// filesystem, but only for reading. The driver refuses to create a filesystem
+// volume for several writers. It also refuses to attach a single-node disk to a
+// second node.
 func TestReadByTwoNodes(t *testing.T) {
 	one := newNodeBench(t)
 	two := one.secondDriver("node-2", "small")
@@ -188,10 +189,10 @@ func TestReadByTwoNodes(t *testing.T) {
 	}
 }
 
-// The test copies a disk that is in use, so the filesystem of the copy has a
-// journal to replay. TestJournalOfTwoNodes proves that two nodes can stage this
-// copy concurrently. Each node has its own device of the disk. Only one node at
-// a time replays the journal.
+// TestJournalOfTwoNodes proves that two nodes can concurrently stage a copy of
+// a disk that was in use. The filesystem of such a copy has a journal to
+// replay. Each node has its own device of the copy, but only one node at a time
+// replays the journal.
 func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

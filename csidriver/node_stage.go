@@ -18,9 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// stagedAt returns the path at which the driver stages a volume. The driver
-// mounts a filesystem at the orchestrator's staging path itself. For a block
-// volume, it makes a device file in the folder at this path.
+// stagedAt returns the path at which the driver stages a volume. For a
+// filesystem, this path is the orchestrator's staging path. For a block volume,
+// it is a device file in the folder at the staging path.
 func stagedAt(staging, volume string, block bool) string {
 	if block {
 		return filepath.Join(staging, volume)
@@ -28,9 +28,11 @@ func stagedAt(staging, volume string, block bool) string {
 	return staging
 }
 
-// NodeStageVolume makes a filesystem if the disk was never written to, and mounts
-// the volume. With a folder of files, it first attaches the disk's file as a loop
-// device. A repeated call skips the finished steps. A failed call leaves no device.
+// NodeStageVolume mounts the volume at the staging path. If a filesystem is
+// requested and the disk was never written to, it first makes the filesystem.
+// If DisksDir contains the files of the disks, it first attaches the disk's
+// file as a loop device. A repeated call skips the finished steps. After a
+// failed call, no loop device stays attached.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := checkRequired("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -95,9 +97,9 @@ func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u 
 	return err
 }
 
-// stageAt stages the file of a volume. If owner is not empty, it identifies the
-// node, and no other node may use the loop device. A failed call leaves no
-// device.
+// stageAt stages the file or the device of a volume. A non-empty owner
+// identifies this node, and then no other node may use the loop device. After a
+// failed call, no unused loop device stays attached.
 func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
 	if err != nil {
@@ -127,10 +129,10 @@ func checkWritable(l *machine.Loop, want bool) error {
 	return err
 }
 
-// replay applies the journal of a read-only volume to its filesystem. The
-// journal is unfinished if the cloud copied the volume from a disk in use. The
-// replay writes to the disk. replay therefore returns an error if a node has
-// attached the disk for writing.
+// replay applies the journal of a read-only volume to its filesystem. If the
+// cloud copied the volume from a disk in use, the journal contains changes that
+// the filesystem does not contain yet. Because a replay writes to the disk, the
+// function returns an error if a node has attached the disk for writing.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has the disk for writing: detach it from that node first", d.ID)
@@ -140,8 +142,8 @@ func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) er
 
 // stagedOtherwise returns an error if the volume is already staged with another
 // access type: as a block device instead of a mount, or the reverse. Without
-// this check, the driver could format a device in use, or create a device's
-// file in a user's filesystem.
+// this check, the driver could format a device in use, or create a device file
+// in the filesystem of a user.
 func stagedOtherwise(l *machine.Loop, there string) error {
 	m, err := machine.Seen(there)
 	if err != nil || m == nil || !l.Has(*m) {
@@ -150,8 +152,9 @@ func stagedOtherwise(l *machine.Loop, there string) error {
 	return status.Error(codes.AlreadyExists, "the volume is already staged with the other access type (block or mount): unstage it first")
 }
 
-// attachment returns the attachment of the disk to this instance, from the
-// cloud's records.
+// attachment reads the disk from the cloud and returns the attachment of the
+// disk to this instance. If the disk is not attached, it returns
+// FAILED_PRECONDITION.
 func (n *node) attachment(ctx context.Context, volume string) (d cloudsim.Disk, a cloudsim.Attachment, err error) {
 	if d, err = getDisk(ctx, n.cloud, volume); err != nil {
 		return d, a, err
@@ -179,8 +182,9 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := makeFile(at); err != nil {
 			return err
 		}
-		// Another process that detaches unused devices may have set autoclear
-		// on this device. The method Stay clears the autoclear flag.
+		// Another process that detaches unused devices may have set the autoclear
+		// flag of this device. Stay clears the flag, so that the kernel does not
+		// detach the device of the block volume.
 		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
 	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {
@@ -207,8 +211,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 	return nil
 }
 
-// finish grows the filesystem if it is smaller than its disk. Then it gives the
-// files to the group of the volume.
+// finish grows a mounted filesystem that is smaller than its disk. Then it
+// gives the files to the group in the request.
 func finish(ctx context.Context, l *machine.Loop, at string, u use, bytes int64) error {
 	there, err := mountAt(l, at)
 	if err != nil || there == nil || there.ReadOnly() {
@@ -281,9 +285,9 @@ func makeFile(path string) error {
 }
 
 // dropUnused detaches the device if it has no mounts, and otherwise only closes
-// the device. The kernel itself detaches a device with autoclear after its last
-// mount (see Lapses). For a device with autoclear, dropUnused therefore only
-// closes the device, and does not read the table of all mounts.
+// the device. If a device has the autoclear flag, the kernel detaches the
+// device after the last unmount (see Lapses). For such a device, dropUnused
+// only closes the device, and does not read the table of all mounts.
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
@@ -312,7 +316,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		return nil, err
 	}
 	defer done()
-	l, err := machine.FindFor(n.cfg.ownerName(), path, staging, stagedAt(staging, volume, true)) // also finds the device of a deleted file
+	l, err := machine.FindFor(n.cfg.ownerName(), path, staging, stagedAt(staging, volume, true)) // FindFor also finds the device of a deleted file
 	if err != nil {
 		return nil, err
 	}
@@ -335,9 +339,9 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingStaged handles an unstaging call with a volume id that is no id of
-// this cloud. It waits for a running call at this path. Then it returns an
-// error if the path has a mount.
+// nothingStaged handles an unstaging call whose volume id is not a disk id of
+// this cloud. It waits for a running call at the staging path. Then it returns
+// an error if this path has a mount.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
 	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
@@ -370,8 +374,8 @@ func unstage(l *machine.Loop, volume, staging string) error {
 	return unmount(l, volume, device)
 }
 
-// unmount removes the volume's mount at a path. It returns an error if the path
-// has a foreign mount.
+// unmount removes the volume's mount at a path. It returns an error if the
+// mount at the path does not belong to the volume.
 func unmount(l *machine.Loop, volume, at string) error {
 	here, err := mountAt(l, at)
 	if err != nil || here == nil {
@@ -383,10 +387,10 @@ func unmount(l *machine.Loop, volume, at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unmountDevice removes the bind mount of a device file. It is for a volume
-// without a loop device, after another node on this host or a person has
-// detached the device. The device can have the file of another volume now, so
-// unmountDevice does not check the file.
+// unmountDevice removes the bind mount of a device file. It is for a block
+// volume whose loop device another node on this host or a person has detached.
+// Because the kernel can reuse the device number for another volume,
+// unmountDevice does not check the file of the device.
 func unmountDevice(at string) error {
 	there, err := machine.Seen(at)
 	if err != nil || there == nil || !there.IsDevice() {

@@ -118,10 +118,10 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// awaitSize waits until the file or device of a volume has at least the required size
-// in GiB. If it is smaller at first, awaitSize asks the cloud for the size of the
-// disk before it waits. It returns OUT_OF_RANGE if the disk in the cloud is
-// also smaller than the required size.
+// awaitSize waits until the file or device of a volume has at least the
+// required size in GiB. If the file or device is smaller at first, awaitSize
+// asks the cloud for the size of the disk before it waits. It returns
+// OUT_OF_RANGE if the disk in the cloud is also smaller than the required size.
 func (n *node) awaitSize(ctx context.Context, volume, path string, least int) error {
 	bytes := int64(least) * gib
 	if size, err := machine.SizeOf(path); err == nil && size >= bytes { //nolint:contextcheck // it opens a device and does not wait
@@ -161,8 +161,9 @@ func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) er
 	return permanentError(machine.Grow(ctx, l, at, m.FSType, bytes))
 }
 
-// NodeGetVolumeHealth returns the data plane's report about a volume. If the
-// request has a path, it also checks the volume at this path.
+// NodeGetVolumeHealth returns the health of a volume, as the data plane
+// reported it. If the request contains a path, the method also checks the
+// volume at this path.
 func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -191,8 +192,8 @@ func reasonOf(err error) string {
 	return "Unreadable"
 }
 
-// NodeGetStorageHealth reports whether this machine can mount volumes. If it
-// can, the answer has no entry.
+// NodeGetStorageHealth reports whether this machine can mount volumes. If the
+// machine can mount volumes, the answer has no entry.
 func (n *node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	resp := &csi.NodeGetStorageHealthResponse{}
 	if n.cfg.hasDevices() { // the hypervisor makes the loop devices

@@ -20,10 +20,10 @@ const (
 	minSwaps = 10_000
 )
 
-// swapLinks runs in a child process as the user of a pod. It replaces
-// directories and a file of the volume by links to paths outside, and reverses
-// each change, until stdin ends. It writes a line after minSwaps swaps.
-// Descriptor 3 is the volume.
+// swapLinks runs in a child process as the user of a pod. Until stdin ends, it
+// replaces directories and a file of the volume by links to paths outside the
+// volume, and reverses each replacement. After minSwaps swaps, it writes a line
+// to stdout. File descriptor 3 is the root directory of the volume.
 func swapLinks(outside string) error {
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(podUser), syscall.Setuid(podUser), syscall.Fchdir(3)); err != nil {
 		return err
@@ -69,7 +69,7 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 		must(t)(nil, os.Mkdir(b.path("pod/"+dir), 0o700))
 	}
 	files := []string{"x", "y/link/secret", "z/secret"}
-	for i := range 200 { // a longer walk meets more swaps
+	for i := range 200 { // with more files, more swaps happen while the driver changes the files
 		files = append(files, fmt.Sprintf("a%d", i))
 	}
 	for _, file := range files {
@@ -83,12 +83,12 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	stop := b.startSwapping("pod", outside)
 	published := 0
 	for i := 0; ; i++ {
-		group := fmt.Sprint(2000 + i%2) // another group than before, so that the driver walks the volume
+		group := fmt.Sprint(2000 + i%2) // not the group of the previous call, so that the driver changes all files
 		switch err := b.show(v, "other", ofGroup(group), false); status.Code(err) {
 		case codes.OK:
 			published++
 			wantCode(t, "unpublish", b.hide(v, "other"), codes.OK)
-		case codes.Internal: // the driver found a link that leaves the volume; the kubelet would try again
+		case codes.Internal: // the driver found a link to a path outside the volume; the kubelet would repeat the call
 		default:
 			t.Fatalf("publish during the swaps: %v", err)
 		}
@@ -136,7 +136,7 @@ func (b *bench) startSwapping(volume, outside string) (stop func() bool) {
 	}
 	enough := make(chan struct{})
 	go func() {
-		defer close(enough) // at the line, or when the child has failed
+		defer close(enough) // when the child has written a line or has ended
 		_, _ = bufio.NewReader(out).ReadString('\n')
 	}()
 	t.Cleanup(func() { _ = child.Process.Kill() })

@@ -17,7 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// growMounted expands a volume that is mounted at pod to 3 GiB.
+// growMounted expands a volume to 3 GiB while the volume is mounted at the path
+// "pod".
 func (b *bench) growMounted(t *testing.T, v, fsType string) {
 	t.Helper()
 	before := b.total(v, "pod")
@@ -31,8 +32,8 @@ func (b *bench) growMounted(t *testing.T, v, fsType string) {
 	}
 }
 
-// TestDataStay proves that data stays after a new mount, in a clone, and after
-// an online expansion, for each filesystem.
+// TestDataStay proves for each filesystem that the data of a volume stays the
+// same after a second mount, in a clone, and after an online expansion.
 func TestDataStay(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestDataStay(t *testing.T) {
 			clone := b.volume("pvc-2", from("", v), func(r *csi.CreateVolumeRequest) {
 				r.VolumeCapabilities, r.CapacityRange.RequiredBytes = []*csi.VolumeCapability{c}, 5*gib
 			})
-			for _, id := range []string{v, clone} { // both at once, because a clone has the UUID of its original
+			for _, id := range []string{v, clone} { // stage both volumes at once, because their filesystems have the same UUID
 				b.publish(id, c)
 				wantCode(t, "stage "+id, b.stage(id, c), codes.OK)
 				wantCode(t, "publish "+id, b.show(id, "pod-"+id, c, true), codes.OK)
@@ -71,8 +72,9 @@ func TestDataStay(t *testing.T) {
 	}
 }
 
-// clear unpublishes the volume at the path "pod" and then unstages the volume. It does each
-// step twice.
+// clear unpublishes the volume at the path "pod" and then unstages the volume.
+// It does both steps twice. First it checks that the driver refuses to unstage
+// a published volume.
 func (b *bench) clear(v string) {
 	b.t.Helper()
 	wantCode(b.t, "unstage too early", b.unstage(v), codes.FailedPrecondition)
@@ -93,8 +95,9 @@ func (b *bench) total(v, at string) int64 {
 	return s.GetUsage()[0].GetTotal()
 }
 
-// TestForeignMountIsRefused proves that the driver refuses a repeated call with
-// other values. The driver never uses a foreign mount as the volume.
+// TestForeignMountIsRefused proves that the driver never uses a mount of
+// another filesystem as the volume. The driver also refuses a repeated call
+// with different values.
 func TestForeignMountIsRefused(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -209,8 +212,8 @@ func TestBlock(t *testing.T) {
 	wantCode(t, "unstage a volume without its mount", b.unstage(v), codes.OK)
 }
 
-// TestOtherAccessType proves that a volume has only one access type at a time.
-// A refused call changes nothing.
+// TestOtherAccessType proves that a volume has only one access type (block or
+// mount) at a time. A refused call does not change the volume.
 func TestOtherAccessType(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -258,7 +261,7 @@ func TestBlockIsDetached(t *testing.T) {
 }
 
 // TestPathsByAnyName proves that different calls can use different forms of a
-// path. A form can have a slash at its end, or go through a link to the
+// path. A path can have a slash at its end, or contain a symbolic link to the
 // kubelet's folder.
 func TestPathsByAnyName(t *testing.T) {
 	b := newNodeBench(t)
@@ -335,8 +338,9 @@ func TestExpandStaged(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestCancelledStaging proves that a caller can cancel a call at any moment.
-// The next call continues or undoes the work of the cancelled call.
+// TestCancelledStaging proves that a caller can cancel a staging call at any
+// moment. A later staging call continues the work of the cancelled call, and an
+// unstaging call undoes this work.
 func TestCancelledStaging(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")

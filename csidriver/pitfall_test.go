@@ -23,8 +23,8 @@ import (
 )
 
 // TestCopies proves that a copy is never smaller than its source and never in
-// another zone. A snapshot outlives its volume, and a repeated request returns
-// the same snapshot.
+// another zone. A snapshot stays after the deletion of its volume, and a
+// repeated request returns the same snapshot.
 func TestCopies(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 3 * gib })
@@ -56,9 +56,10 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestSourceElsewhere proves that the driver places a volume only where its
-// source is available. If no permitted zone is possible, the driver returns
-// RESOURCE_EXHAUSTED, so that the scheduler tries another node.
+// TestSourceElsewhere proves that the driver makes a volume only in a zone in
+// which its source is available. If the source is not available in any
+// permitted zone, the driver returns RESOURCE_EXHAUSTED, so that the scheduler
+// tries another node.
 func TestSourceElsewhere(t *testing.T) {
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
 	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
@@ -132,9 +133,10 @@ func TestExpandAgain(t *testing.T) {
 	}
 }
 
-// TestExpandWhileItIsCopied proves that a caller can repeat an expansion while
-// the cloud makes a snapshot or a copy of the volume. FAILED_PRECONDITION would
-// mean that the volume cannot grow while a pod uses it.
+// TestExpandWhileItIsCopied proves that an expansion returns ABORTED while the
+// cloud makes a snapshot or a copy of the volume, so that the caller repeats
+// the call. FAILED_PRECONDITION would mean that the volume cannot grow while a
+// pod uses it.
 func TestExpandWhileItIsCopied(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -178,8 +180,9 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 	wantCode(t, "expand a failed disk", err, codes.FailedPrecondition)
 }
 
-// failedDisk returns a failed disk: the cloud lost the disk's source before
-// the copy.
+// failedDisk makes a disk in the state "failed" and returns its id. The disk
+// fails, because failedDisk deletes the data of the source before the cloud
+// copies it.
 func (b *bench) failedDisk(name string) string {
 	b.t.Helper()
 	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
@@ -206,8 +209,9 @@ func (b *bench) awaitDisk(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 }
 
 // TestLimit proves that a disk which the driver did not make reduces the volume
-// limit of a node. A volume beyond the limit gets RESOURCE_EXHAUSTED, so that
-// the kubelet reads the limit again.
+// limit of a node. If one more volume would exceed the limit,
+// ControllerPublishVolume returns RESOURCE_EXHAUSTED, so that the kubelet reads
+// the limit again.
 func TestLimit(t *testing.T) {
 	b := newBench(t)
 	own := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "own", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)

@@ -85,8 +85,8 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 }
 
 // detach removes the attachment of a disk to a node, and waits for the end of
-// this work. If the cloud does not detach the disk at once, the method checks
-// whether the node is off.
+// this work. If the cloud does not detach the disk at once and the node is off,
+// the method detaches the disk by force.
 func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) error {
 	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from})
 	if err != nil && cloudsim.KindOf(err) != cloudsim.Conflict {

@@ -126,9 +126,9 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-// TestHealth proves that a driver is alive but not ready if its cloud is down
-// or hangs. The driver stays alive, because a restart would not repair the
-// cloud.
+// TestHealth proves that /healthz succeeds and /readyz fails if the cloud is
+// down or hangs. /healthz must succeed, because a restart of the driver would
+// not repair the cloud.
 func TestHealth(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {
@@ -188,10 +188,11 @@ func hang(t *testing.T, cloud *client.Client) (undo func()) {
 	}
 }
 
-// TestNodeByName proves that a driver with only an instance name starts while
-// the cloud hangs. In the meantime the driver answers NodeUnpublishVolume,
-// which does not need the cloud. When the cloud is back, NodeGetInfo succeeds.
-// If no instance has the name, the driver ends with an error.
+// TestNodeByName proves that a driver that knows only the name of its instance
+// starts while the cloud hangs. In the meantime the driver answers
+// NodeUnpublishVolume, which does not need the cloud. When the cloud is back,
+// NodeGetInfo succeeds. If no instance has the name, the driver ends with an
+// error.
 func TestNodeByName(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
@@ -229,7 +230,7 @@ func TestNodeByName(t *testing.T) {
 	}
 }
 
-// get repeats a request until a server listens.
+// get sends an HTTP request, and repeats the request until a server listens.
 func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	for {

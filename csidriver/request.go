@@ -42,8 +42,9 @@ var (
 	ownName   = regexp.MustCompile(`^(snap|csi)-[0-9a-f]+$`)
 )
 
-// nameOf returns name if it is a valid name in the cloud. Otherwise it returns
-// a hash of name.
+// nameOf returns name if it is a valid name in the cloud. For an invalid name,
+// it returns a hash of name, and also for a name with the form of a snapshot id
+// or of such a hash.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name
@@ -85,8 +86,8 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. It returns an error for a key that the argument
-// named known does not contain.
+// read adds parameters to s. It returns an error for a key that is not in the
+// list known.
 func (s *shape) read(field string, parameters map[string]string, known ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]
@@ -144,7 +145,7 @@ func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 	}
 	s = sizes{0, math.MaxInt}
 	if least > 0 {
-		s.least = int((least-1)/gib) + 1 // this form cannot overflow
+		s.least = int((least-1)/gib) + 1 // the usual formula least+gib-1 could overflow
 	}
 	if most > 0 {
 		s.most = int(most / gib)

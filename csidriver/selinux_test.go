@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// Labels in the kubelet's form, with quotes and categories in any order, and in
-// the kernel's form.
+// SELinux labels. askedLabel and otherLabel have the form in which the kubelet
+// passes labels, with quotes and with categories in any order. shownLabel is
+// askedLabel in the form in which the kernel shows labels.
 const (
 	askedLabel = `context="system_u:object_r:usr_t:s0:c10,c5"`
 	shownLabel = "system_u:object_r:usr_t:s0:c5,c10"
@@ -36,9 +37,9 @@ func labelOf(t *testing.T, path string) string {
 	return unix.ByteSliceToString(b[:n])
 }
 
-// TestSELinuxMount proves that all mounts of a volume have the requested label
-// from their first moment (KEP-1710). Each volume has its own label until it is
-// unstaged.
+// TestSELinuxMount proves that the driver mounts a volume with the requested
+// SELinux label (KEP-1710). Until the driver unstages the volume, it refuses
+// every other label for this volume.
 func TestSELinuxMount(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestSELinuxMount(t *testing.T) {
 }
 
 // TestSELinuxLabelsStay proves that files keep their own labels from the
-// container runtime if no label for the whole volume is requested.
+// container runtime if the request contains no label for the whole volume.
 func TestSELinuxLabelsStay(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestSELinuxLabelsStay(t *testing.T) {
 	}
 }
 
-// volumeOf creates a volume with a filesystem of a type.
+// volumeOf creates a volume with a filesystem of the given type.
 func (b *bench) volumeOf(name, fsType string) string {
 	return b.volume(name, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted(fsType)} })
 }

@@ -24,8 +24,8 @@ func (c *controller) snapshot(ctx context.Context, id string) (cloudsim.Snapshot
 	return c.cloud.GetSnapshot(ctx, cloudsim.SnapshotID(id))
 }
 
-// CreateSnapshot takes a crash-consistent snapshot of a disk, which may be
-// attached. The snapshot can be used in all zones of its region.
+// CreateSnapshot takes a crash-consistent snapshot of a disk, even if the disk
+// is attached. Callers can use the snapshot in all zones of its region.
 func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if err := checkRequired("name", req.GetName(), "source_volume_id", req.GetSourceVolumeId()); err != nil {
 		return nil, err
@@ -61,12 +61,12 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	return &csi.CreateSnapshotResponse{Snapshot: c.snapshotResponse(snap, zones)}, nil
 }
 
-// awaitReady waits until a snapshot is ready to use. Until then, later writes
-// to the disk can still change the snapshot. The CSI specification requires
-// that the driver answers only when later writes no longer change the
-// snapshot. If the snapshot failed, the method deletes the snapshot, so that
-// its name is free for the next attempt. If the cloud does not return the
-// state, the method keeps the snapshot.
+// awaitReady waits until a snapshot is ready to use. Before the snapshot is
+// ready, writes to the disk can still change the snapshot. The CSI
+// specification requires that the driver answers only when writes no longer
+// change the snapshot. If the state of the snapshot is "failed", the method
+// deletes the snapshot, so that its name is free for the next attempt. If the
+// cloud does not return the state, the method keeps the snapshot.
 func (c *controller) awaitReady(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {
@@ -97,8 +97,9 @@ func (c *controller) zonesOf(ctx context.Context, region string) (names []string
 	return names, len(names) == len(all), err
 }
 
-// csiSnapshots returns the CSI descriptions of snapshots. A description contains the
-// zones only if the snapshot cannot be used in all zones.
+// csiSnapshots returns the CSI descriptions of snapshots. A description
+// contains zones only if the cloud has zones in which callers cannot use the
+// snapshot.
 func (c *controller) csiSnapshots(ctx context.Context, all ...cloudsim.Snapshot) (told []*csi.Snapshot, err error) {
 	zones := map[string][]string{}
 	for _, s := range all {
@@ -126,8 +127,8 @@ func (c *controller) snapshotResponse(s cloudsim.Snapshot, zones []string) *csi.
 }
 
 // DeleteSnapshot deletes a snapshot. Volumes from this snapshot stay. For a
-// member of a group DeleteSnapshot returns an error, because the driver deletes
-// a group only as a whole.
+// member of a snapshot group, DeleteSnapshot returns an error, because the
+// driver deletes a group only as a whole.
 func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if err := checkRequired("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// GetSnapshot describes one snapshot.
+// GetSnapshot returns the description of one snapshot.
 func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
 	if err := checkRequired("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 			return nil, err
 		}
 	}
-	cut := slices.DeleteFunc(l.Items, func(s cloudsim.Snapshot) bool { return !s.ReadyToUse }) // the list contains only finished snapshots
+	cut := slices.DeleteFunc(l.Items, func(s cloudsim.Snapshot) bool { return !s.ReadyToUse }) // the answer contains only snapshots that are ready to use
 	told, err := c.csiSnapshots(ctx, cut...)
 	if err != nil {
 		return nil, err

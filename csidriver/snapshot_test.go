@@ -15,7 +15,7 @@ import (
 )
 
 // busyWriter writes to a volume's file repeatedly until the caller calls stop.
-// A copy of the file from the time before this call is never consistent.
+// The data plane cannot finish a consistent copy of the file before this call.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := awaitSize(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
@@ -97,8 +97,8 @@ func TestSnapshotIsCutWhenAnswered(t *testing.T) {
 	}
 }
 
-// TestSnapshotOutlivesAFailedPoll proves that a failed query of the snapshot's
-// state does not delete the snapshot.
+// TestSnapshotOutlivesAFailedPoll proves that the driver keeps a snapshot if
+// the query of the snapshot's state fails.
 func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 	b := newBench(t)
 	v, w := b.volume("pvc-1"), b.volume("pvc-2")
@@ -135,9 +135,9 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 	}
 }
 
-// TestThrottledPoll proves that throttling gives UNAVAILABLE, which means that
-// the work may still be running. After RESOURCE_EXHAUSTED the caller would not
-// repeat the call.
+// TestThrottledPoll proves that the driver returns UNAVAILABLE if the cloud
+// throttles the driver's calls. UNAVAILABLE means that the work may still be
+// running. After RESOURCE_EXHAUSTED the caller would not repeat the call.
 func TestThrottledPoll(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")

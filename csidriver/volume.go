@@ -14,9 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// order is a volume request after its translation into a request to the cloud.
+// order is a CreateVolume request that the driver has translated into a request
+// to the cloud.
 type order struct {
-	disk     cloudsim.CreateDisk // without its place
+	disk     cloudsim.CreateDisk // without its zones
 	sizes    sizes
 	zones    []string // permitted zones, best first
 	regional bool
@@ -93,8 +94,8 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// source adds the source of the volume to o. It returns the size of the source,
-// which is the minimum size of the volume.
+// source adds the snapshot or disk from which the cloud copies the volume to o.
+// It returns the size of the source, which is the minimum size of the volume.
 func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case from == nil:
@@ -168,8 +169,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 				return c.place(ctx, o)
 			}
 		case onlyAbout(err, "zone", "replicaZones", "sourceSnapshot", "sourceDisk"):
-			// It is possible that the source is not available in this zone.
-			// RESOURCE_EXHAUSTED lets the scheduler try another node.
+			// The source may be unavailable in this zone. After RESOURCE_EXHAUSTED, the
+			// scheduler tries another node.
 			err = status.Errorf(codes.ResourceExhausted, "accessibility_requirements: %s: %v", zoneKey(c.cfg.Name), err)
 			continue
 		}
@@ -179,7 +180,7 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 }
 
 // raise increases the size in the order o to the minimum of the disk type. It
-// returns the given error if the size is already large enough, or if the
+// returns the error small if the size in o is already large enough, or if the
 // minimum exceeds the limit of the request.
 func (c *controller) raise(ctx context.Context, o order, small error) (order, error) {
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// pageOf parses the paging fields of a list request. A token is the last id of
-// the previous page. Deletions between two pages therefore hide no volume, and
-// a token does not expire.
+// pageOf parses the paging fields of a list request. A page token is the last
+// id of the previous page. A token therefore never expires, and no page skips
+// an object if a caller deletes objects between two pages.
 func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions, err error) {
 	if most < 0 {
 		return o, invalidArgument("max_entries", "must not be negative, got %d", most)
@@ -35,8 +35,8 @@ func (c *controller) pageOfDisks(ctx context.Context, most int32, token string) 
 }
 
 // ListVolumes lists all disks of the project, including disks that Kubernetes
-// did not make. The external-attacher uses the list to check where volumes are
-// attached.
+// did not make. The external-attacher uses the list to check to which nodes the
+// volumes are attached.
 func (c *controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	l, err := c.pageOfDisks(ctx, req.GetMaxEntries(), req.GetStartingToken())
 	if err != nil {

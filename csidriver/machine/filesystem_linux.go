@@ -22,9 +22,9 @@ import (
 )
 
 // mkfsAttribute is the extended attribute that marks a file while mkfs writes
-// to it. A file with the mark holds no user data, and mkfs may run again. The
-// value of the attribute is the name of the file, so that a copy with another
-// name does not count as marked.
+// to it. A marked file contains no user data, so EnsureFilesystem may run mkfs
+// on it again. The value of the attribute is the name of the file, so that a
+// copy with another name does not count as marked.
 const mkfsAttribute = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem on the disk of the loop device l. The
@@ -75,7 +75,7 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 	return bytes, err
 }
 
-// lock waits for the exclusive lock of f, or until ctx ends.
+// lock takes the exclusive lock of f. It waits for the lock until ctx ends.
 func lock(ctx context.Context, f *os.File) error {
 	for {
 		if locked, err := flock.Try(f); locked || err != nil {
@@ -88,10 +88,11 @@ func lock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// neverWritten returns nil if f is one hole without data. Otherwise it returns
-// ErrHasData. A device has no holes that neverWritten can find. For a device,
-// neverWritten reads the first 4 MiB and the last MiB, which contain the marks
-// of all known filesystems, partition tables and volume managers.
+// neverWritten returns nil if the file f is one hole without data. Otherwise it
+// returns ErrHasData. In a device, neverWritten cannot find holes. It therefore
+// checks that the first 4 MiB and the last MiB of a device contain only zeros.
+// These parts contain the signatures of all known filesystems, partition tables
+// and volume managers.
 func (l *Loop) neverWritten(f *os.File) error {
 	if l.managed {
 		return zeroAtEnds(f)
@@ -123,9 +124,10 @@ func zeroAtEnds(f *os.File) error {
 	return nil
 }
 
-// mkfsSector is the content of the first sector of a device while mkfs writes to it. Ext4 does
-// not use this sector. XFS replaces it with its superblock, which shows whether mkfs has
-// finished. See mkfsAttribute for the mark of a file.
+// mkfsSector is the content of the first sector of a device while mkfs writes
+// to it. Ext4 does not use this sector. For XFS, mkfs writes the superblock to
+// this sector, and the superblock shows whether mkfs has finished. See
+// mkfsAttribute for the mark of a file.
 const mkfsSector = "cloudsim: mkfs has not finished\n"
 
 // isMarked reports whether an earlier mkfs did not finish.
@@ -142,8 +144,8 @@ func (l *Loop) isMarked(f *os.File) (bool, error) {
 	return string(mark[:len(mkfsSector)]) == mkfsSector || string(mark[:4]) == "XFSB" && mark[inProgress] != 0, nil
 }
 
-// The method mark puts the mark on the disk before mkfs runs. The method unmark removes the mark
-// after mkfs.
+// mark marks the disk as a disk with an unfinished mkfs. The caller calls mark
+// before mkfs runs, and unmark after mkfs has succeeded.
 func (l *Loop) mark(f *os.File) error {
 	if l.managed {
 		return l.writeStart(mkfsSector)
@@ -151,8 +153,8 @@ func (l *Loop) mark(f *os.File) error {
 	return unix.Fsetxattr(int(f.Fd()), mkfsAttribute, []byte(filepath.Base(f.Name())), 0)
 }
 
-// unmark removes the mark that the method mark made. The caller calls it when mkfs has succeeded.
-// On a device with XFS it does nothing, because mkfs has replaced the mark by the superblock.
+// unmark removes the mark that the method mark made. On a device with XFS,
+// unmark does nothing, because mkfs has replaced the mark by the superblock.
 func (l *Loop) unmark(f *os.File, fsType string) error {
 	switch {
 	case !l.managed:
@@ -178,7 +180,7 @@ func (l *Loop) writeStart(s string) error {
 func probe(f *os.File) (fsType string, bytes int64, err error) {
 	b := make([]byte, 4096)
 	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
-		return "", 0, fmt.Errorf("read the superblock of the disk: %w", err) // unreadable is not empty
+		return "", 0, fmt.Errorf("read the superblock of the disk: %w", err) // an unreadable disk does not count as empty
 	}
 	if string(b[:4]) == "XFSB" {
 		return XFS, int64(binary.BigEndian.Uint32(b[4:])) * int64(binary.BigEndian.Uint64(b[8:])), nil
@@ -202,8 +204,8 @@ var mkfsCommands = map[string][]string{
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
 }
 
-// format runs mkfs on the device of l. The file f has the mark until mkfs has
-// succeeded.
+// format runs mkfs on the device of l. The disk is marked until mkfs has
+// succeeded, see mark.
 func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	how, ok := mkfsCommands[fsType]
 	if !ok {
@@ -223,10 +225,11 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 }
 
 // tool runs a program. If held is not nil, the program inherits this open file,
-// and so also holds the lock of the file.
+// and therefore also holds the lock of the file.
 func tool(ctx context.Context, held *os.File, argv ...string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// A signal to the driver's process group does not reach the program.
+	// The program gets its own process group, so that a signal to the driver's
+	// process group does not reach the program.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if held != nil {
 		cmd.ExtraFiles = []*os.File{held}
@@ -247,7 +250,8 @@ const slack = 256 << 20
 
 // Grow enlarges the filesystem that is mounted at path to the size of its
 // device. The argument bytes is the current size of the filesystem. Grow does
-// nothing if the filesystem already fills the device.
+// nothing if the filesystem already fills the device. For ext4, it returns
+// fs.ErrPermission if CanGrowMounted returns false.
 func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error {
 	size, err := l.Size()
 	if err != nil || bytes+slack > size {
@@ -279,7 +283,7 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	}
 	if err := toTheEnd(ctx, f, l, func(ctx context.Context, f *os.File) error {
 		err := tool(ctx, f, "e2fsck", "-f", "-p", l.Device())
-		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // 1: errors corrected
+		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // with exit code 1, e2fsck has corrected errors
 			return err
 		}
 		return tool(ctx, f, "resize2fs", l.Device())
@@ -290,11 +294,11 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// toTheEnd starts the function run and waits for its result until ctx ends. The
-// function run continues after the end of ctx. An interrupted check would start
-// again with each call, and an interrupted resize would damage the filesystem.
-// Until run returns, toTheEnd keeps the lock on f and keeps the device open, so
-// that the next call waits.
+// toTheEnd starts the function run and waits for its result until ctx ends. If
+// ctx ends first, the function run continues. With an interruption, a check of
+// the filesystem would start again in each call, and a resize would damage the
+// filesystem. Until run returns, toTheEnd keeps the lock on f and keeps the
+// device open, so that the next call waits.
 func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -364,7 +368,7 @@ func Replay(ctx context.Context, node, path, fsType string) error {
 	if err := errors.Join(mountUnseen(l.Device(), fsType), l.Close()); err != nil {
 		return fmt.Errorf("replay of the %s journal failed: %w", fsType, err)
 	}
-	for { // until the kernel has detached the device, see Attach
+	for { // wait until the kernel has detached the device, see loop.Attach
 		l, err := FindFor(node, path)
 		if err != nil || l == nil {
 			return err
@@ -379,7 +383,8 @@ func Replay(ctx context.Context, node, path, fsType string) error {
 	}
 }
 
-// mountUnseen mounts a filesystem without a path, and unmounts it.
+// mountUnseen mounts the filesystem of a device without a path, and then
+// unmounts the filesystem.
 func mountUnseen(device, fsType string) error {
 	config, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -387,7 +392,7 @@ func mountUnseen(device, fsType string) error {
 	}
 	err = unix.FsconfigSetString(config, "source", device)
 	if err == nil && fsType == XFS {
-		err = unix.FsconfigSetFlag(config, "nouuid") // the original of a copied disk may be mounted
+		err = unix.FsconfigSetFlag(config, "nouuid") // the disk can be a copy, and its original can be mounted with the same UUID
 	}
 	if err == nil {
 		err = unix.FsconfigCreate(config)
@@ -427,9 +432,9 @@ func FilesystemSize(l *Loop, path string) (int64, error) {
 // call has finished, and GiveToGroup does nothing. The function therefore
 // changes a large volume only once.
 //
-// Pods may change the volume in the meantime. The walk stays inside the volume
-// because os.Root resolves each name. GiveToGroup skips entries that a pod
-// removes.
+// Pods may change the volume during the call. GiveToGroup changes no file
+// outside the volume, because os.Root resolves each name. It skips entries that
+// a pod has removed.
 func GiveToGroup(path string, gid int) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -453,7 +458,7 @@ func GiveToGroup(path string, gid int) error {
 			err = giveToGroup(root, name, gid)
 		default: // the directory cannot be read
 			if info, e := root.Lstat(name); e == nil && !info.IsDir() {
-				return nil // a pod has replaced it
+				return nil // a pod has replaced the directory
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestToTheEnd proves that the step of toTheEnd continues after its caller's
-// deadline. The file stays locked and the device stays attached, so that the
-// next call waits.
+// TestToTheEnd proves that the function run continues after the deadline of
+// toTheEnd's caller. Until run returns, the file stays locked and the device
+// stays attached, so that the next call waits.
 func TestToTheEnd(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")
@@ -69,9 +69,10 @@ func TestToTheEnd(t *testing.T) {
 	}
 }
 
-// TestMkfsOnFullFileSystem proves that mkfs returns an error if the host's file
-// system with the disk's file is full. After the host's file system has grown,
-// the next call makes the filesystem, because the disk's file is marked.
+// TestMkfsOnFullFileSystem proves that EnsureFilesystem returns the error of
+// mkfs if the host has no space for the data of the disk. After the host has
+// got more space, the next call runs mkfs again, because the disk's file is
+// marked.
 func TestMkfsOnFullFileSystem(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

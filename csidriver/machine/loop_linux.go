@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// Loop is an open loop device with a method that lists its mounts.
+// Loop is an open loop device. Its method Of lists the mounts of the device.
 type Loop struct {
 	*loop.Loop
 	// managed is true if the hypervisor of this machine made the device. This
@@ -24,8 +24,8 @@ type Loop struct {
 	managed bool
 }
 
-// Lapse calls loop.Lapse. If the hypervisor manages the device, Lapse does
-// nothing.
+// Lapse calls loop.Lapse, which sets the lapse flag. If the hypervisor manages
+// the device, Lapse does nothing.
 func (l *Loop) Lapse() error {
 	if l.managed {
 		return nil
@@ -33,8 +33,8 @@ func (l *Loop) Lapse() error {
 	return l.Loop.Lapse()
 }
 
-// Stay calls loop.Stay. If the hypervisor manages the device, Stay does
-// nothing.
+// Stay calls loop.Stay, which clears the lapse flag. If the hypervisor manages
+// the device, Stay does nothing.
 func (l *Loop) Stay() error {
 	if l.managed {
 		return nil
@@ -42,7 +42,8 @@ func (l *Loop) Stay() error {
 	return l.Loop.Stay()
 }
 
-// Detach calls loop.Detach. If the hypervisor manages the device, Detach only closes it.
+// Detach calls loop.Detach. If the hypervisor manages the device, Detach only
+// closes the device.
 func (l *Loop) Detach() error {
 	if l.managed {
 		return l.Close()
@@ -64,15 +65,16 @@ func (l *Loop) data(path string) string {
 // has no event.
 const tick = 5 * time.Millisecond
 
-// Attach calls AttachFor without a node.
+// Attach calls AttachFor with an empty node.
 func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, error) {
 	return AttachFor(ctx, "", path, readOnly, lapses)
 }
 
-// AttachFor returns a node's loop device for a file, and makes the device if
-// there is none. See loop.Attach. If path is a link in /dev/disk/by-id,
-// AttachFor ignores node, readOnly and lapses, and returns the device that the
-// hypervisor made. It returns fs.ErrNotExist if there is no such device.
+// AttachFor returns a node's loop device for a file. If the node has no such
+// device, AttachFor makes the device. See loop.Attach. If path is a link in
+// /dev/disk/by-id, AttachFor ignores node, readOnly and lapses, and returns the
+// device that the hypervisor made. If this device does not exist, AttachFor
+// returns fs.ErrNotExist.
 func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	if isLink(path) {
 		l, err := openLink(path)
@@ -111,9 +113,9 @@ func openLink(path string) (*Loop, error) {
 
 // findLink returns the device that is mounted at one of the paths near, if the
 // device belongs to the disk of the link. Otherwise it returns the device to
-// which the link leads. After the hypervisor has removed a device, its mounts
-// still exist, but this process cannot open the device. In this case findLink
-// returns a Loop that is not open.
+// which the link leads. After the hypervisor has removed a device, the mounts
+// of the device still exist, but this process cannot open the device. In this
+// case findLink returns a Loop that is not open.
 func findLink(path string, near []string) (*Loop, error) {
 	want := strings.TrimPrefix(filepath.Base(path), "cloudsim-") + ".img"
 	for _, at := range near {
@@ -133,11 +135,11 @@ func findLink(path string, near []string) (*Loop, error) {
 	return openLink(path)
 }
 
-// Find calls FindFor without a node.
+// Find calls FindFor with an empty node.
 func Find(path string, near ...string) (*Loop, error) { return FindFor("", path, near...) }
 
-// FindFor returns a node's loop device for a file, or nil. See loop.Find. The
-// path can also be a link in /dev/disk/by-id.
+// FindFor returns a node's loop device for a file, or nil if the node has no
+// such device. See loop.Find. The path can also be a link in /dev/disk/by-id.
 func FindFor(node, path string, near ...string) (*Loop, error) {
 	if isLink(path) {
 		return findLink(path, near)
@@ -172,7 +174,7 @@ func SizeOf(path string) (int64, error) {
 
 // FileAt returns the name of the file behind the loop device that is mounted at
 // path. The mount is a mount of the device's filesystem, or a bind mount of the
-// device file. FileAt returns "" if there is no such mount. For a deleted file
+// device file. If path has no such mount, FileAt returns "". For a deleted file
 // it returns the former name.
 func FileAt(path string) (string, error) {
 	at, err := mountPoint(path)
@@ -190,9 +192,9 @@ func FileAt(path string) (string, error) {
 	return strings.TrimSuffix(name, " (deleted)"), err
 }
 
-// realpath returns path without symbolic links in its folder and without a slash
-// at its end, as in the kernel's mount table. The file itself may be a link or
-// missing.
+// realpath returns path without symbolic links in its folder and without a
+// slash at its end, as in the kernel's mount table. The last element of path
+// may be a link or a missing file.
 func realpath(path string) (string, error) {
 	path = filepath.Clean(path)
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))

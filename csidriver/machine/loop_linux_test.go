@@ -17,7 +17,8 @@ import (
 )
 
 // TestFindAnothersFileOfTheSameName proves that Find identifies a device by the
-// file and not by the file's name. The disks of two labs have the same names.
+// inode of its file, and not by the name of the file. Disk files of two labs
+// can have the same name.
 func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -58,8 +59,9 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	}
 }
 
-// TestLapses proves that the kernel detaches an autoclear device after its last
-// mount, and not earlier. A deletion of the device's file does not change this.
+// TestLapses proves that the kernel detaches a device with the autoclear flag
+// after the last unmount, and not earlier. The kernel does this even if the
+// device's file was deleted.
 func TestLapses(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -254,8 +256,8 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 }
 
 // TestSeparateDevicePerNode proves that a node with its own device finds only
-// this device, even if the path of the file is long. All nodes find a device
-// without an owner.
+// this device, even if the path of the file is long. If a device has no owner,
+// every node finds this device.
 func TestSeparateDevicePerNode(t *testing.T) {
 	needsVolumes(t)
 	longest := strings.Repeat("n", 63) // the longest valid name
@@ -283,7 +285,7 @@ func TestSeparateDevicePerNode(t *testing.T) {
 		if l, err := FindFor("i-000003", path); err != nil || l != nil {
 			t.Errorf("third node: got %v, %v; want nil", l, err)
 		}
-		if err := os.Remove(path); err != nil { // only the file name in the device remains
+		if err := os.Remove(path); err != nil { // then the kernel knows only the former name of the file
 			t.Fatal(err)
 		}
 		for node, want := range numbers {
@@ -311,7 +313,7 @@ func TestSeparateDevicePerNode(t *testing.T) {
 	}
 }
 
-// TestMarkOfAnotherFile proves that EnsureFilesystem ignores a mkfs mark that
+// TestMarkOfAnotherFile proves that EnsureFilesystem ignores an mkfs mark that
 // contains the name of another file. A copy of a file can have such a mark.
 func TestMarkOfAnotherFile(t *testing.T) {
 	needsVolumes(t)
@@ -450,7 +452,8 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// Address 0 of a process is not mapped, so reading it is an I/O error.
+	// Address 0 of a process is not mapped, so a read from this address returns
+	// an I/O error.
 	if _, err := EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
 		t.Errorf("unreadable file: got %v, want EIO", err)
 	}

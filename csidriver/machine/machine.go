@@ -5,9 +5,9 @@
 // The package keeps no state between two calls: the kernel's tables are the
 // only record. After a kill at any point, the next process therefore has
 // nothing to repair. The package identifies a loop device by the inode of its
-// file. It never uses the device's number, because the kernel can give this
-// number to the next file at once. The package never makes a filesystem on a
-// disk that holds data.
+// file. It does not identify a device by its number, because the kernel can
+// give this number to another file at once. The package never makes a
+// filesystem on a disk that holds data.
 package machine
 
 import (
@@ -58,7 +58,7 @@ func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 // IsDevice reports whether m is a bind mount of the device file of a loop
 // device. It returns false for a filesystem on the device.
 func (m Mount) IsDevice() bool {
-	// A machine of the lab has its own /dev, which is a tmpfs.
+	// On a machine of the lab, /dev is a tmpfs.
 	return (m.FSType == "devtmpfs" || m.FSType == "tmpfs") && loopNode.MatchString(m.Root)
 }
 
@@ -118,7 +118,7 @@ func otherNumber(have []string, o string) bool {
 const label = "context="
 
 // Label returns the SELinux label that the options give to all files, in the
-// kernel's format. It returns "" if the options set none.
+// kernel's format. If the options contain no label, it returns "".
 func Label(options []string) string {
 	for _, o := range options {
 		if l, ok := strings.CutPrefix(o, label); ok {

@@ -3,8 +3,8 @@ package machine
 import "testing"
 
 // TestMountedWith proves that MountedWith finds differences between the
-// requested options and the kernel's options. It compares SELinux labels by
-// meaning and not by spelling.
+// requested options and the kernel's options. MountedWith compares SELinux
+// labels by meaning and not by spelling.
 func TestMountedWith(t *testing.T) {
 	plain := Mount{Options: []string{"rw", "relatime"}, Super: splitOptions("rw,seclabel,stripe=4")}
 	labelled := Mount{Options: []string{"rw", "noatime"}, Super: splitOptions(`rw,context="u:r:t:s0:c5,c10",stripe=4`)}
@@ -37,8 +37,8 @@ func TestMountedWith(t *testing.T) {
 	}
 }
 
-// TestOrdered proves that ordered gives a label the kernel's format without
-// asking the kernel.
+// TestOrdered proves that sortCategories returns a label in the kernel's format
+// without asking the kernel.
 func TestOrdered(t *testing.T) {
 	for label, want := range map[string]string{
 		"u:r:t:s0:c26,c5":             "u:r:t:s0:c5,c26",

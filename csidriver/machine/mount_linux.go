@@ -49,8 +49,8 @@ func parse(options []string) (bits uintptr, own string) {
 }
 
 // MountDevice mounts the filesystem on the device of l. It returns ErrJournal
-// if the device is read-only and has an unfinished journal. It returns
-// ErrOptions if the kernel refuses the options.
+// if the device is read-only and the filesystem has an unfinished journal. It
+// returns ErrOptions if the kernel refuses the options.
 func MountDevice(l *Loop, path, fsType string, options []string) error {
 	readOnly, err := l.IsReadOnly()
 	if err != nil {
@@ -87,7 +87,7 @@ var mountAttributes = map[uintptr]uint64{
 
 // Bind makes a file or directory visible at a second path. The argument named
 // from is the existing path. The new mount has its own options. On Linux 5.12
-// and later, the mount has these options from its first moment.
+// and later, the mount is never visible without these options.
 func Bind(from, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {
@@ -112,8 +112,8 @@ func Bind(from, path string, options []string) error {
 	return nil
 }
 
-// bindWith makes a detached mount, sets its options, and then moves it to path.
-// If the process dies before the move, no mount stays.
+// bindWith makes a detached mount, sets the options of the mount, and then
+// moves the mount to path. If the process dies before the move, no mount stays.
 func bindWith(from, path string, bits uintptr) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -151,7 +151,7 @@ func UnmountAll(path string) error {
 			return err
 		}
 		err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-		if err != nil && (was != nil || !errors.Is(err, unix.EINVAL)) { // a first EINVAL may mean that another process has unmounted it
+		if err != nil && (was != nil || !errors.Is(err, unix.EINVAL)) { // a first EINVAL can mean that another process has removed the mount
 			return &fs.PathError{Op: "unmount", Path: path, Err: err}
 		}
 		was = err
@@ -159,10 +159,10 @@ func UnmountAll(path string) error {
 }
 
 // mountedAt reports whether a path is a mount point. The path must not contain
-// symbolic links. mountedAt calls statx(2) for the path. Before Linux 5.8 and
-// for failing filesystems, statx gives no answer. Only then mountedAt reads the
-// table of all mounts. In a volume's lifecycle, only mkfs takes longer than a
-// read of this table.
+// symbolic links. mountedAt calls statx(2) for the path. If statx gives no
+// answer, mountedAt reads the table of all mounts. This happens before Linux
+// 5.8 and for a failing filesystem. mountedAt avoids the table, because in a
+// volume's lifecycle only mkfs takes longer than a read of the table.
 func mountedAt(path string) (bool, error) {
 	s, err := statx(path)
 	if errors.Is(err, unix.ENOENT) {
@@ -192,7 +192,7 @@ func At(path string) ([]Mount, error) {
 	return mounts(func(m Mount) bool { return m.Path == path })
 }
 
-// Seen returns the visible mount at path, or nil if there is none. For a
+// Seen returns the visible mount at path, or nil if path has no mount. For a
 // filesystem on a loop device it asks the kernel only about this path. For such
 // a filesystem, the result has only the option "ro" or no options. See At for
 // all options.
@@ -211,8 +211,8 @@ func Seen(path string) (*Mount, error) {
 	return &there[len(there)-1], nil
 }
 
-// mountPoint returns path without symbolic links. It returns "" if path is not
-// a mount point.
+// mountPoint returns the result of realpath for path. It returns "" if path is
+// not a mount point.
 func mountPoint(path string) (string, error) {
 	path, err := realpath(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -227,8 +227,8 @@ func mountPoint(path string) (string, error) {
 	return path, nil
 }
 
-// loopMount returns the mount at a mount point if it is an ext4 or XFS
-// filesystem on a loop device.
+// loopMount describes the mount at a mount point. If this mount is not an ext4
+// or XFS filesystem on a loop device, ok is false.
 func loopMount(at string) (m Mount, ok bool) {
 	s, err := statx(at)
 	if err != nil || s.Dev_major != loop.Major {
@@ -296,7 +296,8 @@ func UsageOf(path string) (Usage, error) {
 	}, nil
 }
 
-// Ready returns an error if this machine cannot have loop devices.
+// Ready returns an error if this process cannot make loop devices on this
+// machine.
 func Ready() error {
 	if os.Geteuid() != 0 {
 		return errors.New("mounting needs root")

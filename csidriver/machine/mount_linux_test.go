@@ -31,7 +31,8 @@ func TestUnmountAll(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = unix.Unmount(m[1], unix.MNT_DETACH) })
 	}
-	// A path below a mount and a link to a mount are not mounts.
+	// A path below a mount point and a link to a mount point are not mount
+	// points.
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink(at, link); err != nil {
 		t.Fatal(err)

@@ -96,18 +96,20 @@ func runDriver() error {
 	return csidriver.Run(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)), cfg)
 }
 
-// These are the bugs of the driver. csi-sanity alone finds none of them.
+// These are the bugs that buggyTransport adds to the driver. csi-sanity alone
+// does not find these bugs.
 const (
 	bugRefuses = "refuses" // after a lost reply, the driver reports that the volume exists
 	bugForgets = "forgets" // after a lost reply, the driver creates a disk with another name
 	bugMemory  = "memory"  // the driver knows only the disks that its process has created
-	bugTwice   = "twice"   // the driver makes each call that reads twice
+	bugTwice   = "twice"   // the driver sends each GET request twice
 )
 
-// buggyTransport changes the calls of the driver to the cloud, as the bug requires.
+// buggyTransport changes the calls of the driver to the cloud, so that the
+// driver has the bug.
 type buggyTransport struct {
 	bug     string
-	process string // identifies the process
+	process string // unique text of this process
 
 	mu   sync.Mutex
 	lost map[string]int // failed creations by name
@@ -216,11 +218,14 @@ func check(t *testing.T, bug, focus string, args ...string) (r report, out strin
 // baseline is the file with the call budgets of the driver.
 const baseline = "testdata/baseline.json"
 
-// grown finds the budget of CreateVolume in the errors of a run.
+// grown matches the error of a run in which CreateVolume makes more calls to
+// the cloud than the baseline allows.
 var grown = regexp.MustCompile(`--baseline: 100 CreateVolume: \d+ calls, the baseline has \d+`)
 
-// TestConform proves that the driver passes csi-sanity with lost replies and crashes, and that its calls
-// to the cloud do not grow. Write the baseline again with SANITY_TEST_BASELINE=write.
+// TestConform proves that the driver passes csi-sanity with lost replies and
+// crashes, and that the driver does not make more calls to the cloud than the
+// baseline allows. With SANITY_TEST_BASELINE=write, the test writes the
+// baseline again.
 func TestConform(t *testing.T) {
 	t.Parallel()
 	flag := "--baseline"
@@ -233,8 +238,9 @@ func TestConform(t *testing.T) {
 	}
 }
 
-// TestConformFindsBugs proves that each mode finds the bug that the mode is for, and that csi-sanity alone
-// does not find it.
+// TestConformFindsBugs proves that the modes lostreply and crash of 'allinone
+// conform csi' find their bugs, and that csi-sanity alone does not find these
+// bugs.
 func TestConformFindsBugs(t *testing.T) {
 	t.Parallel()
 	const specs = `CreateVolume should (return appropriate|not fail)`
@@ -261,7 +267,8 @@ func TestConformFindsBugs(t *testing.T) {
 	}
 }
 
-// TestConformProvesNothing proves that a run of csi-sanity without RPCs fails.
+// TestConformProvesNothing proves that 'allinone conform csi' fails if
+// csi-sanity makes no RPC.
 func TestConformProvesNothing(t *testing.T) {
 	t.Parallel()
 	r, out := check(t, "", "no such spec", "--mode", "sanity")

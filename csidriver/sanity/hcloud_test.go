@@ -52,9 +52,11 @@ func (n countingWriter) WriteHeader(code int) {
 // the process that it starts in a new network namespace.
 const inNamespace = "HCLOUD_SANITY_IN_NAMESPACE"
 
-// TestHetznerCSI runs csi-sanity against Hetzner's unmodified CSI driver, which calls the cloud
-// through the dialect. The driver reads the metadata service at the fixed address
-// 169.254.169.254, so the test runs in a network namespace in which this address is local.
+// TestHetznerCSI runs csi-sanity against Hetzner's unmodified CSI driver. The
+// driver calls the cloud through the dialect hcloud, a server with the API of
+// Hetzner. The driver reads the metadata service at the fixed address
+// 169.254.169.254, so the test runs in a network namespace in which this
+// address is local.
 //
 // A script replaces the program cryptsetup, because cryptsetup needs the kernel's device mapper.
 // The driver calls cryptsetup to find out whether a volume is encrypted. The script answers that no
@@ -108,8 +110,9 @@ func TestHetznerCSI(t *testing.T) {
 	}
 }
 
-// serveHetzner runs a cloud, the dialect, the metadata service and the driver. It returns the
-// driver's socket. It counts the dialect's answers with the status 501.
+// serveHetzner runs a cloud, the dialect hcloud, the metadata service and the
+// driver. It returns the driver's socket. In unsupported, it counts the
+// dialect's answers with the status 501.
 func serveHetzner(t *testing.T, driver, dir string, unsupported *atomic.Int64) string {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -138,7 +141,8 @@ func serveHetzner(t *testing.T, driver, dir string, unsupported *atomic.Int64) s
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// cryptsetup(8): "status" of a name that is not active exits with 4.
+	// For a name that is not active, the command "cryptsetup status" exits with
+	// the code 4.
 	const standIn = "#!/bin/sh\necho \"/dev/mapper/$2 is inactive.\"\nexit 4\n"
 	if err := os.WriteFile(filepath.Join(bin, "cryptsetup"), []byte(standIn), 0o700); err != nil { //nolint:gosec // the driver executes this file
 		t.Fatal(err)

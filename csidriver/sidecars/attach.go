@@ -15,9 +15,9 @@ import (
 // with the driver's list of volumes.
 const reconcileEvery = time.Minute
 
-// attach returns the external-attacher. It turns VolumeAttachments into calls
-// of ControllerPublishVolume. For a driver that cannot attach, it marks
-// VolumeAttachments as attached without a call.
+// attach returns the external-attacher. The external-attacher calls
+// ControllerPublishVolume for each VolumeAttachment. For a driver that cannot
+// attach, it marks VolumeAttachments as attached without a call.
 func (d *driver) attach() loop {
 	lists := d.can(csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES) && d.can(csi.ControllerServiceCapability_RPC_LIST_VOLUMES)
 	handler := attach.NewTrivialHandler(d.kube)

@@ -23,10 +23,10 @@ type driver struct {
 	legacy     string // in-tree plugin that the driver replaces; "" for none
 }
 
-// dial waits until a driver answers and is ready. If the connection fails
-// later, gRPC connects again, and the controllers repeat failed calls. The
-// method dial reads the driver's capabilities only once. New capabilities
-// therefore need a restart of this process.
+// dial connects to a driver and waits until the driver is ready. If the
+// connection fails later, gRPC connects again, and the controllers repeat
+// failed calls. The method dial reads the driver's capabilities only once. If a
+// driver gets new capabilities, a user must restart this process.
 func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, error) {
 	count := metrics.NewCSIMetricsManagerWithOptions("", metrics.WithProcessStartTime(false), metrics.WithSubsystem(metrics.SubsystemSidecar))
 	klog.InfoS("Waiting for the driver", "socket", socket)
@@ -66,7 +66,7 @@ func (d *driver) ask(ctx context.Context) (err error) {
 	return err
 }
 
-func (d *driver) close() { _ = d.conn.Close() } // no calls are left
+func (d *driver) close() { _ = d.conn.Close() } // no call uses the connection any more
 
 func (d *driver) can(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
 

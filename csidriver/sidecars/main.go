@@ -2,11 +2,13 @@
 // uses external-provisioner, external-attacher, external-resizer,
 // csi-snapshotter and the snapshot-controller as libraries. One process needs
 // one set of watches and one connection for each driver. Five separate
-// containers would need five of each.
+// containers would need five sets of watches, and five connections for each
+// driver.
 //
-// The command only composes these libraries. The behavior, the events and the
-// annotations are upstream's. It can serve several drivers, so that one disk
-// driver can also serve a legacy name (KEP-625).
+// The command only composes these libraries, so its behavior, events and
+// annotations are the same as upstream's. One process can serve several
+// drivers, such as a disk driver under its own name and under a legacy name
+// (KEP-625).
 package main
 
 import (

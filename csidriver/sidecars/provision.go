@@ -87,7 +87,8 @@ func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	return all, nil
 }
 
-// awaitSynced waits until every informer has its first complete list.
+// awaitSynced waits until every informer has its first complete list. If ctx
+// ends first, it returns false.
 func (k *cluster) awaitSynced(ctx context.Context) bool {
 	for _, ok := range k.core.WaitForCacheSync(ctx.Done()) {
 		if !ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/kubernetes-csi/external-resizer/v2/pkg/resizer"
 )
 
-// resize returns the external-resizer. It turns claims with a larger size or
-// another VolumeAttributesClass into calls to the driver.
+// resize returns the external-resizer. If a user increases the size of a claim
+// or changes its VolumeAttributesClass, the external-resizer calls the driver.
 func (d *driver) resize() (all []loop, err error) {
 	calls := resizeCalls{d}
 	r, err := resizer.NewResizerFromClient(calls, d.timeout, d.kube, d.name)

@@ -41,8 +41,9 @@ func (k *cluster) findSnapshotKinds(ctx context.Context) error {
 // noLimit disables the shortening of generated names that contain a UUID.
 const noLimit = -1
 
-// commonSnapshots returns the snapshot-controller. It binds VolumeSnapshots to
-// their contents for all drivers of the cluster.
+// commonSnapshots returns the snapshot-controller. The snapshot-controller
+// binds VolumeSnapshots to VolumeSnapshotContents for all drivers of the
+// cluster.
 func (k *cluster) commonSnapshots(s *status) loop {
 	count := metrics.NewMetricsManager()
 	s.gather(count.GetRegistry())
@@ -64,8 +65,8 @@ func (k *cluster) commonSnapshots(s *status) loop {
 	return loop{"snapshot-controller", func(ctx context.Context, wg *sync.WaitGroup) { c.Run(workers, ctx.Done(), wg) }}
 }
 
-// takeSnapshots returns the csi-snapshotter. It turns VolumeSnapshotContents
-// into calls of CreateSnapshot.
+// takeSnapshots returns the csi-snapshotter. The csi-snapshotter calls
+// CreateSnapshot for each new VolumeSnapshotContent.
 func (d *driver) takeSnapshots() loop {
 	snapshots, groups := d.snapshot.Snapshot().V1(), d.snapshot.Groupsnapshot().V1()
 	var group struct {
@@ -92,8 +93,9 @@ func (d *driver) takeSnapshots() loop {
 	}}
 }
 
-// lastCalls is the time limit for running calls about groups when the process
-// stops. The next process repeats interrupted calls with the same name.
+// lastCalls is the time limit for running calls about snapshot groups when the
+// process stops. The next process repeats an interrupted call with the same
+// group name.
 const lastCalls = 5 * time.Second
 
 // finish waits for workers, at most for lastCalls. Upstream's controller does

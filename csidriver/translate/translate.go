@@ -28,8 +28,8 @@ type Answer struct {
 	From   string   `json:"from"`             // e.g. StorageClass/old
 	Plugin string   `json:"plugin,omitempty"` // in-tree plugin
 	Driver string   `json:"driver,omitempty"` // CSI driver that replaces the plugin
-	Object any      `json:"object,omitempty"` // nil if the object does not translate
-	Why    string   `json:"why,omitempty"`    // the reason if the object does not translate
+	Object any      `json:"object,omitempty"` // nil if Kubernetes does not translate the object
+	Why    string   `json:"why,omitempty"`    // the reason if Object is nil
 	Notes  []string `json:"notes,omitempty"`  // losses and changes in the translation
 }
 
@@ -184,7 +184,7 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 	return a
 }
 
-// notesOf lists differences that a reader of the translation may overlook.
+// notesOf lists differences between was and now that a user may overlook.
 func notesOf(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))
