@@ -37,7 +37,7 @@ func New(log *slog.Logger, cfg Config) (*Agent, error) {
 	return a, err
 }
 
-// Run makes an Agent with cfg and runs it until ctx ends.
+// Run makes an Agent with cfg and runs the Agent until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	a, err := New(log, cfg)
 	if err != nil {
@@ -56,8 +56,9 @@ func (a *Agent) Ready() error {
 	return nil
 }
 
-// Run keeps the agent connected until ctx ends. Then it tells the servers that the agent drains,
-// and waits up to the drain timeout for connections to end. It cuts the remaining connections.
+// Run keeps the agent connected until ctx ends. Then it asks the servers to
+// prefer other agents, and waits up to the drain timeout for connections to
+// end. It cuts the remaining connections.
 func (a *Agent) Run(ctx context.Context) error {
 	// After the end of ctx, sessions continue until their connections have ended.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -78,9 +79,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitRandom waits for a random time around d, so that agents do not all call at one moment. After
-// the end of a session, the method waits only for a short random time, because the server may be
-// busy.
+// waitRandom waits for a random time around d, so that many agents do not call
+// a server at the same moment. After the end of a session, the method waits
+// only for a short random time, because the server may be busy.
 func (a *Agent) waitRandom(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()

@@ -28,12 +28,14 @@ type Config struct {
 	Identifiers wire.Identifiers
 	// Zone is the zone in which the agent runs. Only this project's server uses it.
 	Zone string
-	// Servers are addresses host:port. The agent resolves each name repeatedly. Each address of
-	// a name is a server, or a load balancer in front of servers.
+	// Servers are addresses host:port. The agent resolves each name repeatedly.
+	// Each address of a name belongs to a server, or to a load balancer in front
+	// of servers.
 	Servers []string
-	// TLS returns a new configuration for each call. If TLS is nil, the agent uses plaintext.
-	// Plaintext is for tests and local sockets. If ServerName in the configuration is empty, the
-	// agent sets ServerName to the host of the server.
+	// TLS returns a new configuration for each connection to a server. If TLS is
+	// nil, the agent uses plaintext. Plaintext is for tests and local sockets. If
+	// ServerName in the configuration is empty, the agent sets ServerName to the
+	// host of the server.
 	TLS func() (*tls.Config, error)
 	// TokenFile is a file with a token for the server. The agent reads the file for each call.
 	// If TokenFile is empty, the agent sends no token.
@@ -47,18 +49,19 @@ type Config struct {
 	// Streams offers the extension of the protocol to servers. Package wire describes the
 	// extension.
 	Streams bool
-	// DialLocal allows targets at loopback, link-local and unspecified addresses. At these
-	// addresses are metadata services and every local service of the agent's machine.
+	// DialLocal allows targets at loopback, link-local and unspecified addresses.
+	// The metadata service of a cloud and the local services of the agent's
+	// machine have such addresses.
 	DialLocal bool
 
-	SyncInterval    time.Duration // between two checks for missing servers
+	SyncInterval    time.Duration // time between two checks for missing servers
 	SyncIntervalCap time.Duration // maximum pause between failed calls
-	KeepaliveTime   time.Duration // silence before the agent pings the server
+	KeepaliveTime   time.Duration // time without data before the agent pings the server
 	DialTimeout     time.Duration // timeout of a connection attempt to a target
 	DrainTimeout    time.Duration // time for connections to end after the stop of the agent begins
-	RenewInterval   time.Duration // between renewals of the token, with the extension
+	RenewInterval   time.Duration // time between two renewals of the token, with the extension
 	QueueBytes      int           // buffer size of each connection, with upstream's servers
-	StallGrace      time.Duration // how long a target may block other connections, with upstream's servers
+	StallGrace      time.Duration // time for which a target may block other connections, with upstream's servers
 
 	// Registry receives the metrics. It may be nil.
 	Registry prometheus.Registerer

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Values of the label segment, with upstream's names.
+// Values of the metric label segment, with the names of upstream's agent.
 const (
 	fromServer = iota
 	toServer
@@ -20,8 +20,8 @@ var segments = [...]string{fromServer: "from_server", toServer: "to_server"}
 // packetTypes is the number of upstream's packet types.
 const packetTypes = 7
 
-// The type metrics holds the metrics of an agent. The names are upstream's. Upstream has no
-// counters of bytes.
+// The type metrics holds the metrics of an agent. The metrics have the names of
+// upstream's agent. Upstream's agent has no counters of bytes.
 type metrics struct {
 	dialSeconds prometheus.Histogram
 	dialFailed  *prometheus.CounterVec

@@ -28,8 +28,8 @@ type plainConn struct {
 	queue *wire.Queue // bytes for the target
 }
 
-// flushTime is the time limit for a target to read the bytes that the client sent before the
-// close.
+// flushTime is the time limit for a target to read the bytes that the client
+// sent before it closed the connection.
 const flushTime = 5 * time.Second
 
 func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {
@@ -62,8 +62,8 @@ func (p *plainConns) closeAll(why error) {
 	}
 }
 
-// deliver queues a packet for its target. If the connection is unknown, the method answers with an
-// error.
+// deliver queues a packet for its target. If the connection is unknown, the
+// method sends an error to the server.
 func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
 	if pkt.ID == 0 {
 		pkt.Data.Free()
@@ -124,11 +124,13 @@ func (s *session) servePlain(random int64, conn net.Conn) {
 	case err != nil && !errors.Is(err, net.ErrClosed):
 		why = err.Error()
 	}
-	// An error means that the session has ended. Then the server needs no answer.
+	// An error of Send means that the session has ended, and then the server
+	// needs no answer.
 	_ = s.out.Send(s.ctx, wire.CloseResponse(c.id, why))
 }
 
-// readAll sends the target's bytes to the server until the target ends.
+// readAll sends the target's bytes to the server until the target closes the
+// connection.
 func (s *session) readAll(id int64, conn net.Conn) error {
 	r := socket.NewReader(conn, socket.Usual)
 	for {

@@ -128,8 +128,8 @@ func (s *session) greet(ctx context.Context) error {
 		return s.endCause(err)
 	}
 	if len(h.Get(wire.KeyServerID)) == 0 {
-		// The server ended the call and did not send the headers of a network proxy server. The
-		// error of the stream says why.
+		// The server ended the call and did not send the headers of a network proxy
+		// server. The error of the stream contains the reason.
 		if err := s.stream.RecvMsg(&wire.Packet{}); err != nil {
 			return s.endCause(err)
 		}
@@ -139,7 +139,7 @@ func (s *session) greet(ctx context.Context) error {
 
 // hangUp closes the connection to the server, and so ends every stream of the session.
 func (s *session) hangUp() {
-	_ = s.cc.Close() // an error means that it is closed already
+	_ = s.cc.Close() // an error means that the connection is closed already
 }
 
 // endCause returns the cause of the session's end. If the session has not ended, the
@@ -194,8 +194,8 @@ func (a *Agent) showToken(md metadata.MD) error {
 	return nil
 }
 
-// serve runs the session until it ends, and returns the cause. When it returns, all connections
-// of the session have ended.
+// serve runs the session until the session ends, and returns the cause of the
+// end. When serve returns, all connections of the session have ended.
 func (s *session) serve() error {
 	s.work.Go(func() { s.end(s.out.Run(s.ctx, func(p *wire.Packet) error { return s.stream.SendMsg(p) })) })
 	if s.secret != "" && s.agent.cfg.TokenFile != "" {
@@ -217,7 +217,8 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle processes a packet. It does not wait for a target. Only Queue.Push waits.
+// handle processes a packet from the server. It waits for a target only in
+// Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:
@@ -228,7 +229,7 @@ func (s *session) handle(p *wire.Packet) {
 		s.plain.deliver(s, p)
 	case client.PacketType_CLOSE_REQ:
 		s.plain.closeRequest(s, p.ID)
-	default: // a packet of another version
+	default: // a packet of another version of the protocol
 		p.Data.Free()
 	}
 }
@@ -242,8 +243,8 @@ func (s *session) drain() {
 	s.post(wire.Drain())
 }
 
-// renew sends a new token to the server at each RenewInterval. So the server has a valid token
-// each time that the server checks the token of the session.
+// renew sends a new token to the server at each RenewInterval. The server
+// therefore has a valid token whenever it checks the token of the session.
 func (s *session) renew() {
 	tick := time.NewTicker(s.agent.cfg.RenewInterval)
 	defer tick.Stop()

@@ -67,7 +67,8 @@ func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn,
 	return conn, err
 }
 
-// errLocal is the error of a dial to an address of the agent's own machine or link.
+// errLocal is the error of a dial to a loopback, link-local or unspecified
+// address.
 var errLocal = errors.New("the agent does not dial loopback, link-local or unspecified addresses unless it runs with --dial-local")
 
 // refuseLocal returns errLocal for loopback, link-local and unspecified addresses. The dialer
@@ -83,7 +84,8 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// reportFailedDial reports a failed dial. An upstream server gets the error without the cause.
+// reportFailedDial reports a failed dial to the server. An upstream server gets
+// the error without the cause.
 func (s *session) reportFailedDial(random int64, cause wire.Cause, err error) {
 	text := err.Error()
 	if s.secret != "" {
@@ -112,11 +114,11 @@ func causeOf(err error) wire.Cause {
 	return wire.Failed
 }
 
-// stallProbe is the time for which a target may block. After this time, the agent checks that the
-// client still exists.
+// stallProbe is the time for which a target may read no data. After this time,
+// the agent checks that the client is still connected.
 const stallProbe = 20 * time.Second
 
-// tunnel is a connection with its own stream.
+// tunnel is a connection to a target that has its own gRPC stream.
 type tunnel struct {
 	conn   net.Conn
 	stream grpc.ClientStream
@@ -128,9 +130,10 @@ type tunnel struct {
 	over    func()                // called after both directions have ended
 }
 
-// openStream opens the stream of a connection and starts a new goroutine for each direction. It
-// does not reuse the goroutine of the dial, because a goroutine keeps its largest stack. The
-// stack of a dial needs four times as much memory as an idle connection.
+// openStream opens the stream of a connection and starts a new goroutine for
+// each direction. It does not reuse the goroutine of the dial, because the
+// stack of this goroutine stays as large as the dial needed it. Such a stack
+// uses four times as much memory as an idle connection.
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))
@@ -168,7 +171,8 @@ func (t *tunnel) done() {
 	}
 }
 
-// fromTarget sends the target's bytes until the target ends. Then it sends the kind of the end.
+// fromTarget sends the target's bytes to the server until the target ends the
+// connection. Then it calls sendEnd.
 func (t *tunnel) fromTarget() {
 	r := socket.NewReader(t.conn, socket.Usual)
 	for {
@@ -184,8 +188,9 @@ func (t *tunnel) fromTarget() {
 	}
 }
 
-// sendEnd sends the kind of the target's end to the server: EOF or Reset. It ignores
-// errors, because the server does not need the message if the stream has ended.
+// sendEnd tells the server how the target ended the connection: with EOF or
+// with Reset. It ignores errors, because the server does not need the message
+// if the stream has ended.
 func (t *tunnel) sendEnd(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})
@@ -210,7 +215,7 @@ func (t *tunnel) sendEmpty() error { return t.send(&wire.Chunk{Kind: wire.Data})
 // toTarget writes the server's bytes to the target until the stream ends. It returns nil after a
 // normal end of the stream.
 func (t *tunnel) toTarget() error {
-	if _, err := t.stream.Header(); err != nil { // after the header gRPC stores no message for a retry
+	if _, err := t.stream.Header(); err != nil { // after gRPC has received the header, it stores no message for a retry
 		return err
 	}
 	w := socket.NewWriter(t.conn)
@@ -234,7 +239,7 @@ func (t *tunnel) toTarget() error {
 			return errors.New("reset by the client")
 		}
 		if err != nil {
-			t.close(err) // fromTarget then tells the server, which ends the stream
+			t.close(err) // fromTarget then reports the error to the server, and the server ends the stream
 		}
 	}
 }

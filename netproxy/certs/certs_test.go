@@ -13,8 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// A server does not start if any of its files is missing. For example, all files are missing if a
-// Secret is not mounted.
+// A server does not start if any of its files is missing, for example because a
+// Secret is not mounted. If the files disappear later, the server keeps the
+// last certificate.
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := certs.Make(dir, []string{"127.0.0.1"}, time.Now()); err != nil {

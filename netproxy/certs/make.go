@@ -13,21 +13,23 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Names of the files NAME.crt and NAME.key that Make writes. There are two authorities. The key
-// of an agent is on a node. A program with the key of a client can reach every node through the
-// proxy. With separate authorities an agent cannot pretend to be a client.
+// Names of the files NAME.crt and NAME.key that Make writes. There are two
+// authorities, so that an agent cannot pretend to be a client. The key of an
+// agent is stored on a node. A program with the key of a client can reach every
+// node through the proxy.
 const (
 	AgentsCA   = "agents-ca"
-	Server     = "server" // the server shows it to agents; signed by AgentsCA
-	Agent      = "agent"  // agents show it; signed by AgentsCA
+	Server     = "server" // the server presents it to agents; signed by AgentsCA
+	Agent      = "agent"  // agents present it to the server; signed by AgentsCA
 	FrontendCA = "frontend-ca"
-	Frontend   = "frontend"       // the server shows it to clients over TCP; signed by FrontendCA
-	Client     = "kube-apiserver" // clients show it over TCP; signed by FrontendCA
+	Frontend   = "frontend"       // the server presents it to clients over TCP; signed by FrontendCA
+	Client     = "kube-apiserver" // clients present it to the server over TCP; signed by FrontendCA
 )
 
-// Make writes the keys and certificates of a network proxy to dir, with mode 0600. The server
-// certificates are valid for hosts, which are names or addresses, and for localhost. Make
-// returns an error if one of the files exists.
+// Make writes the keys and certificates of a network proxy to dir, with mode
+// 0600. The server certificates are valid for hosts, which are names or
+// addresses, and for localhost. Make returns an error if one of the files
+// already exists.
 func Make(dir string, hosts []string, now time.Time) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

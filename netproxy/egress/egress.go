@@ -12,9 +12,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Selector is the proxy for kube-apiserver's connections to the cluster. These are connections
-// to kubelets, to pods, and to Services that a webhook or APIService names. kube-apiserver
-// dials all other connections itself.
+// Selector describes the network proxy through which kube-apiserver connects to
+// the cluster. kube-apiserver uses the proxy for connections to kubelets, to
+// pods, and to Services that a webhook or APIService names. For all other
+// connections, kube-apiserver uses no proxy.
 type Selector struct {
 	// Socket is the absolute path of a Unix socket. kube-apiserver uses gRPC on this
 	// socket. If HTTPConnect is true, kube-apiserver uses HTTP CONNECT instead.

@@ -74,7 +74,8 @@ func klogFlags() *flag.FlagSet {
 	return fl
 }
 
-// The function carry copies bytes until the connection ends.
+// carry copies stdin to a new connection, and the connection to stdout, until
+// the connection ends.
 func carry(how, from, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -49,9 +49,10 @@ func Connect(a Access) (kubernetes.Interface, error) {
 // name of the pod's node. Kubernetes sets this key since v1.32.
 const nodeNameClaim = "authentication.kubernetes.io/node-name"
 
-// Reviewer checks the tokens of the agents' service account with TokenReviews. The token of a pod
-// grants the identifiers of the pod's node: the node's name, addresses and pod ranges. Reviewer
-// needs the permission to list nodes.
+// Reviewer checks with TokenReviews whether a token belongs to the agents'
+// service account. If the token is bound to a pod, the token grants the
+// identifiers of the pod's node: the node's name, addresses and pod ranges.
+// Reviewer needs the permission to list nodes.
 type Reviewer struct {
 	API            kubernetes.Interface
 	Namespace      string
@@ -71,9 +72,10 @@ func (r Reviewer) Authenticate(ctx context.Context, token string) (wire.Identifi
 	return wire.Identifiers{}, nil
 }
 
-// identifiersOf returns the name, addresses and pod ranges of a node. A node reports its own
-// addresses and could report the address of another node. So identifiersOf leaves out an
-// address that two nodes report.
+// identifiersOf returns the name, addresses and pod ranges of a node. Because
+// each node reports its own addresses, a node could falsely report the address
+// of another node. identifiersOf therefore omits an address that two nodes
+// report.
 func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Identifiers, err error) {
 	nodes, err := r.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -97,7 +99,7 @@ func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Ident
 	for _, a := range own.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		switch {
-		case err != nil || others[a.Address]: // a host name, which the node reports itself, or an address of another node
+		case err != nil || others[a.Address]: // omit a host name, because no other node confirms it, and an address that another node reports
 		case ip.Is4():
 			id.IPv4 = append(id.IPv4, ip)
 		default:

@@ -10,7 +10,7 @@ import (
 type agentSet struct {
 	mu       sync.RWMutex
 	all      []*session
-	byHost   map[string][]*session // by each host name and address among the identifiers
+	byHost   map[string][]*session // by each host name and address in the agents' identifiers
 	bySecret map[string]*session
 	shut     error // error for new sessions after endAll; nil before
 }

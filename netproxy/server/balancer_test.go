@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// balancer forwards each connection to the next address from the channel turn. It puts the
-// address back at the end of the channel.
+// balancer starts a load balancer. The load balancer forwards each connection
+// to the next address from the channel turn, and puts the address back at the
+// end of the channel.
 func balancer(t testing.TB, turn chan string) (addr string) {
 	return target(t, func(c *net.TCPConn) {
 		to := <-turn

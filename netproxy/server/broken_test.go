@@ -40,8 +40,9 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// The method carry copies until one side closes its connection. After the close of the channel
-// silent, the method discards the bytes, as a broken network does.
+// carry copies the bytes of the connection from to the connection to, until one
+// of them closes. After the test has closed the channel silent, carry discards
+// the bytes, as a broken network does.
 func (w *cable) carry(to, from net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := from.Read(buf)
@@ -76,9 +77,10 @@ func startFlooding(t *testing.T) (addr string, gone <-chan struct{}) {
 	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left
 }
 
-// flood writes until the connection ends. The function flood begins after it has received the first
-// byte from the client. konnectivity-client drops data that arrives before it has registered the
-// connection, and then ends the connection.
+// flood waits for the first byte from the client. Then it writes until the
+// connection ends. flood waits, because konnectivity-client drops data that
+// arrives before the client has registered the connection, and then ends the
+// connection.
 func flood(c *net.TCPConn) {
 	buf := make([]byte, 64<<10)
 	if _, err := c.Read(buf[:1]); err != nil {
@@ -144,7 +146,7 @@ func testBrokenConnection(t *testing.T, breaks func(*cable), w way) {
 	}
 	breaks(far)
 	for i, c := range cut {
-		_ = c.SetReadDeadline(time.Now().Add(testTimeout)) // a failure is visible in the next read
+		_ = c.SetReadDeadline(time.Now().Add(testTimeout)) // if this call fails, the next read shows the failure
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("client %d still waits after the connection broke", i)
 		}

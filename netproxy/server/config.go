@@ -42,7 +42,7 @@ var ErrDenied = errors.New("the token is not a valid token of an agent")
 
 // Config configures a server. Default returns suitable values for most fields.
 type Config struct {
-	ID    string // identifies the server
+	ID    string // unique name of the server
 	Count int    // number of servers, reported to agents
 	Zone  string // zone of the server, for the strategy zone
 
@@ -58,20 +58,20 @@ type Config struct {
 	// If TrustIdentifiers is false, the agent's certificate or token must grant each
 	// identifier.
 	TrustIdentifiers bool
-	ReviewInterval   time.Duration // between two checks of the token of a connected agent
+	ReviewInterval   time.Duration // time between two checks of the token of a connected agent
 
 	Strategies []Strategy
 	// Streams enables the extension that package wire describes.
 	Streams bool
 
-	DialTimeout       time.Duration // from a client's request to the connection
-	KeepaliveTime     time.Duration // silence before the server pings an agent
-	FrontendKeepalive time.Duration // silence before the server pings a gRPC client
+	DialTimeout       time.Duration // time from a client's request until the connection is open
+	KeepaliveTime     time.Duration // time without data before the server pings an agent
+	FrontendKeepalive time.Duration // time without data before the server pings a gRPC client
 	HeaderTimeout     time.Duration // time for a client to send its request
-	HalfCloseTimeout  time.Duration // allowed silence after one direction has ended
+	HalfCloseTimeout  time.Duration // allowed time without data after one direction has ended
 	DrainTimeout      time.Duration // time for connections to end after the stop of the server begins
 	QueueBytes        int           // buffer size of each connection, with upstream's agents
-	StallGrace        time.Duration // how long a client may block other connections, with upstream's agents
+	StallGrace        time.Duration // time for which a client may block other connections, with upstream's agents
 
 	// Registry receives the metrics, and Tracer receives the spans. Registry and Tracer may be
 	// nil.

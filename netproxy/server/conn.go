@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// conn is an open connection of a client, for metrics and Status.
+// conn describes an open connection of a client. The metrics and Status read
+// it.
 type conn struct {
 	id      int64
 	mode    Mode
@@ -28,8 +29,8 @@ type destination struct {
 }
 
 const (
-	// maxDestinations is the maximum number of hosts with separate counters. All further hosts
-	// share the counters of otherHosts.
+	// maxDestinations is the maximum number of hosts with separate counters. All
+	// further hosts share the counters with the name otherHosts.
 	maxDestinations = 500
 	otherHosts      = "other"
 )
@@ -89,7 +90,8 @@ func (c *connSet) list() (open []*conn, places []*destination) {
 	return open, places
 }
 
-// addConn counts a new connection. The caller calls it just before it answers the client.
+// addConn counts a new connection. The caller must call addConn just before the
+// answer to the client.
 func (s *Server) addConn(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }

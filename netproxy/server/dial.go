@@ -22,7 +22,7 @@ type link interface {
 	// link must end while the client does not read, the link calls the function cut. The function
 	// cut stops writes to the client, if the frontend can stop them.
 	carry(up func(send func(*wire.Chunk) error) error, cut func())
-	// drop ends a link. The caller must not have called carry for this link.
+	// drop ends a link for which the caller has not called carry.
 	drop()
 }
 
@@ -98,7 +98,8 @@ func (s *Server) noAgent(t target) *failure {
 	return &failure{reasonNoAgent, errNoAgent}
 }
 
-// explain returns the failure for a dial's error.
+// explain turns the error of a dial into a failure with a reason and with a
+// text for the client.
 func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err error) *failure {
 	switch {
 	case ctx.Err() != nil:
@@ -170,7 +171,8 @@ func (s *session) expect() (int64, *pendingDial, error) {
 	}
 }
 
-// claim removes a pending dial and returns it, so that the dial gets only one answer.
+// claim removes and returns a pending dial, so that the dial gets only one
+// answer.
 func (s *session) claim(random int64) *pendingDial {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +199,7 @@ func (s *session) handleDialRsp(p *wire.Packet) {
 	d := s.claim(p.Random)
 	switch {
 	case d == nil && p.Error == "" && p.ID != 0 && s.secret == "":
-		s.out.Post(wire.CloseRequest(p.ID)) // the client no longer waits for the connection
+		s.out.Post(wire.CloseRequest(p.ID)) // close the connection, because the client no longer waits for it
 	case d == nil:
 	case p.Error != "" && s.secret != "":
 		cause, why := wire.CutCause(p.Error)

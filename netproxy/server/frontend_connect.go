@@ -113,7 +113,8 @@ func (t *httpTunnel) accept(ctx context.Context) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The target is in the request line. kube-apiserver sends 127.0.0.1 in the header Host.
+	// Read the target from the request line, because kube-apiserver sends
+	// 127.0.0.1 in the header Host.
 	to, err := parseTarget("tcp", req.RequestURI)
 	if err != nil {
 		t.server.metrics.dialFailed.WithLabelValues(reasonInvalid).Inc()
@@ -197,7 +198,7 @@ func (t *httpTunnel) sendRefusal(err error) {
 	}
 	why := oneLine(err.Error())
 	if t.client.SetDeadline(time.Now().Add(t.server.cfg.HeaderTimeout)) == nil {
-		// An error means that the client is gone.
+		// An error of Fprintf means that the client is gone.
 		fmt.Fprintf(t.client, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 			code, why, len(why)+1, why)
 	}
@@ -226,8 +227,9 @@ func oneLine(text string) string {
 	return text[:min(len(text), most)]
 }
 
-// toTarget sends the client's data. It runs on the link's goroutine. It returns when the client
-// and the target have ended their data, or when one direction has failed.
+// toTarget sends the client's data to the target. It runs on the link's
+// goroutine. It returns when the client and the target have ended their data,
+// or when one direction has failed.
 func (t *httpTunnel) toTarget(send func(*wire.Chunk) error) error {
 	if len(t.first) > 0 {
 		first := t.first

@@ -24,7 +24,7 @@ type caller struct {
 	conn   *conn
 
 	gone  atomic.Bool   // the client has closed its connection or has disconnected
-	spoke chan struct{} // closed when the client sends something after the answer
+	spoke chan struct{} // closed when the client sends a packet after the answer
 	once  sync.Once
 
 	mu sync.Mutex // SendMsg allows one message at a time
@@ -45,7 +45,8 @@ func (c *caller) connectTarget(ctx context.Context, ask *wire.Packet) (link, err
 	return l, nil
 }
 
-// proxy implements the method Proxy.
+// proxy implements the gRPC method Proxy, which carries one connection of a
+// client.
 func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	s.metrics.connections.WithLabelValues("Proxy").Inc()
 	defer s.metrics.connections.WithLabelValues("Proxy").Dec()
@@ -65,8 +66,9 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		l.drop()
 		return err
 	}
-	// The second argument is the function cut. It does nothing, because a client that does not
-	// read its data disconnects by itself. Upstream's client disconnects after 10 s.
+	// The second argument of carry is the function cut. Here cut does nothing,
+	// because a client that does not read its data disconnects by itself.
+	// Upstream's client disconnects after 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	c.settle()
@@ -136,8 +138,8 @@ func (c *caller) send(p *wire.Packet) error {
 // disconnects from the server.
 var errGaveUp = errors.New("the client disconnected")
 
-// toTarget sends the client's data until the client closes the connection. It runs on the
-// link's goroutine.
+// toTarget sends the client's data to the target until the client closes the
+// connection. It runs on the link's goroutine.
 func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 	for first := true; ; first = false {
 		p, err := c.read()
@@ -168,9 +170,10 @@ func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 	}
 }
 
-// fromTarget sends the target's data to the client until the target ends. It returns the reason
-// of the end, or "" after a normal end. The protocol has no half-close, so the end of the
-// target's data ends the connection.
+// fromTarget sends the target's data to the client until the target ends the
+// connection. It returns the reason of the end, or "" after a normal end. The
+// protocol has no half-close, so the end of the target's data ends the
+// connection.
 func (c *caller) fromTarget(l link) string {
 	for {
 		var chunk wire.Chunk

@@ -78,7 +78,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// The server uses new certificates without a restart, and ignores invalid ones.
+// The server uses new certificates without a restart, and ignores invalid
+// certificates.
 func TestCertificatesAreReloaded(t *testing.T) {
 	file, other := makeKeys(t), makeKeys(t)
 	conf, err := certs.ServerConfig(slog.New(slog.DiscardHandler), files(file, certs.Frontend, certs.FrontendCA), certs.Options{})

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// testTimeout is how long a test waits for an expected event.
+// testTimeout is the time for which a test waits for an expected event.
 const testTimeout = 30 * time.Second
 
 // bench is a server with a gRPC frontend and an HTTP CONNECT frontend on Unix sockets.
@@ -210,7 +210,8 @@ func connectOver(conn net.Conn, addr string) (net.Conn, error) {
 	return &bufferedConn{conn, r}, nil
 }
 
-// bufferedConn first returns the bytes that arrived together with the answer.
+// bufferedConn is a connection that first returns the bytes that arrived
+// together with the proxy's answer.
 type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader

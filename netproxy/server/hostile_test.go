@@ -140,7 +140,8 @@ func TestHostileClient(t *testing.T) {
 	roundTrip(t, good, "still here")
 }
 
-// The server refuses a dial that cannot succeed at once, and the answer contains the reason.
+// If a dial cannot succeed, the server refuses the dial at once. The answer
+// contains the reason.
 func TestRefusals(t *testing.T) {
 	b := newBench(t)
 	for _, d := range b.dialers() {
@@ -169,7 +170,7 @@ func TestBadRequests(t *testing.T) {
 		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":           "HTTP/1.1 400 ",
 		"CONNECT a HTTP/1.1\r\nHost: x\r\n\r\n":                                  "HTTP/1.1 400 ",
 		"CONNECT a:1 HTTP/1.1\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n": "HTTP/1.1 431 ",
-		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n":                                    "", // never ends, so the server closes the connection
+		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n":                                    "", // the request never ends, so the server closes the connection
 		"":                                                                       "",
 	} {
 		conn, err := net.Dial("unix", b.connect)
@@ -256,7 +257,7 @@ func TestAgentVanishes(t *testing.T) {
 	})
 }
 
-// A dial ends after the dial timeout.
+// A dial ends after the dial timeout, even if the agent does not answer.
 func TestDialsAreBounded(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.DialTimeout = 300 * time.Millisecond })
 	// This agent never answers.

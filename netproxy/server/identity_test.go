@@ -131,7 +131,8 @@ func TestTrustIdentifiers(t *testing.T) {
 	}
 }
 
-// nodeTokens grants the host NAME to the token NAME.
+// nodeTokens is an Authenticator. It grants the host identifier NAME to the
+// token with the text NAME.
 type nodeTokens struct{}
 
 func (nodeTokens) Authenticate(_ context.Context, token string) (wire.Identifiers, error) {

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Values of the label segment, with upstream's names.
+// Values of the metric label segment, with the names of upstream's server.
 const (
 	fromClient = iota
 	toClient
@@ -22,7 +22,8 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics holds the metrics of a server. If upstream has the same metric, the name is upstream's.
+// metrics holds the metrics of a server. A metric that upstream's server also
+// has uses upstream's name.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram

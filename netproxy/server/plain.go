@@ -87,7 +87,7 @@ func (l *plainLink) recv(c *wire.Chunk) error {
 func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
 	l.cut.Store(&cut)
 	l.session.server.readers.Go(func() {
-		_ = up(l.send) // the protocol cannot tell the agent the reason
+		_ = up(l.send) // ignore the error, because upstream's protocol cannot send a reason to the agent
 		if l.session.removePlain(l.id) != nil {
 			// Send keeps the order of packets, so the agent gets the CLOSE_REQ after the
 			// client's data. If the session has ended, the agent closes the connection itself.

@@ -50,7 +50,7 @@ func New(log *slog.Logger, cfg Config) (*Server, error) {
 	return s, err
 }
 
-// Run makes a Server with cfg and runs it until ctx ends.
+// Run makes a Server with cfg and runs the Server until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	s, err := New(log, cfg)
 	if err != nil {
@@ -62,8 +62,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 // keepaliveTimeout limits the time until the peer answers a keepalive ping.
 const keepaliveTimeout = 5 * time.Second
 
-// grpcServer returns a gRPC server with little memory per idle stream. If conf is nil, it uses
-// plaintext.
+// grpcServer returns a gRPC server that needs little memory for an idle stream.
+// If conf is nil, the server uses plaintext.
 func grpcServer(conf *tls.Config, keepaliveTime time.Duration, more ...grpc.ServerOption) *grpc.Server {
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
@@ -145,8 +145,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
-// drainTimer waits for the end of ctx and then for the drain timeout. Then it calls cut. The
-// caller must call the returned function when all clients have ended.
+// drainTimer waits for the end of ctx and then for the drain timeout. Then it
+// calls cut. The caller must call the returned function when all clients have
+// ended. The returned function stops the timer.
 func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup

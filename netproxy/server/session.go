@@ -47,7 +47,7 @@ type session struct {
 	closed bool
 }
 
-// pendingDial is a dial without an answer from the agent.
+// pendingDial is a dial that the agent has not answered yet.
 type pendingDial struct{ answer chan dialAnswer } // capacity 1
 
 type dialAnswer struct {
@@ -56,7 +56,7 @@ type dialAnswer struct {
 	err   error
 }
 
-// connect implements the method Connect.
+// connect implements the gRPC method Connect for one agent.
 func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 	ses, err := s.introduce(stream)
 	if err != nil {
@@ -179,7 +179,8 @@ func (s *Server) authenticate(ctx context.Context, ses *session, token string) e
 	return nil
 }
 
-// serve runs the session until it ends, and returns the cause.
+// serve runs the session until the session ends, and returns the cause of the
+// end.
 func (s *session) serve(stream grpc.ServerStream) error {
 	// If the server ends the session, RecvMsg returns only after the method serve has
 	// returned. So serve must not wait for the goroutine that reads the stream.
@@ -224,7 +225,8 @@ func (s *session) read(stream grpc.ServerStream) error {
 	}
 }
 
-// handle processes a packet. It does not wait for a client. Only Queue.Push waits.
+// handle processes a packet from the agent. It waits for a client only in
+// Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_RSP:
@@ -237,7 +239,7 @@ func (s *session) handle(p *wire.Packet) {
 		if !s.draining.Swap(true) {
 			s.server.log.Info("an agent drains and will disconnect", "agent", s.agentID, "connections", s.load.Load())
 		}
-	default: // a packet of another version
+	default: // a packet of another version of the protocol
 		p.Data.Free()
 	}
 }
@@ -266,7 +268,8 @@ func (s *session) review() {
 	}
 }
 
-// renew implements the method Renew: the agent sends a new token.
+// renew implements the gRPC method Renew, with which an agent sends a new
+// token.
 func (s *Server) renew(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))

@@ -13,7 +13,7 @@ import (
 type Status struct {
 	ID          string             `json:"id"`
 	Ready       bool               `json:"ready"`
-	Reason      string             `json:"reason,omitempty"` // why it is not ready
+	Reason      string             `json:"reason,omitempty"` // reason why the server is not ready
 	Strategies  []Strategy         `json:"strategies"`
 	Agents      []AgentStatus      `json:"agents"`
 	Connections []ConnectionStatus `json:"connections"`
@@ -46,7 +46,8 @@ type ConnectionStatus struct {
 	FromTarget int64     `json:"fromTarget"`
 }
 
-// Status returns the present state of the server in a stable order.
+// Status returns the present state of the server. The agents and the
+// connections have a stable order.
 func (s *Server) Status() Status {
 	out := Status{ID: s.cfg.ID, Strategies: s.cfg.Strategies, Agents: []AgentStatus{}, Connections: []ConnectionStatus{}}
 	if err := s.Ready(); err != nil {

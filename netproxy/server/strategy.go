@@ -142,8 +142,8 @@ func (a *agentSet) narrowest(t target, usable func(*session) bool) *session {
 	return anyOf(a.all, func(s *session) bool { return s.rangeLength(t.ip) == best && usable(s) })
 }
 
-// rangeLength returns the prefix length of the agent's narrowest range that contains ip, or
-// -1.
+// rangeLength returns the prefix length of the agent's narrowest range that
+// contains ip. If no range contains ip, it returns -1.
 func (s *session) rangeLength(ip netip.Addr) int {
 	best := -1
 	for _, p := range s.identifiers.CIDR {

@@ -16,11 +16,12 @@ import (
 // streamLink is a link with its own gRPC stream.
 type streamLink struct {
 	stream  grpc.ServerStream
-	carrier chan func(func(*wire.Chunk) error) error // capacity 1; closed by drop
+	carrier chan func(func(*wire.Chunk) error) error // receives the function up of carry; capacity 1; drop closes it
 }
 
-// The method open implements the method Open. An agent calls this method after it has connected to
-// a target. The goroutine of the call sends the client's data to the target.
+// open implements the gRPC method Open. An agent calls Open after it has
+// connected to a target. The goroutine of the call sends the client's data to
+// the target.
 func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))

@@ -14,7 +14,8 @@ import (
 // propagator reads a client's trace in the format W3C Trace Context.
 var propagator = propagation.TraceContext{}
 
-// The method trace starts the span of a dial.
+// trace starts the span of a dial. If the server has no tracer, the span is
+// nil.
 func (s *Server) trace(ctx context.Context, mode Mode, address string) (context.Context, trace.Span) {
 	if s.tracer == nil {
 		return ctx, nil

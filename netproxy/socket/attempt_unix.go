@@ -8,10 +8,12 @@ import (
 	"syscall"
 )
 
-// canAttempt is true if the system can read from a socket without waiting.
+// canAttempt is true, because this system can read from a socket without
+// waiting.
 const canAttempt = true
 
-// attempt reads without waiting. It returns false if there are no bytes yet.
+// attempt reads without waiting. It returns false if the socket has no bytes
+// yet.
 func (r *Reader) attempt(fd uintptr) bool {
 	size := firstRead
 	if r.busy {

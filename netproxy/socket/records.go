@@ -8,10 +8,12 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Records wraps TLS credentials so that one write sends all its TLS records together. TLS itself
-// writes each record of 16 KiB separately. Each record then needs a system call and wakes the
-// peer. With Records, the connection first copies all TLS records of a large write to a buffer.
-// Then it writes the buffer to the socket. After the write no bytes remain in the buffer.
+// Records wraps TLS credentials so that one write sends all its TLS records
+// together. Go's TLS connection writes each record of 16 KiB separately, so
+// that each record needs a system call and wakes the peer. With Records, the
+// connection first copies all TLS records of a large write to a buffer. Then it
+// writes the buffer to the socket. After the write no bytes remain in the
+// buffer.
 func Records(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return records{creds}
 }
@@ -42,8 +44,8 @@ func (r records) Clone() credentials.TransportCredentials {
 	return records{r.TransportCredentials.Clone()}
 }
 
-// gatheringConn is a TLS connection on a gathered socket. Only one goroutine at a time may
-// write.
+// gatheringConn is a TLS connection on a gatheringSocket. Only one goroutine at
+// a time may write.
 type gatheringConn struct {
 	net.Conn
 	below *gatheringSocket
@@ -74,7 +76,7 @@ func (g *gatheringConn) Close() error {
 const (
 	// oneRecord is the maximum number of data bytes in a TLS record.
 	oneRecord = 16 << 10
-	// gatherSize is the size of the TLS records for 256 KiB of data.
+	// gatherSize is the maximum size of the TLS records for 256 KiB of data.
 	gatherSize = 16 * (oneRecord + 1<<10)
 )
 
@@ -83,14 +85,14 @@ var gathers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// gatheringSocket is the socket below TLS. Between the calls of gather and release, it collects
-// TLS records in the field buf.
+// gatheringSocket is the socket below TLS. Between the calls of gather and
+// writeGathered, it collects TLS records in the field buf.
 type gatheringSocket struct {
 	net.Conn
 
 	mu  sync.Mutex
 	buf *[]byte // nil: writes go directly to the socket
-	err error   // error of the first failed write; all later writes return it, because TLS has counted the records as written
+	err error   // error of the first failed write; all later writes return this error, because TLS has counted the records as written
 }
 
 func (g *gatheringSocket) gather() {
@@ -99,7 +101,7 @@ func (g *gatheringSocket) gather() {
 	g.buf = gathers.Get().(*[]byte)
 }
 
-// writeGathered writes the collected records.
+// writeGathered writes the collected records, and stops collecting.
 func (g *gatheringSocket) writeGathered() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

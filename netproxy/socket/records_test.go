@@ -56,7 +56,8 @@ func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
 	return client, server
 }
 
-// Bytes arrive in their order, and the records of one write reach the socket in few writes.
+// The peer receives all bytes in their order. For one write to the TLS
+// connection, Records makes only few writes to the socket.
 func TestRecords(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,9 +78,9 @@ func TestRecords(t *testing.T) {
 	var sent bytes.Buffer
 	var got []byte
 	var reading sync.WaitGroup
-	reading.Go(func() { got, _ = io.ReadAll(server) }) // got is compared below; the error does not matter
+	reading.Go(func() { got, _ = io.ReadAll(server) }) // the test compares got below, so the error does not matter
 	piece := make([]byte, 512<<10)
-	for i, n := range []int{1, 200 << 10, 16 << 10, 16<<10 + 1, 3, 512 << 10, 64 << 10} { // TLS makes its first records small
+	for i, n := range []int{1, 200 << 10, 16 << 10, 16<<10 + 1, 3, 512 << 10, 64 << 10} { // Go's TLS makes the first records of a connection small
 		_, _ = rand.Read(piece[:n]) // never fails
 		before := below.writes.Load()
 		if _, err := client.Write(piece[:n]); err != nil {
@@ -99,9 +100,9 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// If the peer does not read, a write blocks, and Close does not wait for this write. After a
-// failed write, the connection writes no more bytes. The peer would receive these bytes in the
-// middle of an incomplete record.
+// If the peer does not read, a write blocks, and Close does not wait for this
+// write. After a failed write, the connection writes no more bytes, because the
+// peer would receive these bytes in the middle of an incomplete record.
 func TestRecordsStalled(t *testing.T) {
 	much := make([]byte, 256<<10)
 	t.Run("close", func(t *testing.T) {

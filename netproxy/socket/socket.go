@@ -1,5 +1,6 @@
-// Package socket moves bytes between sockets and pooled buffers. An idle connection holds no
-// buffer. The package does not interpret the bytes.
+// Package socket moves bytes between sockets and pooled buffers. On Unix
+// systems, an idle TCP or Unix socket without TLS holds no buffer. The package
+// does not interpret the bytes.
 package socket
 
 import (
@@ -17,9 +18,10 @@ const (
 	// firstRead is the buffer size for short reads, and for TLS, which returns one record at a
 	// time.
 	firstRead = 16 << 10
-	// smallRead is the largest read that the Reader copies into a smaller buffer. Without this
-	// copy, the bytes of a short read would hold the large buffer until the stream has sent them.
-	// For a plain socket, the large buffer has at least 16 times the size of these bytes.
+	// smallRead is the largest read that the Reader copies into a smaller buffer.
+	// Without this copy, a short read would occupy the large buffer until the
+	// stream has sent the bytes. For a plain socket, the large buffer is at least
+	// 16 times as large as the bytes of such a read.
 	smallRead = 1 << 10
 	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10
@@ -29,17 +31,18 @@ const (
 // frame. The header of a message uses these 32 bytes, so that a message fills whole frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is the size for data to most receivers. konnectivity-client must read each message
-	// within 10 seconds, so it gets messages of the size Usual.
+	// Large is the size for data to all receivers except konnectivity-client.
+	// konnectivity-client must read each message within 10 seconds, so the server
+	// sends messages of the size Usual to konnectivity-client.
 	Large = 256<<10 - 32
 )
 
-// Reader reads as many bytes from a socket as fit into a buffer. Only one goroutine at a time
-// may use it.
+// Reader reads as many bytes from a socket as fit into a buffer. Only one
+// goroutine at a time may use a Reader.
 type Reader struct {
 	conn net.Conn
 	most int
-	raw  syscall.RawConn // nil: conn is not a plain socket, for example TLS, or the system is not Unix
+	raw  syscall.RawConn // nil if conn is not a plain socket (for example TLS), or if the system is not Unix
 	try  func(fd uintptr) bool
 	buf  *[]byte
 	n    int
@@ -74,7 +77,7 @@ func (r *Reader) Read() (mem.Buffer, error) {
 	}
 	r.buf, r.n, r.err = nil, 0, nil
 	if err := r.raw.Read(r.try); err != nil {
-		return nil, err // closed, or the deadline has passed
+		return nil, err // conn is closed, or its deadline has passed
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -82,8 +85,10 @@ func (r *Reader) Read() (mem.Buffer, error) {
 	return take(r.buf, r.n), nil
 }
 
-// readThrough reads from a connection that needs its buffer before bytes arrive. The buffer is
-// small. After a large read, more bytes are likely, and the next buffer is larger.
+// readThrough reads from a connection that needs a buffer before bytes arrive,
+// such as a TLS connection. An idle connection therefore holds a buffer, which
+// is small. After a large read, more bytes are likely, so the next buffer is
+// larger.
 func (r *Reader) readThrough() (mem.Buffer, error) {
 	size := smallRead
 	if r.busy {
@@ -125,7 +130,8 @@ func take(buf *[]byte, n int) mem.Buffer {
 	return mem.NewBuffer(buf, Pool)
 }
 
-// Writer writes buffers to a socket. Only one goroutine at a time may use it.
+// Writer writes buffers to a socket. Only one goroutine at a time may use a
+// Writer.
 type Writer struct {
 	conn   net.Conn
 	packet bool
@@ -149,8 +155,8 @@ func (w *Writer) OnStall(limit time.Duration, f func() error) {
 	w.stallLimit, w.stalled = limit, f
 }
 
-// Write sends all of data and frees it. It uses one system call if the socket supports this. For
-// UDP, data is one datagram.
+// Write sends all of data and then frees data. It uses one system call if the
+// socket can write several buffers at once. For UDP, data is one datagram.
 func (w *Writer) Write(data mem.BufferSlice) error {
 	defer data.Free()
 	if w.packet {
@@ -178,8 +184,8 @@ func (w *Writer) Write(data mem.BufferSlice) error {
 	}
 }
 
-// arm sets the deadline. It does not set a new deadline for most writes, because setting a
-// deadline is expensive.
+// arm sets the write deadline of conn. For most writes, it keeps the previous
+// deadline, because setting a deadline is expensive.
 func (w *Writer) arm() error {
 	if w.stalled == nil {
 		return nil
@@ -207,7 +213,7 @@ func CloseWrite(conn net.Conn) error {
 // Abort closes conn. For TCP, the peer gets a reset instead of a normal end.
 func Abort(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
-		_ = c.SetLinger(0) // after an error the close is an ordinary one
+		_ = c.SetLinger(0) // after an error, Close ends the connection normally
 	}
 	_ = conn.Close() // an error means that conn is closed already
 }

@@ -12,7 +12,7 @@ type Cause string
 
 const (
 	Unknown     Cause = ""            // upstream's agents send no cause
-	Refused     Cause = "refused"     // the target refused; every agent would get this answer
+	Refused     Cause = "refused"     // the target refused the connection; every agent would get this answer
 	TimedOut    Cause = "timeout"     // the target did not answer
 	Unreachable Cause = "unreachable" // this agent has no route to the target
 	Busy        Cause = "busy"        // this agent has no free resources

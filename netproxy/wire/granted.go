@@ -53,7 +53,8 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns all identifiers of id and of other.
+// And returns an Identifiers value with all identifiers of id and all
+// identifiers of other.
 func (id Identifiers) And(other Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.Concat(id.Host, other.Host),

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// Identifiers are the destinations for which servers prefer an agent. The text form is
-// upstream's, a URL query such as
+// Identifiers are the destinations for which servers prefer an agent. The text
+// form of Identifiers is a URL query, as in upstream. An example is
 // host=node-1&ipv4=10.0.0.1&cidr=10.0.0.0/24&default-route=true.
 type Identifiers struct {
 	Host         []string       `json:"host,omitempty"`

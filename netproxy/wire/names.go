@@ -32,17 +32,19 @@ const BearerPrefix = "Bearer "
 // StreamDesc describes all streams of the three services to clients.
 var StreamDesc = grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
-// ProxyService is the service for clients of the proxy.
+// ProxyService returns the description of the gRPC service for clients of the
+// proxy.
 func ProxyService(proxy grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("ProxyService", map[string]grpc.StreamHandler{"Proxy": proxy})
 }
 
-// AgentService is the service for all agents.
+// AgentService returns the description of the gRPC service for all agents.
 func AgentService(connect grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("AgentService", map[string]grpc.StreamHandler{"Connect": connect})
 }
 
-// TunnelService is the service for agents that have negotiated the extension.
+// TunnelService returns the description of the gRPC service for agents that
+// have negotiated the extension.
 func TunnelService(open, renew grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("cloudsim.netproxy.v1.Tunnel", map[string]grpc.StreamHandler{"Open": open, "Renew": renew})
 }

@@ -55,8 +55,8 @@ func (o *Outbox) Post(p *Packet) {
 	notify(o.bell)
 }
 
-// Run calls the function in the parameter send with one packet at a time. It stops when ctx
-// ends or when this function returns an error.
+// Run calls the function send with one packet at a time. Run returns when ctx
+// ends or when send returns an error.
 func (o *Outbox) Run(ctx context.Context, send func(*Packet) error) error {
 	for {
 		select {

@@ -21,36 +21,38 @@ type Packet struct {
 	Data mem.BufferSlice
 }
 
-// DialRequest asks for a connection. The answer repeats the number random.
+// DialRequest returns a packet that asks for a connection. The answer contains
+// the same number random.
 func DialRequest(random int64, protocol, address string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
 }
 
-// DialResponse reports a new connection. All later packets of the connection have this id.
+// DialResponse returns a packet that reports a new connection. All later
+// packets of this connection have the same id.
 func DialResponse(random, id int64) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, ID: id}
 }
 
-// DialFailed reports a failed dial and its reason.
+// DialFailed returns a packet that reports a failed dial and the reason.
 func DialFailed(random int64, why string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, Error: why}
 }
 
-// DialClose cancels a dial.
+// DialClose returns a packet that cancels a dial.
 func DialClose(random int64) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_CLS, Random: random}
 }
 
-// CloseRequest asks the peer to close a connection.
+// CloseRequest returns a packet that asks the peer to close a connection.
 func CloseRequest(id int64) *Packet { return &Packet{Type: client.PacketType_CLOSE_REQ, ID: id} }
 
-// CloseResponse reports the end of a connection. The argument why is the reason, and is empty
-// after a normal end.
+// CloseResponse returns a packet that reports the end of a connection. The
+// argument why is the reason. It is empty after a normal end.
 func CloseResponse(id int64, why string) *Packet {
 	return &Packet{Type: client.PacketType_CLOSE_RSP, ID: id, Error: why}
 }
 
-// Drain reports that an agent will leave soon.
+// Drain returns a packet that reports that the agent will stop soon.
 func Drain() *Packet { return &Packet{Type: client.PacketType_DRAIN} }
 
 // DataPacket returns a packet with data. The data then belong to the packet.
@@ -212,8 +214,8 @@ func tag(b []byte, field protowire.Number, typ protowire.Type) ([]byte, bool) {
 	return b[n:], true
 }
 
-// skip returns raw without its first n bytes, which are in the first buffer. The result holds
-// its own references.
+// skip returns raw without its first n bytes, which are in the first buffer.
+// The result holds its own references to the buffers.
 func skip(raw mem.BufferSlice, n int) mem.BufferSlice {
 	out := make(mem.BufferSlice, 0, len(raw))
 	if n < raw[0].Len() {

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// ErrSlow is the error of a Queue after Push has closed it, because its reader blocked other
-// connections.
+// ErrSlow means that Push has closed a Queue, because the reader of the Queue
+// blocked other connections.
 var ErrSlow = errors.New("the reader is too slow, and upstream's protocol cannot slow down a single connection")
 
 // overhead is a size that the queue adds to the size of each item. With overhead, the limit also
@@ -120,9 +120,9 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 	}
 }
 
-// Close ends the queue with an error. After io.EOF, Pop still returns the queued data. After any
-// other error, Close drops the queued data. If the caller calls Close again, the Queue keeps the
-// first error. If the first error is io.EOF, the new error replaces it.
+// Close ends the queue with an error. After io.EOF, Pop still returns the
+// queued data. After any other error, Close drops the queued data. A later call
+// of Close replaces the error io.EOF, but no other error.
 func (q *Queue) Close(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
