@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// entry is the listening descriptor of a socket, with one acceptor in each loop. For a new client
-// the kernel wakes only a loop that sleeps (EPOLLEXCLUSIVE), so the client does not wait for a busy
-// loop.
+// entry is the listening descriptor of a socket, with one acceptor in each
+// event loop. For a new client the kernel wakes only a loop that sleeps
+// (EPOLLEXCLUSIVE), so the client does not wait for a busy loop.
 type entry struct {
 	b         *balancer
 	socket    *socket
@@ -99,7 +99,7 @@ func takeOver(ln net.Listener) (fd int, err error) {
 	if err = errors.Join(cerr, err); err != nil {
 		return -1, err
 	}
-	_ = ln.Close() // the port stays with fd
+	_ = ln.Close() // fd keeps the port open
 	return fd, nil
 }
 

@@ -20,7 +20,7 @@ import (
 // again. Clients that connect in the meantime get their connections later. The data plane then
 // forwards and counts the bytes that these clients have already sent.
 func TestAcceptFailureIsOutlived(t *testing.T) {
-	percent := debug.SetGCPercent(-1) // the garbage collector would close the splice pipes of earlier tests
+	percent := debug.SetGCPercent(-1) // the garbage collector would close splice pipes of earlier tests, and so free descriptors
 	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	f := newFleet(t, 1, each(echo))
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
@@ -37,7 +37,7 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	other := os.NewFile(uintptr(second), "a client")
 	t.Cleanup(func() { other.Close() })
 	giveOne, giveAll := takeDescriptors(t)
-	giveOne() // for the client's own socket
+	giveOne() // frees one descriptor for the socket of the test's client
 	c := dial(t, f.address())
 	if err := syscall.Connect(second, &syscall.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(f.lb.IP).As4()}); err != nil {
 		t.Fatal(err)

@@ -109,8 +109,9 @@ func TestSourceRanges(t *testing.T) {
 	})
 }
 
-// Targets get the PROXY header before the client's first byte. The header names the client and
-// the address that the client connected to. Probes send no header.
+// Targets get the PROXY header before the client's first byte. The header
+// contains the address of the client and the address to which the client
+// connected. Probes send no header.
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	for _, version := range []cloudsim.ProxyProtocol{cloudsim.ProxyV1, cloudsim.ProxyV2} {

@@ -11,8 +11,9 @@ import (
 // recently used client.
 const maxKept = 100_000
 
-// affinity remembers the target of each client, for each pool of targets. The zero value remembers
-// no client. The balancer's mu protects it. Every call takes amortized constant time.
+// affinity remembers the target of each client, for each pool of targets. The
+// zero value remembers no client. The balancer's mu protects the affinity.
+// Every call takes amortized constant time.
 type affinity struct {
 	timeout  time.Duration // time after which the load balancer forgets a client; 0: it remembers no client
 	byClient map[clientOf]*list.Element
@@ -38,7 +39,8 @@ func (a *affinity) setTimeout(timeout time.Duration) {
 	}
 }
 
-// find returns the remembered target of a client in a pool, or nil if there is none.
+// find returns the remembered target of a client in a pool. It returns nil if a
+// has no target for this client.
 func (a *affinity) find(client netip.Addr, pool string) *target {
 	e := a.byClient[clientOf{client, pool}]
 	if e == nil {

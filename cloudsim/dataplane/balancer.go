@@ -17,8 +17,9 @@ import (
 // target. When all targets are down, there may be thousands of such clients in a second.
 const lostEvery = 10 * time.Second
 
-// balancer forwards for one load balancer. Only the plane's goroutine calls apply, applyMachine and
-// stop. mu protects the state that these methods share with the balancer's own goroutines.
+// balancer forwards the traffic of one load balancer. Only the goroutine of Run
+// calls apply, applyMachine and stop. mu protects the state that these methods
+// share with the balancer's own goroutines.
 type balancer struct {
 	id     cloudsim.LoadBalancerID
 	log    *slog.Logger
@@ -46,7 +47,7 @@ type balancer struct {
 	targets   map[cloudsim.TargetKey]*target
 	several   bool      // an instance may have several targets
 	order     []*target // targets in the order of the spec
-	seats     int       // number of slots that were made so far
+	seats     int       // number of slots made so far
 	kept      affinity
 	sessions  map[*session]struct{}
 	refused   map[refusal]uint64           // refusals of listeners that were removed
@@ -130,8 +131,9 @@ func (b *balancer) closeSockets(which func(*socket) bool) {
 	}
 }
 
-// setListeners sets b.listeners to the listeners of the spec. The connections of a removed
-// listener keep a pointer to it until they end.
+// setListeners sets b.listeners to the listeners of the spec. The connections
+// of a removed listener keep a pointer to the listener until the connections
+// end.
 func (b *balancer) setListeners() {
 	gone := b.listeners
 	b.listeners = map[port]*listener{}
@@ -225,10 +227,11 @@ func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m m
 	}
 }
 
-// updateProbes starts and stops the probes of t. Probes run only while t is in the spec, its
-// machine runs, and a listener uses its pool. Without probes, t takes no new connections. If the
-// health check changes, updateProbes replaces the probes. The old verdict stays in force until the
-// new probes change it.
+// updateProbes starts and stops the probes of t. Probes run only while t is in
+// the spec, the machine of t runs, and a listener uses the pool of t. Without
+// probes, t takes no new connections. If the health check changes, updateProbes
+// replaces the probes. The old verdict stays in force until the new probes
+// change it.
 func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	m = m.withAddresses(t.key)
 	reachable, in := m.isReachable() && m.ip() != "", b.pools[t.key.Listener]
@@ -289,8 +292,9 @@ func (b *balancer) forgetIfUnused(t *target) {
 	b.notifyReporter() // the target no longer drains
 }
 
-// stop closes every socket. Open connections may continue for the duration in the parameter grace.
-// The method stop does not wait for their end. To wait, call b.work.Wait.
+// stop closes every socket. Open connections may continue for the duration in
+// the parameter grace. The method stop does not wait for the end of these
+// connections. To wait, call b.work.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()
@@ -309,7 +313,8 @@ func (b *balancer) stop(grace time.Duration) {
 	}
 }
 
-// notifyReporter wakes the reporter, because there may be a new status to report.
+// notifyReporter wakes the goroutine that reports the status, because the
+// status may have changed.
 func (b *balancer) notifyReporter() {
 	select {
 	case b.changed <- struct{}{}:

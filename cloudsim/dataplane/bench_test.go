@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// In one run, each benchmark does the same work alternately through a load balancer and without
-// it. It reports the ratio of the two times, because other load on the machine affects both
-// times.
+// In one run, each benchmark does the same work alternately through a load
+// balancer and without a load balancer. It reports the ratio of the two times,
+// because other load on the machine changes both times but not their ratio.
 
 // runAlternating runs both functions for b.N rounds each, in alternating slices. It returns
 // the total time of each function.

@@ -35,9 +35,9 @@ func (o *boundSocket) Close() error {
 	return o.streams.Close()
 }
 
-// The method open opens a socket at ip:port and at no other address. If a route makes the address
-// local to this machine, but no interface has it (see Config.Claim), the method sets the socket
-// option IP_FREEBIND.
+// The method open opens a socket at ip:port and at no other address. If a route
+// makes the address local to this machine, but no interface has the address
+// (see Config.Claim), the method sets the socket option IP_FREEBIND.
 func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*boundSocket, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {

@@ -79,9 +79,10 @@ func isOurs(r *netlink.Route) bool {
 	return err == nil && len(there) > 0
 }
 
-// signOfLife marks the range p as in use, so that other processes of this program do not delete
-// its route. The mark is the name of an abstract Unix socket on which this process listens. The
-// kernel removes the name when the process ends, even after a crash. signOfLife returns nil if
+// signOfLife marks the range p as in use, so that other processes of this
+// program do not delete the route of the range. The mark is the name of an
+// abstract Unix socket on which this process listens. The kernel removes the
+// name when the process ends, even after a crash. signOfLife returns nil if
 // another process has the name.
 func signOfLife(p netip.Prefix) io.Closer {
 	sign, err := net.Listen("unix", "@allinone/claim/"+p.Masked().String())

@@ -15,8 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// memory is a fake cloud, with its records in memory. It applies each change at once. A test can
-// make the calls to this fake cloud fail. This is not possible with a real cloud.
+// memory is a fake cloud, with its records in memory. It applies each change at
+// once. A test can make the calls to this fake cloud fail, and can make it
+// forget its journal or all its records.
 type memory struct {
 	mu        sync.Mutex
 	rev       uint64
@@ -31,7 +32,7 @@ type memory struct {
 	met       bool              // a call has returned the error in down
 	failed    int               // number of reports that failed
 	listing   func(page string) // runs before each page of load balancers
-	pace      time.Duration     // pause between two events of a watch, so that each takes effect
+	pace      time.Duration     // pause between two events of a watch, so that each event takes effect before the next
 	reports   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus
 }
 

@@ -103,9 +103,9 @@ func (c *conn) dial() {
 	}
 }
 
-// connect opens a socket and starts a connection to the target. A target on this machine answers at
-// once. If there are bytes to send, the method checks for this answer and begins to forward without
-// a wait.
+// connect opens a socket and starts a connection to the target. A target on
+// this machine answers at once. If the client has already sent bytes, the
+// method checks for this answer and begins to forward without a wait.
 func (c *conn) connect() error {
 	at := addrPort(c.ip, c.port)
 	fd, err := c.b.cfg.socketTo(c.client, at)
@@ -114,9 +114,9 @@ func (c *conn) connect() error {
 	}
 	c.back = endpoint{conn: c, fd: fd}
 	if len(c.halves[in].held) > 0 {
-		// With this option off, the kernel sends the acknowledgement of the target's
-		// answer together with the client's bytes. This saves a packet. See TCP_QUICKACK
-		// in tcp(7).
+		// With TCP_QUICKACK off, the kernel sends the acknowledgement of the target's
+		// answer together with the client's bytes. This saves a packet. See
+		// TCP_QUICKACK in tcp(7).
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)
 	}
 	if err := unix.Connect(fd, sockaddr(at)); err != nil && !errors.Is(err, syscall.EINPROGRESS) {
@@ -138,9 +138,10 @@ func (c *conn) connect() error {
 	return err
 }
 
-// tryAnotherTarget closes the socket to the present target and chooses another target. If there
-// is no other target, it ends the connection and returns false. A failed dial does not change the
-// target's health, because only probes change it.
+// tryAnotherTarget closes the socket to the present target and chooses another
+// target. If no other target is available, the method ends the connection and
+// returns false. A failed dial does not change the target's health, because
+// only probes change the health.
 func (c *conn) tryAnotherTarget(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
@@ -213,12 +214,13 @@ func (c *conn) run() {
 		return
 	}
 	more := false
-	for _, d := range [...]direction{out, in} { // out first: the target may have sent bytes before it stopped reading
+	for _, d := range [...]direction{out, in} { // out is first, because the target may have sent bytes before it stopped reading
 		w := &c.halves[d]
 		again, err := w.move(c.loop)
 		if err != nil {
-			// If dst has sent everything and then failed, it takes no more bytes. The other
-			// side can still read the bytes that dst has sent, so the other side gets no reset.
+			// If dst has sent everything and then failed, dst takes no more bytes. The
+			// other side can still read the bytes that dst has sent, so the other side
+			// gets no reset.
 			c.end(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -270,13 +272,15 @@ func (c *conn) deadline() time.Duration {
 	return c.active + idle
 }
 
-// hasWaitingBytes reports whether bytes wait for a slow reader. Such a connection is not silent.
+// hasWaitingBytes reports whether bytes wait for a slow reader. A connection
+// with such bytes does not count as silent.
 func (c *conn) hasWaitingBytes() bool {
 	return !c.halves[in].empty() || !c.halves[out].empty() || hasUnsent(c.front.fd) || hasUnsent(c.back.fd)
 }
 
-// cutSoon tells the loop to reset the connection, and does not wait for the loop. The loop
-// resets the connection only in the phase forwarding. Any goroutine may call it.
+// cutSoon tells the loop to reset the connection, and does not wait for the
+// loop. The loop resets the connection only in the phase forwarding. Any
+// goroutine may call cutSoon.
 func (c *conn) cutSoon() {
 	c.loop.enqueue(func() {
 		if c.phase == forwarding {

@@ -35,19 +35,22 @@ type Config struct {
 	// The data plane then opens the port plus LowPortOffset. The default is 10000, so port 80
 	// becomes 10080.
 	LowPortOffset int
-	// DrainTimeout is how long a connection may continue after the removal of its target or its
-	// listener. A load balancer can set its own timeout. The default is 30 s. If the value is
-	// negative, the data plane cuts such connections at once.
+	// DrainTimeout is the time for which a connection may continue after the
+	// removal of its target or its listener. A load balancer can set its own
+	// timeout. The default is 30 s. If the value is negative, the data plane cuts
+	// such connections at once.
 	DrainTimeout time.Duration
-	// IdleTimeout is how long a connection may be silent in both directions. A listener can set
-	// its own timeout. The data plane may cut a silent connection late, by up to a quarter of the
-	// timeout. On Linux, a connection is not silent while bytes wait for a slow reader. The
-	// default is 350 s. If the value is negative, there is no limit.
+	// IdleTimeout is the time for which a connection may be silent in both
+	// directions. A listener can set its own timeout. The data plane may cut a
+	// silent connection up to a quarter of the timeout too late. On Linux, a
+	// connection is not silent while bytes wait for a slow reader. The default is
+	// 350 s. If the value is negative, there is no limit.
 	IdleTimeout time.Duration
 	// FlowTimeout is the idle timeout of UDP flows. The default is 120 s.
 	FlowTimeout time.Duration
-	// ShutdownGrace is how long connections may continue after the context of Run has ended. The
-	// default is 2 s. If the value is negative, Run cuts the connections at once.
+	// ShutdownGrace is the time for which connections may continue after the
+	// context of Run has ended. The default is 2 s. If the value is negative, Run
+	// cuts the connections at once.
 	ShutdownGrace time.Duration
 	// MaxConnections is the maximum number of open connections or flows of a listener that sets
 	// no limit. The data plane refuses further connections. The default is 10,000. A connection
@@ -59,11 +62,13 @@ type Config struct {
 	// MaxOpen. The default is a quarter of the process's limit of file descriptors. Half of the
 	// descriptors then stay free for the API, disks and health checks.
 	MaxOpen int
-	// PublishedBind is the address of this machine at which the data plane opens published ports.
-	// If it is empty, the data plane opens each port at the host of the published port.
+	// PublishedBind is the address of this machine at which the data plane opens
+	// published ports. If PublishedBind is empty, the data plane opens each port
+	// at the host of the published port.
 	PublishedBind string
-	// Claim are ranges of addresses. Run adds routes that make them local addresses of this
-	// machine, and deletes the routes before it returns. This needs Linux and CAP_NET_ADMIN.
+	// Claim are ranges of addresses. Run adds routes that make these addresses
+	// local addresses of this machine, and deletes the routes before it returns.
+	// The routes need Linux and CAP_NET_ADMIN.
 	Claim []netip.Prefix
 	// ShowClients makes targets see a client's own IPv4 address instead of this machine's address.
 	// It needs Linux and CAP_NET_ADMIN. The caller must configure the network to route the targets'
@@ -140,8 +145,9 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// Run forwards for every load balancer of the cloud until ctx ends. It returns when it has closed
-// every listener, probe and connection. This takes at most ShutdownGrace after the end of ctx.
+// Run forwards the traffic of every load balancer of the cloud until ctx ends.
+// It returns when it has closed every listener and connection and has ended
+// every probe. It returns at most ShutdownGrace after the end of ctx.
 //
 // Run fails if cfg is not valid, or if the cloud refuses access before the first list. If the
 // cloud fails after the first list, Run continues with the last known state. It repeats the

@@ -11,10 +11,11 @@
 //
 // Guarantees for clients:
 //
-//   - The data plane accepts and immediately resets a connection in four cases. The client is in
-//     no source range, no target is healthy, there are too many connections, or no target
-//     answers. (A closed port would refuse the client as fast. But the data plane would lose
-//     connections whenever it closes or opens the port.)
+//   - The data plane accepts and immediately resets a connection in four cases.
+//     The client is in no source range, no target is healthy, there are too
+//     many connections, or no target answers. (The data plane does not close
+//     the port in these cases, because it would lose connections whenever it
+//     closes or opens the port.)
 //   - The client or the target may close its half of a connection. The other half continues until
 //     the peer closes that half, too. If one of them resets the connection, the data plane also
 //     resets the connection to its peer.
@@ -29,16 +30,18 @@
 //   - A UDP flow is the traffic of one client port, in both directions. Each flow has its own
 //     socket. A flow ends if its target turns unhealthy, refuses datagrams or was removed. The
 //     next datagram of the client then begins a new flow to another target.
-//   - A PROXY header names the client and the address that the client connected to. Probes send
-//     no PROXY header, because health ports do not expect it.
+//   - A PROXY header contains the address of the client and the address to
+//     which the client connected. Probes send no PROXY header, because health
+//     ports do not expect it.
 //   - If new source ranges exclude a client, the data plane resets the client's connections and
 //     ends the client's flows at once.
 //   - An update of a load balancer does not affect listeners and connections that are still
 //     valid.
 //
-// On Linux, one loop per processor carries the connections. A loop waits for all its sockets at
-// once with epoll. It copies small amounts of data, and lets the kernel splice large amounts. An
-// idle connection needs two sockets and less than a kilobyte of memory. On other systems, each
-// connection has two goroutines with buffers. The build tag portable selects this version on
-// Linux, too, for tests.
+// On Linux, one event loop per processor carries the connections. A loop waits
+// for all its sockets at once with epoll. It copies small amounts of data, and
+// lets the kernel splice large amounts. An idle connection needs two sockets
+// and less than a kilobyte of memory. On other systems, each connection has two
+// goroutines with buffers. For tests on Linux, the build tag portable selects
+// the version with goroutines.
 package dataplane

@@ -44,7 +44,7 @@ func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	sent := make(chan int, 100)
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
-		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil { // probes must see an HTTP answer only after an HTTP request
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil { // like an HTTP server, answer only after an HTTP request
 			sent <- 0
 			return
 		}
@@ -92,8 +92,8 @@ func TestProbeOverTLS(t *testing.T) {
 	})
 }
 
-// The end of one direction counts as activity. After it, the other direction has the full idle
-// timeout.
+// The end of one direction counts as activity. After this end, the other
+// direction has the full idle timeout.
 func TestAnEndRestartsIdle(t *testing.T) {
 	t.Parallel()
 	const idle = 3 * time.Second

@@ -6,8 +6,9 @@ import (
 	"net/netip"
 )
 
-// ListenWith makes a Config open its TCP listeners with f. A test uses it to simulate another
-// machine, for example a machine that denies low ports.
+// ListenWith makes a Config open its TCP listeners with f. A test uses
+// ListenWith to simulate another machine, for example a machine that denies low
+// ports.
 func (c *Config) ListenWith(f func(ctx context.Context, network, address string) (net.Listener, error)) {
 	c.listen = f
 }

@@ -20,7 +20,7 @@ type flow struct {
 	session
 	peer   netip.AddrPort // the client's port
 	server *net.UDPConn
-	last   atomic.Int64 // time of the last datagram, in ns since began
+	last   atomic.Int64 // time of the last datagram, in ns since startTime
 }
 
 // startTime is time zero for flows and loops. It contains a monotonic clock reading, so
@@ -44,7 +44,7 @@ type udpServer struct {
 // receive forwards datagrams until ctx ends and the socket is closed. Then it ends every flow.
 func (p *udpServer) receive(ctx context.Context) {
 	defer p.end()
-	_ = p.conn.SetReadBuffer(1 << 20) // a burst waits in the buffer instead of being lost; the kernel may grant less
+	_ = p.conn.SetReadBuffer(1 << 20) // a burst of datagrams waits in this buffer; the kernel may grant a smaller buffer
 	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	buf := make([]byte, maxDatagram)
 	for {
@@ -190,6 +190,6 @@ func (p *udpServer) answerOne(f *flow, reads *pooledReader) error {
 	}
 	f.passed()
 	f.target.bytes[out].Add(uint64(len(datagram)))
-	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // an error does not end the flow; only the idle timeout does this
+	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // an error of this write does not end the flow
 	return nil
 }

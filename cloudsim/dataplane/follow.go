@@ -50,8 +50,9 @@ func (f *follower) OnError(err error, news bool) {
 	}
 }
 
-// List applies the cloud's lists to the plane. It stops removed load balancers before it starts
-// new ones, because a new load balancer may have a port of a removed one.
+// List applies the cloud's lists to the plane. It stops removed load balancers
+// before it starts new load balancers, because a new load balancer may have a
+// port of a removed load balancer.
 func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	p := f.plane
 	zones, zonesAt, err := cloudsim.All(ctx, p.cloud.ListZones, cloudsim.ListOptions{})
@@ -86,8 +87,8 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed returns keys of the map in the parameter named have. It leaves out the keys of the
-// items in the list.
+// notListed returns the keys of the map have that are not keys of items in the
+// list.
 func notListed[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K {
 	gone := maps.Clone(have)
 	for _, item := range list {
@@ -108,7 +109,7 @@ func (f *follower) Take(ctx context.Context, e cloudsim.Event) error {
 		return take(ctx, e, p.putInstance)
 	case cloudsim.KindZone:
 		if e.Type == cloudsim.EventDelete {
-			return nil // the zones of a deleted cloud are created again
+			return nil // a cloud that deletes its records creates its zones again
 		}
 		return take(ctx, e, p.putZone)
 	case cloudsim.KindLoadBalancer:

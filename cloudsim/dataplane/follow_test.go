@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// After a watch breaks, the plane watches again from the last event. It does not list again, and
-// misses no event.
+// After a watch breaks, the data plane watches again from the last event. It
+// does not list again, and misses no event.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, sayName)
@@ -40,8 +40,9 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// While the cloud is not reachable, forwarding continues with the last known state. If the cloud
-// returns without its journal of events, the plane reads the changes from new lists.
+// While the cloud is not reachable, forwarding continues with the last known
+// state. If the cloud returns without its journal of events, the data plane
+// reads the changes from new lists.
 func TestCloudAwayAndGone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, each(echo))
@@ -69,7 +70,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 		})
 		dial(t, f.address()).checkEcho()
 	}
-	f.cloud.deleteLB("lb-000002") // the plane sees no event of this
+	f.cloud.deleteLB("lb-000002") // the data plane sees no event of this deletion
 	f.cloud.deleteInstance(instance(3))
 	third := f.lb
 	third.ID, third.IP, third.Targets = "lb-000003", second.IP, f.lb.Targets[:2]
@@ -98,7 +99,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 		listening <- address
 		return new(net.ListenConfig).Listen(ctx, network, address)
 	})
-	for _, id := range []cloudsim.LoadBalancerID{"lb-000000", "lb-0000000"} { // they fill the page of the list before the page of lbID
+	for _, id := range []cloudsim.LoadBalancerID{"lb-000000", "lb-0000000"} { // these load balancers fill the page before the page with lbID
 		other := f.lb
 		other.ID, other.State = id, cloudsim.LoadBalancerProvisioning
 		f.cloud.putLB(other)
@@ -135,8 +136,9 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 	}
 }
 
-// If the second of two changes undoes the first change, these changes may delete a reported
-// status from the cloud's record. The plane then reports the status again.
+// If the second of two changes undoes the first change, these changes may
+// delete a reported status from the cloud's record. The data plane then reports
+// the status again.
 func TestUndoneChangeIsReported(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.start(t, dataplane.Config{})
@@ -148,8 +150,9 @@ func TestUndoneChangeIsReported(t *testing.T) {
 	f.cloud.await(t, lbID, unreadyReason)
 }
 
-// A cloud can lose its records and get new records. The plane accepts the lists of this
-// cloud, although the new revisions are lower than the revisions that the plane knows.
+// A cloud can lose its records and get new records. The data plane accepts the
+// lists of this cloud, although the new revisions are lower than the revisions
+// that the data plane knows.
 func TestCloudThatBeganAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, sayName)
@@ -166,7 +169,7 @@ func TestCloudThatBeganAnew(t *testing.T) {
 	}
 }
 
-// The plane repeats a failed report.
+// The data plane repeats a failed report.
 func TestReportIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))

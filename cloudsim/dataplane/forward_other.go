@@ -23,7 +23,7 @@ func newForwarder() (*forwarder, error) { return &forwarder{}, nil }
 
 func (*forwarder) close() {}
 
-// look does nothing: the goroutines check their timeouts often enough.
+// look does nothing, because the goroutines check their timeouts often enough.
 func (*forwarder) look() {}
 
 // accept serves the connections of a socket until ctx ends. If the process has no free file
@@ -64,10 +64,11 @@ type conn struct {
 	session
 	client, server *net.TCPConn
 
-	activity atomic.Uint64 // grows with every byte and end, in both directions
+	activity atomic.Uint64 // grows with every byte and with the end of each direction
 }
 
-// serve carries the connection of one accepted client until it is closed.
+// serve carries the connection of one accepted client until the connection is
+// closed.
 func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, first choice) {
 	c := b.connect(ctx, s, client, from, first)
 	if c == nil {
@@ -183,10 +184,11 @@ const idleChecks = 4
 
 // The method move moves bytes from src to dst until src ends.
 //
-// If the listener has an idle timeout, the method move divides the timeout into equal parts. The
-// number of parts is the constant idleChecks. While move waits for src, it wakes up after each
-// part. This version cannot detect bytes that wait for a slow reader. The reader must take them
-// within the idle timeout.
+// If the listener has an idle timeout, the method move divides the timeout into
+// equal parts. The number of parts is the constant idleChecks. While move waits
+// for src, it wakes up after each part. This version cannot detect bytes that
+// wait for a slow reader. The reader must read these bytes within the idle
+// timeout.
 func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

@@ -19,7 +19,8 @@ const (
 	maxProbeBody = 64 << 10 // maximum number of bytes that a probe reads of an answer
 )
 
-// prober runs the health checks of targets. All load balancers share it.
+// prober runs the health checks of targets. All load balancers share one
+// prober.
 type prober struct {
 	slots probeSlots // one slot per running probe
 	dials *dialPolicy

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Two thousand connections that end in different ways leave no goroutine and no descriptor. After
-// them, no connection counts as active.
+// Two thousand connections that end in different ways leave no goroutine and no
+// descriptor. After these connections, no connection counts as active.
 func TestLeavesNothing(t *testing.T) {
 	const clients, times = 50, 40
 	f := newFleet(t, 2, sayName)
@@ -39,7 +39,7 @@ func TestLeavesNothing(t *testing.T) {
 			for range times {
 				c, refused := tryDial(t, f.address())
 				if refused {
-					continue // the machine lacked a resource; this is not part of the test
+					continue // the machine lacked a resource, which the test does not check
 				}
 				switch i % 3 {
 				case 0: // closed without traffic

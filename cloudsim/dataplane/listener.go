@@ -18,7 +18,8 @@ type port struct {
 	number   int
 }
 
-// listener is one port of a balancer, at all addresses of the balancer.
+// listener is one port of a load balancer, at all addresses of the load
+// balancer.
 type listener struct {
 	port
 	idle  atomic.Int64 // idle timeout in ns; 0: none
@@ -149,9 +150,10 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 	}
 }
 
-// endpointOf returns the address that clients use for the socket. This is the address on which
-// the socket listens. If a published port listens on an address that differs from the published
-// host, clients use the published host and port.
+// endpointOf returns the address that clients use for the socket. Usually this
+// is the address on which the socket listens. If a published port listens on an
+// address that differs from the published host, clients use the published host
+// and port.
 func (s *socket) endpointOf(a net.Addr) string {
 	if s.bind == s.key.ip {
 		return a.String()
@@ -168,8 +170,8 @@ func (b *balancer) waitRetry(ctx context.Context, again *backoff.Backoff, cannot
 	again.Wait(ctx)
 }
 
-// place stores the endpoint at which clients reach a socket, and the problem of the socket. Each of
-// them may be "".
+// place stores the endpoint at which clients reach a socket, and the problem of
+// the socket. The endpoint and the problem may be "".
 func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -150,7 +150,7 @@ func TestReportsAreFew(t *testing.T) {
 	}
 
 	begin := time.Now()
-	for time.Since(begin) < 500*time.Millisecond { // the target flaps
+	for time.Since(begin) < 500*time.Millisecond { // the target stops and starts repeatedly
 		for _, state := range []cloudsim.InstanceState{cloudsim.InstanceStopped, cloudsim.InstanceRunning} {
 			f.cloud.putInstance(instance(1), f.servers[0].ip, state)
 			ask(t, f.address())

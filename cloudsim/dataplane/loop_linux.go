@@ -30,9 +30,10 @@ const (
 // forwarder carries the connections of all load balancers of a plane. It has one loop for each
 // processor. A connection stays on the same loop until it ends.
 //
-// A goroutine for each direction would be simpler. But to wake a goroutine costs more than to
-// forward a few bytes. With such goroutines, a short connection would take 50 % more
-// processor time than with the loops. See docs/decisions/0045.
+// A goroutine for each direction would be simpler. But waking a goroutine costs
+// more processor time than forwarding a few bytes. With such goroutines, a
+// short connection would take 50 % more processor time than with the loops. See
+// docs/decisions/0045.
 type forwarder struct {
 	loops []*loop
 	work  sync.WaitGroup
@@ -95,9 +96,9 @@ type descriptorOwner interface {
 	checkDeadline(now time.Duration) time.Duration
 }
 
-// loop waits for many sockets and serves those that are ready, one after the other. It must
-// never call a function that blocks. Only the loop's goroutine may use its state. Other
-// goroutines must use enqueue.
+// loop waits for many sockets and serves the ready sockets, one after the
+// other. It must never call a function that blocks. Only the loop's goroutine
+// may use its state. Other goroutines must use enqueue.
 type loop struct {
 	forwarder *forwarder
 	open      atomic.Int64 // connections
@@ -108,7 +109,7 @@ type loop struct {
 	last    uint64 // id of the latest descriptor; wake has the id 0
 	busy    []*conn
 	next    time.Duration // time of the next check of deadlines
-	now     time.Duration // time since began, without the time in lost
+	now     time.Duration // time since startTime, without the time in lost
 	lost    time.Duration // time in which the process was stopped
 	ended   bool
 	buf     []byte // for bytes that the loop reads and writes at once
@@ -140,8 +141,8 @@ func newLoop(f *forwarder) (*loop, error) {
 	}, nil
 }
 
-// enqueue queues f for the loop's goroutine and returns at once. Any goroutine may call it. A
-// loop that has ended ignores f.
+// enqueue queues f for the loop's goroutine and returns at once. Any goroutine
+// may call enqueue. A loop that has ended ignores f.
 func (l *loop) enqueue(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,7 +191,7 @@ func (l *loop) run() {
 	}
 }
 
-// sleepTime returns how long the loop may sleep.
+// sleepTime returns the time for which the loop may sleep.
 func (l *loop) sleepTime() time.Duration {
 	switch {
 	case len(l.busy) > 0:
@@ -201,8 +202,9 @@ func (l *loop) sleepTime() time.Duration {
 	return max(l.next-l.now, 0)
 }
 
-// roundUpMillis rounds up, so that the deadline has passed when the loop wakes. -1
-// means forever.
+// roundUpMillis rounds d up to whole milliseconds, so that the deadline has
+// passed when the loop wakes. For the value never, it returns -1, which means
+// that the wait has no limit.
 func roundUpMillis(d time.Duration) int {
 	if d == never {
 		return -1
@@ -221,7 +223,7 @@ func (l *loop) tick(allowed time.Duration) {
 	l.now = now
 }
 
-// answer runs the functions that other goroutines queued with do.
+// answer runs the functions that other goroutines queued with enqueue.
 func (l *loop) answer() {
 	l.mu.Lock()
 	todo := l.todo
@@ -246,8 +248,9 @@ func (l *loop) continueConns() {
 	}
 }
 
-// checkDeadlines checks the deadlines of all watched descriptors. It takes O(connections), and
-// runs at most once per tick.
+// checkDeadlines checks the deadlines of all watched descriptors. The time of a
+// call is proportional to the number of connections. The loop calls
+// checkDeadlines at most once per tick.
 func (l *loop) checkDeadlines() {
 	l.next = never
 	for _, s := range l.watched {

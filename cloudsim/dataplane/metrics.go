@@ -39,7 +39,8 @@ func (metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It takes O(targets of all load balancers).
+// Collect implements prometheus.Collector. The time of a call is proportional
+// to the number of targets of all load balancers.
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, b := range m.counters.all() {
 		lb := string(b.id)

@@ -15,7 +15,8 @@ type pipe struct {
 	holds   int // bytes
 }
 
-// pipePool lends pipes and keeps unused ones, because making a pipe costs more than a splice.
+// pipePool lends pipes and keeps unused pipes, because making a pipe costs more
+// than a splice.
 type pipePool struct{ spare []*pipe }
 
 // lend returns a pipe, or nil if the process has no free descriptors.

@@ -3,7 +3,7 @@ package dataplane
 import "sync"
 
 const (
-	small       = 32 << 10 // bytes; reads of at most this size are copied, because splicing them takes more system calls
+	small       = 32 << 10 // bytes; the data plane copies reads of at most this size, because a splice takes more system calls
 	maxDatagram = 64 << 10 // bytes; a little more than the longest datagram
 )
 

@@ -16,18 +16,18 @@ import (
 type probeSlots struct {
 	mu      sync.Mutex
 	free    int
-	waiting []*probeShare // each share once, oldest first by the time of its last slot; no share has fewer slots than are free
+	waiting []*probeShare // shares with waiting calls, in the order in which they began to wait or got their last slot; no share has fewer slots than are free
 }
 
-// probeShare is the share of one load balancer. The zero value holds no slots. The mu of probeSlots
-// protects it.
+// probeShare is the share of one load balancer. The zero value holds no slots.
+// The mu of probeSlots protects a probeShare.
 type probeShare struct {
 	taken int
 	queue []chan struct{} // one channel per waiting call of take, closed when the call gets a slot; first call first
 }
 
-// The method take waits for one slot for p. It reports whether it got the slot before ctx ended. If
-// so, the caller must later call give.
+// The method take waits for one slot for p. It reports whether it got the slot
+// before ctx ended. If take returns true, the caller must later call give.
 func (r *probeSlots) take(ctx context.Context, p *probeShare) bool {
 	served := make(chan struct{})
 	r.mu.Lock()

@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// slot is the state of one target at one listener: the number of connections of the listener to the
-// target, and the target's last turn. The balancer's mu protects it.
+// slot is the state of one target at one listener: the number of connections of
+// the listener to the target, and the target's last turn. The balancer's mu
+// protects a slot.
 type slot struct {
 	target *target
-	order  int     // order in which slots were made; breaks ties
+	order  int     // order in which slots were made; decides between otherwise equal slots
 	active int     // connections of this listener to the target, including those being dialled
 	turn   float64 // virtual time at which the target's last turn ends
 	at     int     // index in the queue; -1 while the target takes no connections
@@ -60,10 +61,11 @@ func (q *queue) Pop() any {
 	return s
 }
 
-// set adds s to the queue or removes s from the queue. If s was in the queue and stays in the
-// queue, the method set moves s to its new place in the order. The place is new because the target
-// of s may have changed. When the function set adds s to the queue, s gets the present virtual
-// time. So this slot does not wait for a whole round, and does not get the turns that it missed.
+// set adds s to the queue or removes s from the queue. If s was in the queue
+// and stays in the queue, the method set moves s to its new place in the order.
+// The place is new because the target of s may have changed. When set adds s to
+// the queue, s gets the present virtual time. So this slot does not wait for a
+// whole round, and does not get the turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:
@@ -76,8 +78,8 @@ func (q *queue) set(s *slot, in bool) {
 	}
 }
 
-// The method take chooses the next slot whose target is not in the parameter tried. It returns nil
-// if there is none.
+// The method take chooses the next slot whose target is not in the parameter
+// tried. It returns nil if no such slot exists.
 func (q *queue) take(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {
@@ -138,16 +140,19 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
 
-// release removes a connection from the number of connections. The method pick has added it.
+// release subtracts from the number of connections the connection that the
+// method pick has counted.
 func (b *balancer) release(l *listener, s *slot) {
 	l.queue.giveBack(s)
 	s.target.active--
 	b.forgetIfUnused(s.target)
 }
 
-// updateSlots makes a slot for t in every listener that uses the pool of t. It adds the slots to the
-// queues or removes them, depending on whether t takes connections. If a listener now uses another
-// pool, updateSlots removes the slot of t from the listener's queue. It takes O(listeners · log targets).
+// updateSlots makes a slot for t in every listener that uses the pool of t. If
+// t takes connections, it adds the slots to the queues. Otherwise it removes
+// the slots from the queues. If a listener now uses another pool, updateSlots
+// removes the slot of t from the listener's queue. It takes O(listeners · log
+// targets).
 func (b *balancer) updateSlots(t *target) {
 	for _, l := range b.listeners {
 		s, member := l.slots[t], l.pool == t.key.Listener

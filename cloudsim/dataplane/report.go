@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	reportDelay = 20 * time.Millisecond  // a report waits this long for further changes; so the first report can show healthy targets
+	reportDelay = 20 * time.Millisecond  // time for which a report waits for further changes, so that the first report can show healthy targets
 	reportPause = 100 * time.Millisecond // minimum pause between two reports
 	reportShare = 9                      // the pause is at least this many times the duration of the last report
 )
@@ -97,7 +97,8 @@ func (b *balancer) drainingTargets() []*target {
 	return all
 }
 
-// forgetReport notes that the status in the cloud is unknown.
+// forgetReport makes the next call of status return false, because the status
+// in the cloud is unknown.
 func (b *balancer) forgetReport() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Only an active or updating load balancer forwards.
+// Only an active or updating load balancer forwards connections.
 func TestStatesOfALoadBalancer(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	f.lb.State = cloudsim.LoadBalancerProvisioning
 	f.cloud.putLB(f.lb)
-	other := newFleet(t, 1, each(echo)) // when the second load balancer is ready, the plane has seen the first load balancer
+	other := newFleet(t, 1, each(echo)) // when the second load balancer is ready, the data plane has seen the first load balancer
 	other.lb.ID, other.cloud = "lb-000002", f.cloud
 	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
 	other.lb.Listeners = f.lb.Listeners
@@ -44,7 +44,8 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	}
 }
 
-// After a load balancer is deleted, the next load balancer can use its address at once.
+// After a load balancer is deleted, the next load balancer can use the address
+// of the deleted load balancer at once.
 func TestDeletedFreesItsPorts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -65,8 +66,9 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 	}
 }
 
-// After the first successful probe, a target takes new connections. While it is unhealthy, it
-// takes no new connections and keeps its open connections.
+// After the first successful probe, a target takes new connections. While the
+// target is unhealthy, it takes no new connections and keeps its open
+// connections.
 func TestHealthUpAndDown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, sayName)
@@ -159,7 +161,7 @@ func TestInstanceStates(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		now   cloudsim.InstanceState // "" deletes it
+		now   cloudsim.InstanceState // "": the test deletes the instance
 		keeps bool
 	}{
 		{"stopping", cloudsim.InstanceStopping, true},
@@ -224,7 +226,7 @@ func TestUpdateInPlace(t *testing.T) {
 	f.lb.Listeners[1].Port = port + 2
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, lbID, unreadyReason)
-	gone.wasReset() // its listener was removed, and the drain timeout is over
+	gone.wasReset() // the listener of this connection was removed, and the drain timeout is over
 	if listens(gone.RemoteAddr().String()) {
 		t.Error("the removed listener still accepts connections")
 	}
@@ -286,7 +288,8 @@ func TestRemovedTargetDrains(t *testing.T) {
 	b.wasReset()
 }
 
-// If a removed target is added again while its connections drain, its health begins as initial.
+// If a removed target is added again while its connections drain, the target
+// begins with the health "initial".
 func TestTargetPutBackIsNew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))

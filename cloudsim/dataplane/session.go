@@ -16,7 +16,7 @@ type session struct {
 	client netip.Addr
 	choice
 
-	cut func() // ends the session at once; may be called at any time and more than once
+	cut func() // ends the session at once; callers may call cut at any time and more than once
 
 	// The balancer's mu protects these fields.
 	end   *time.Timer // calls cut at the time until; nil unless the session drains
@@ -104,7 +104,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 	return c, false
 }
 
-// join starts a session, unless the rules no longer allow it.
+// join starts a session, unless the rules no longer allow the session.
 func (b *balancer) join(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,8 +134,9 @@ func (b *balancer) isAllowed(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
-// cutExcluded cuts the sessions of clients that the source ranges no longer allow. It takes O(sessions
-// × ranges), so b calls it only after a change of the rules.
+// cutExcluded cuts the sessions of clients that the source ranges no longer
+// allow. It takes O(sessions × ranges), so b calls cutExcluded only after a
+// change of the rules.
 func (b *balancer) cutExcluded() {
 	for s := range b.sessions {
 		if !b.isAllowed(s.client) {
@@ -168,8 +169,9 @@ func (b *balancer) effectOn(s *session) sessionEffect {
 	return keep
 }
 
-// presentTarget returns the session's target in the pool that its listener uses now. If the
-// pool does not have the target, the method returns a target that is not in the spec.
+// presentTarget returns the session's target in the pool that the session's
+// listener uses now. If the pool does not have the target, the method returns a
+// target that is not in the spec.
 func (b *balancer) presentTarget(s *session) *target {
 	if s.l.pool == s.target.key.Listener {
 		return s.target

@@ -72,7 +72,7 @@ func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg datapl
 	return stop
 }
 
-// The type warnings receives the warnings of a log.
+// warnings is a channel that receives the warnings of a log.
 type warnings chan string
 
 func (w warnings) Write(line []byte) (int, error) {
@@ -123,7 +123,8 @@ type server struct {
 	open map[net.Conn]bool
 }
 
-// serve listens on ip:port until close is called or the test ends. Port 0 means any free port.
+// serve listens on ip:port until the test calls close or ends. Port 0 means any
+// free port.
 func serve(t testing.TB, ip string, port int, handle func(*net.TCPConn)) *server {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(port)))
@@ -163,8 +164,8 @@ func (s *server) close() {
 	s.work.Wait()
 }
 
-// sayWord returns a handler that sends a word and keeps the connection until the client
-// ends it.
+// sayWord returns a handler that sends a word and keeps the connection until
+// the client ends the connection.
 func sayWord(word string) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		if _, err := io.WriteString(c, word+"\n"); err == nil {

@@ -12,8 +12,8 @@ import (
 const (
 	// reads are the epoll events for reading from an endpoint. They are edge-triggered.
 	reads = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
-	// quantum is how many times in a row a direction moves bytes before other connections get a
-	// turn.
+	// quantum is the number of times in a row that a direction moves bytes before
+	// other connections get a turn.
 	quantum = 4
 )
 
@@ -101,8 +101,8 @@ func (w *halfConn) splice(l *loop) error {
 	return nil
 }
 
-// countRead counts the bytes read from src. If there are none, it detects whether src has
-// ended.
+// countRead counts the bytes read from src. If src had no bytes to read,
+// countRead detects whether src has ended.
 func (w *halfConn) countRead(n int, err error) (int, error) {
 	switch {
 	case err == nil && n > 0:

@@ -45,7 +45,7 @@ type machine struct {
 	revision uint64
 	state    cloudsim.InstanceState
 	zone     string
-	dark     bool      // its zone is out of reach
+	dark     bool      // the machine's zone is out of reach
 	ips      [2]string // internal addresses: the first address, which is probed, and the first address of the other IP family
 }
 
@@ -81,7 +81,8 @@ func (m machine) withAddresses(key cloudsim.TargetKey) machine {
 	return m
 }
 
-// ip returns the address that the balancer probes, or "" if there is none.
+// ip returns the address that the balancer probes, or "" if the machine has no
+// address.
 func (m machine) ip() string { return m.ips[0] }
 
 // reach returns the address that the balancer dials for a client. It prefers an address of the

@@ -16,14 +16,15 @@ import (
 
 const (
 	part  = ".part"  // suffix of an incomplete copy
-	chunk = 16 << 20 // bytes that are copied between two checks of ctx
+	chunk = 16 << 20 // number of bytes that copyData copies between two checks of ctx
 	// tick is longer than the resolution of the kernel's file times. If the last write to a
 	// file is longer ago than tick, the next write changes the modification time.
 	tick = 20 * time.Millisecond
 	// maxTries is the maximum number of times that copyTogether repeats the copies. A
 	// repetition is necessary if a source has changed during the copy.
 	maxTries = 5
-	// quietTimeout is how long each try waits for a pause in the writes to the sources.
+	// quietTimeout is the time for which each try waits for a pause in the writes
+	// to the sources.
 	quietTimeout = 2 * time.Second
 )
 
@@ -36,9 +37,10 @@ type fileCopy struct {
 	mode     fs.FileMode
 }
 
-// copyTogether copies all sources. The copies show all sources at one instant, like disks after a
-// power cut. Each copy gets its final name only when it is complete. If some copies of the set
-// are missing, copyTogether makes all of them again. If all exist, it does nothing.
+// copyTogether copies all sources. The copies show all sources at one instant,
+// like disks after a power cut. Each copy gets its final name only when it is
+// complete. If some copies of the set are missing, copyTogether makes all of
+// them again. If all copies exist, copyTogether does nothing.
 //
 // If the file system can clone files, a single copy shows one instant even while an instance
 // writes to the source. Otherwise a copy takes time. Such a copy is valid only if no program
@@ -50,7 +52,7 @@ func copyTogether(ctx context.Context, all []fileCopy) error {
 	}
 	defer func() {
 		for _, c := range all {
-			_ = os.Remove(c.to + part) // the copy was renamed to its final name, or it is of no use
+			_ = os.Remove(c.to + part) // the copy already has its final name, or it is useless
 		}
 	}()
 	for _, c := range all {

@@ -41,9 +41,9 @@ type Cloud interface {
 // Config configures Run.
 type Config struct {
 	Dir string // folder that contains only the files of disks and snapshots; Run makes it if it is missing
-	// Files is the handle that the engine uses to save states and to load saved states. It must be
-	// the handle of the folder in the field Dir. If it is nil, the engine does not save or load
-	// states with disk data.
+	// Files is the handle that the engine uses to save states and to load saved
+	// states. It must be the handle of the folder in the field Dir. If Files is
+	// nil, the engine does not save or load states with disk data.
 	Files *Files
 }
 
@@ -76,9 +76,9 @@ func SnapshotPath(dir string, id cloudsim.SnapshotID) string {
 	return filepath.Join(dir, string(id)+suffix)
 }
 
-// Run makes the files match the cloud's records until ctx ends. It returns an error if cfg is
-// not valid or if the folder cannot be made. It reports an error of one disk in the status of
-// this disk, and then tries again.
+// Run makes the files match the cloud's records until ctx ends. It returns an
+// error if cfg is not valid or if it cannot make the folder. It reports an
+// error of one disk in the status of this disk, and then tries again.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("disks: %w", err)
@@ -110,8 +110,8 @@ type manager struct {
 	reports *reports
 
 	mu      sync.Mutex
-	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // disks whose last attempt failed; retried at each bookmark event
-	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups that wait for more members
+	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // disks whose file the last attempt could not make; each bookmark event repeats the attempt
+	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // members of groups that wait for more members
 }
 
 // The method follow lists disks and snapshots, deletes the files without a record, and then watches
@@ -291,9 +291,11 @@ func (k *manager) make(d cloudsim.Disk) error {
 	return errors.Join(f.Truncate(want), f.Close())
 }
 
-// errNotRegular protects the files of the host. Machines of a lab may write to the folder
-// with the disks' data. So this folder may contain links to any file of the host. The data
-// plane follows no link.
+// errNotRegular is the error for a disk whose path is not a regular file, for
+// example a link. Machines of a lab may write to the folder with the disks'
+// data, so this folder may contain links to any file of the host. The data
+// plane follows no link, so that it reads and changes no other files of the
+// host.
 var errNotRegular = errors.New("its data is not a regular file: no link to the data of a disk is followed; move the file back")
 
 func grow(path string, bytes int64) error {

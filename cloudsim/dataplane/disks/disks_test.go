@@ -94,8 +94,8 @@ func TestFileFollowsDisk(t *testing.T) {
 	eventually.True(t, "disk file is removed", func() bool { return isGone(path) })
 }
 
-// Earlier versions kept the files of deleted disks as spare-*.img. The start of the
-// data plane deletes them, and leaves files of other names.
+// Earlier versions kept the files of deleted disks as spare-*.img. When the
+// data plane starts, it deletes these files, and leaves files with other names.
 func TestStartDeletesSpareFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"spare-000001.img", "spare-00002a.img", "spare-.img", "spare-1.txt"} {

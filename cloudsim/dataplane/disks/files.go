@@ -134,9 +134,10 @@ func dataIn(path string) (n int64, err error) {
 	return n, nil
 }
 
-// Stage prepares the data that Save wrote, so that Swap can move it to the final paths. If r is
-// nil, there is no such data: Swap will keep the present files of the disks and snapshots in ids,
-// and delete all other files. Stage returns Invalid if the data is damaged.
+// Stage prepares the data that Save wrote, so that Swap can move it to the
+// final paths. If r is nil, the state has no such data. Swap will then keep the
+// present files of the disks and snapshots in ids, and delete all other files.
+// Stage returns Invalid if the data is damaged.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
 	dir, err := f.scratch()
 	if err != nil {
@@ -227,9 +228,10 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 			return err
 		}
 	}
-	// The moved files are durable before the folder is removed. The removal is durable before
-	// Run makes a new file. Otherwise the folder could exist again after a crash, and the
-	// next call of adopt would delete the new file.
+	// The moved files are durable before RemoveAll removes the folder. The
+	// removal is durable before Run makes a new file. Otherwise the folder could
+	// exist again after a crash, and the next call of adopt would delete the new
+	// file.
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 

@@ -261,9 +261,9 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	c := withFiles(t, dir, "")
 	d := create(t, c, "d", 1)
 	whole(t, c, d.ID, 1)
-	// Events come in order. The data plane has handled the events of disk e. So it has also
-	// handled every event of disk d that came before these events. No old event makes the
-	// file of d again.
+	// Create disk e, and wait until the data plane has handled its events. The
+	// data plane handles events in order, so it has then also handled all earlier
+	// events of disk d. No old event can make the file of d again.
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {
@@ -311,9 +311,10 @@ func TestDamagedData(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
 }
 
-// A cloud is killed while it loads a saved state. If the kill was before the commit, the next start
-// removes the staged data. If the kill was after the commit, the next start moves the staged data
-// to the final paths.
+// The test imitates a cloud that is killed while it loads a saved state. If the
+// kill was before the commit, the next start removes the staged data. If the
+// kill was after the commit, the next start moves the staged data to the final
+// paths.
 func TestDataAfterAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disks")
 	f := disks.NewFiles(dir)

@@ -52,7 +52,8 @@ func (j *jobs) start(ctx context.Context, name string, do func(context.Context) 
 	})
 }
 
-// stop cancels the job of the given name, if there is one, and waits for its end.
+// stop cancels the job with the given name and waits for its end. If no job has
+// this name, stop does nothing.
 func (j *jobs) stop(name string) {
 	j.mu.Lock()
 	own := j.all[name]

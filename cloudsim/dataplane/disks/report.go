@@ -14,17 +14,20 @@ import (
 const (
 	// reportsAtOnce is the maximum number of concurrent reports.
 	reportsAtOnce = 64
-	// gather is the time that send waits before it sends reports. In this time more reports arrive,
-	// the instance that uses the disk can do other work, and callers delete short-lived disks
-	// again. The disadvantage is that the cloud gets the status of a disk with this delay. Reports
-	// of copies have no such delay, because clients wait for these reports.
+	// gather is the time that send waits before it sends reports. In this time
+	// more reports arrive, which then share a commit. The instance that uses the
+	// disk can do other work. A disk that a caller deletes within this time needs
+	// no report. The disadvantage is that the cloud gets the status of a disk
+	// with this delay. Reports of copies have no such delay, because clients wait
+	// for these reports.
 	gather = 100 * time.Millisecond
 )
 
-// reports are the disk statuses that the manager has not sent to the cloud yet. A separate goroutine
-// sends them, because each report waits until the cloud has committed it. Concurrent reports of
-// several disks share a commit. For each disk, the goroutine sends only the latest status, and
-// never two statuses at a time.
+// reports are the disk statuses that the manager has not sent to the cloud yet.
+// A separate goroutine sends the statuses, because each report waits until the
+// cloud has committed the status. Concurrent reports of several disks share a
+// commit. For each disk, the goroutine sends only the latest status, and never
+// two statuses at a time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus

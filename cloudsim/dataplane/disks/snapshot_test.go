@@ -190,8 +190,9 @@ func TestCopiesAfterRestart(t *testing.T) {
 	}
 }
 
-// counter writes increasing numbers to all files until stop is called. Each number goes to the
-// first file before the second file. The function pause returns the time between two numbers.
+// counter writes increasing numbers to all files until the test calls stop.
+// Each number goes to the first file before the second file. The function pause
+// returns the time between two numbers.
 func counter(t *testing.T, pause func() time.Duration, paths ...string) (stop func()) {
 	t.Helper()
 	var writing sync.WaitGroup
