@@ -23,11 +23,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// contender is an implementation of a volume lifecycle, and its measurements.
+// contender holds one implementation of a volume lifecycle, and the
+// measurements of this implementation.
 type contender struct {
 	cycle     func(ctx context.Context, name string) error
 	turns     int
-	perSecond []float64 // rate of each turn that counts
+	perSecond []float64 // rate of each turn after the warm-up
 	took      []time.Duration
 }
 
@@ -111,7 +112,7 @@ func (b *bench) wholeCycle(ctx context.Context, name string) error {
 		return err
 	}
 	v, stage, pod := made.GetVolume().GetVolumeId(), b.path("stage-"+name), b.path("pod-"+name)
-	if err := os.Mkdir(stage, 0o700); err != nil { // like the kubelet
+	if err := os.Mkdir(stage, 0o700); err != nil { // the kubelet also makes this folder
 		return err
 	}
 	for _, call := range []func() error{
@@ -248,7 +249,7 @@ func BenchmarkVolume(b *testing.B) {
 // driver should reach 1,200 cycles per second. If 1,000 volumes exist, the rate
 // should fall by less than a tenth. The processor limits the rate first, and
 // the disk limits it next. Each cycle waits for four commits in sequence. The
-// 16 parallel cycles share these commits (docs/csi.md).
+// cloud combines commits of the 16 parallel cycles (docs/csi.md).
 func BenchmarkVolumeRecords(b *testing.B) {
 	const there, atOnce = 1000, 16
 	limit := &contender{cycle: withoutStore(b).controllerCycle}

@@ -16,7 +16,8 @@ import (
 
 // TestEveryKindHasACode proves that every error kind of the cloud has a CSI
 // code. The codes Aborted, Unavailable and DeadlineExceeded mean that the work
-// may still run. No final failure has one of these codes.
+// may still run. The test also proves that no final failure has one of these
+// codes.
 func TestEveryKindHasACode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		code, ok := codeOf[k]

@@ -50,8 +50,8 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 }
 
 // Patterns of the cloud's ids. The driver compares each id in a request with
-// the pattern for this kind of id. Text that does not match never becomes part
-// of a URL or of a file name.
+// the pattern for this kind of id. Text that does not match its pattern never
+// becomes part of a URL or of a file name.
 var (
 	diskID     = regexp.MustCompile(`^disk-[0-9a-f]{1,32}$`)
 	snapshotID = regexp.MustCompile(`^snap-[0-9a-f]{1,32}$`)

@@ -77,8 +77,9 @@ type NodeConfig struct {
 	// the driver stages a disk, it checks in the cloud's records that the disk is
 	// attached to this instance.
 	//
-	// If the hypervisor of the machine makes the devices of attached disks, DisksDir
-	// is cloudsim.DiskLinks. This folder contains links to the devices, and no files.
+	// If the hypervisor of the machine makes the devices of attached disks,
+	// DisksDir is cloudsim.DiskLinks. The folder DiskLinks contains links to the
+	// devices, and no files.
 	DisksDir string
 	// RegistrationDir is the kubelet's folder plugins_registry. The driver
 	// makes its registration socket in this folder. With "" the sidecar

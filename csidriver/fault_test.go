@@ -37,7 +37,7 @@ func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (un
 }
 
 // TestBrokenCloud proves that CreateVolume returns a matching error if the
-// cloud is down, throttles calls or has no quota left, and that CreateVolume
+// cloud is down, throttles calls or has no quota left. A failed CreateVolume
 // leaves no disk.
 func TestBrokenCloud(t *testing.T) {
 	b := newBench(t)
@@ -366,7 +366,8 @@ func TestRestagedWithAnotherFilesystem(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestSocketMode proves that only the owner may use the socket.
+// TestSocketMode proves that only the user of the driver's process may use the
+// driver's socket.
 func TestSocketMode(t *testing.T) {
 	b := newBench(t)
 	must(t)(b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}))

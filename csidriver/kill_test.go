@@ -23,8 +23,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// TestMain also runs two other programs: a driver that tests kill, and the
-// process of a pod. Argument 0 selects the program. The other arguments
+// TestMain also runs two other programs: the driver that some tests kill, and
+// the process of a pod. Argument 0 selects the program. The other arguments
 // configure the program.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {

@@ -176,7 +176,7 @@ func stagedDisk(at, handle string) (string, error) {
 		return disk, err
 	}
 	if top, err := machine.Seen(at); err != nil || top != nil {
-		return handle, err // the path has a foreign mount, so its files are no device files
+		return handle, err // another filesystem is mounted at the path, so the files at the path are not device files
 	}
 	inside, err := os.ReadDir(at)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

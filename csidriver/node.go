@@ -92,18 +92,18 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}
 	return &csi.NodeGetInfoResponse{
 		NodeId:             string(i.ID),
-		MaxVolumesPerNode:  int64(max(room, 1)), // 0 means no limit to the orchestrator
+		MaxVolumesPerNode:  int64(max(room, 1)), // to the orchestrator, 0 means no limit
 		AccessibleTopology: topologyOf(n.name, i.Zone)[0],
 	}, nil
 }
 
 // countsAsVolume reports whether the orchestrator counts an attached disk among
 // the volumes of the driver name that it called. If the driver made the disk,
-// the disk counts for the driver name that the caller of CreateVolume used. If
-// a user made the disk, it counts if a PersistentVolume uses it. The method
-// recognizes such a disk by a loop device with a mount, because only this
-// driver makes loop devices for disks. For a filesystem, the method finds the
-// driver name in the kubelet's staging path.
+// the disk counts for the driver name that the caller of CreateVolume used. A
+// disk that a user made counts only if a PersistentVolume uses the disk. The
+// method recognizes such a disk by a loop device with a mount, because only
+// this driver makes loop devices for disks. For a filesystem, the method finds
+// the driver name in the kubelet's staging path.
 //
 // If the disk hangs, it counts, because a hung disk is in use. If
 // countsAsVolume cannot read the mounts for another reason, the disk does not
@@ -137,9 +137,9 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 	return paths, err
 }
 
-// namesOther reports whether path contains a folder with the name of another
-// driver. Names of other drivers are all legacy names and the name own, except
-// the name as.
+// namesOther reports whether path contains a folder with a driver name, but
+// ignores the driver name in the parameter as. Driver names are all legacy
+// names, and the name in the parameter own.
 func namesOther(path, own, as string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
 		_, legacy := legacyDrivers[folder]

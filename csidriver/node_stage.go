@@ -28,10 +28,10 @@ func stagedAt(staging, volume string, block bool) string {
 	return staging
 }
 
-// NodeStageVolume mounts the volume at the staging path. If a filesystem is
-// requested and the disk was never written to, it first makes the filesystem.
-// If DisksDir contains the files of the disks, it first attaches the disk's
-// file as a loop device. A repeated call skips the finished steps. After a
+// NodeStageVolume mounts the volume at the staging path. If DisksDir contains
+// the files of the disks, it first attaches the disk's file as a loop device.
+// If the request is for a filesystem and no program has written to the disk, it
+// makes the filesystem. A repeated call skips the finished steps. After a
 // failed call, no loop device stays attached.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
@@ -359,8 +359,9 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 }
 
 // unstage unmounts the filesystem, and then the device file of a block volume.
-// The order is necessary: while a filesystem is mounted at the staging path,
-// the files below this path belong to the user.
+// The order is necessary, because the path of the device file is below the
+// staging path. While a filesystem is mounted at the staging path, all files
+// below this path belong to the user.
 func unstage(l *machine.Loop, volume, staging string) error {
 	if err := unmount(l, volume, staging); err != nil {
 		return err

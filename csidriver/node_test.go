@@ -260,9 +260,9 @@ func TestBlockIsDetached(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestPathsByAnyName proves that different calls can use different forms of a
-// path. A path can have a slash at its end, or contain a symbolic link to the
-// kubelet's folder.
+// TestPathsByAnyName proves that different calls can use different forms of the
+// same path. A path can have a slash at its end, or contain a symbolic link to
+// the kubelet's folder.
 func TestPathsByAnyName(t *testing.T) {
 	b := newNodeBench(t)
 	if err := os.Mkdir(b.path("kubelet"), 0o700); err != nil {

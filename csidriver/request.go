@@ -43,8 +43,8 @@ var (
 )
 
 // nameOf returns name if it is a valid name in the cloud. For an invalid name,
-// it returns a hash of name, and also for a name with the form of a snapshot id
-// or of such a hash.
+// it returns a hash of name. It also returns a hash if name has the form of a
+// snapshot id or of such a hash.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name

@@ -15,7 +15,8 @@ import (
 )
 
 // busyWriter writes to a volume's file repeatedly until the caller calls stop.
-// The data plane cannot finish a consistent copy of the file before this call.
+// The data plane cannot finish a consistent copy of the file before the call of
+// stop.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := awaitSize(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {

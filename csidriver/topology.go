@@ -13,9 +13,9 @@ import (
 
 // zoneKey returns the driver's own topology key. The kubelet refuses a driver
 // if the driver's value of a topology key differs from the node's label. The
-// cloud controller manager sets the node's standard zone label, and can set
-// another value than the driver. The driver therefore does not use the standard
-// key.
+// cloud controller manager sets the node's standard zone label, and this value
+// can differ from the driver's value. The driver therefore does not use the
+// standard key.
 func zoneKey(driver string) string { return "topology." + driver + "/zone" }
 
 func topologyOf(driver string, zones ...string) (all []*csi.Topology) {

@@ -27,12 +27,12 @@ import (
 // copy with another name does not count as marked.
 const mkfsAttribute = "trusted.cloudsim.mkfs"
 
-// EnsureFilesystem makes a filesystem on the disk of the loop device l. The
-// argument want is the type. EnsureFilesystem runs mkfs only on a disk without
-// any data, or after an mkfs that did not finish. It returns the size of the
-// filesystem in bytes. It returns ErrForeign if the disk has a filesystem of
-// another type. It returns ErrHasData if the disk has data and no known
-// filesystem.
+// EnsureFilesystem makes a filesystem of the type want on the disk of the loop
+// device l, unless the disk already has a filesystem of this type.
+// EnsureFilesystem runs mkfs only on a disk without any data, or after an mkfs
+// that did not finish. It returns the size of the filesystem in bytes. It
+// returns ErrForeign if the disk has a filesystem of another type. It returns
+// ErrHasData if the disk has data and no known filesystem.
 //
 // EnsureFilesystem holds a lock on the file at path, and mkfs inherits the
 // lock. If the driver dies during mkfs, the next call therefore waits until
@@ -165,7 +165,7 @@ func (l *Loop) unmark(f *os.File, fsType string) error {
 	return l.writeStart(strings.Repeat("\x00", len(mkfsSector)))
 }
 
-// writeStart writes to the first bytes of the device.
+// writeStart writes s to the beginning of the device.
 func (l *Loop) writeStart(s string) error {
 	dev, err := os.OpenFile(l.Device(), os.O_WRONLY, 0)
 	if err != nil {
@@ -295,10 +295,10 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 }
 
 // toTheEnd starts the function run and waits for its result until ctx ends. If
-// ctx ends first, the function run continues. With an interruption, a check of
-// the filesystem would start again in each call, and a resize would damage the
-// filesystem. Until run returns, toTheEnd keeps the lock on f and keeps the
-// device open, so that the next call waits.
+// ctx ends first, the function run continues. If toTheEnd stopped run, each
+// call would start the check of the filesystem again, or the resize would
+// damage the filesystem. Until run returns, toTheEnd keeps the lock on f and
+// keeps the device open, so that the next call waits.
 func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -36,8 +36,8 @@ func (i unusedIDs) GenerateUniqueValidNodeID() string   { return fmt.Sprintf("i-
 func (i unusedIDs) GenerateInvalidNodeID() string       { return "no node" }
 
 // TestSanity proves that the driver passes csi-sanity with all capabilities and
-// without skipped tests. It runs one driver for mounted volumes and one for
-// block volumes.
+// without skipped tests. It runs one driver for mounted volumes, and another
+// driver for block volumes.
 func TestSanity(t *testing.T) {
 	if err := machine.Ready(); err != nil {
 		t.Skipf("this machine cannot mount volumes: %v", err)

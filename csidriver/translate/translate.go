@@ -184,7 +184,8 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 	return a
 }
 
-// notesOf lists differences between was and now that a user may overlook.
+// notesOf lists differences between the volumes was and now that a user may
+// overlook.
 func notesOf(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))
