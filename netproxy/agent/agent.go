@@ -80,8 +80,9 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // waitRandom waits for a random time around d, so that many agents do not call
-// a server at the same moment. After the end of a session, the method waits
-// only for a short random time, because the server may be busy.
+// a server at the same moment. After the end of a session, the wait is short,
+// so that the agent soon connects again. This wait is also random, because many
+// agents may have lost their sessions with the same server.
 func (a *Agent) waitRandom(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()

@@ -44,7 +44,7 @@ type session struct {
 	places   []place // protected by the agent's lock
 	cc       *grpc.ClientConn
 	stream   grpc.ClientStream
-	secret   string // identifies the session in the extension; empty without the extension
+	secret   string // identifies the session in calls of the extension; empty without the extension
 	out      *wire.Outbox
 	ctx      context.Context // ends with the session
 	end      context.CancelCauseFunc

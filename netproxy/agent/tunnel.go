@@ -132,8 +132,8 @@ type tunnel struct {
 
 // openStream opens the stream of a connection and starts a new goroutine for
 // each direction. It does not reuse the goroutine of the dial, because the
-// stack of this goroutine stays as large as the dial needed it. Such a stack
-// uses four times as much memory as an idle connection.
+// stack of this goroutine has grown during the dial and would stay large. A
+// stack of this size uses four times as much memory as an idle connection.
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))

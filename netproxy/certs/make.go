@@ -19,11 +19,11 @@ import (
 // node through the proxy.
 const (
 	AgentsCA   = "agents-ca"
-	Server     = "server" // the server presents it to agents; signed by AgentsCA
-	Agent      = "agent"  // agents present it to the server; signed by AgentsCA
+	Server     = "server" // the server presents this certificate to agents; signed by AgentsCA
+	Agent      = "agent"  // agents present this certificate to the server; signed by AgentsCA
 	FrontendCA = "frontend-ca"
-	Frontend   = "frontend"       // the server presents it to clients over TCP; signed by FrontendCA
-	Client     = "kube-apiserver" // clients present it to the server over TCP; signed by FrontendCA
+	Frontend   = "frontend"       // the server presents this certificate to clients over TCP; signed by FrontendCA
+	Client     = "kube-apiserver" // clients present this certificate to the server over TCP; signed by FrontendCA
 )
 
 // Make writes the keys and certificates of a network proxy to dir, with mode

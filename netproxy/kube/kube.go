@@ -99,7 +99,7 @@ func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Ident
 	for _, a := range own.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		switch {
-		case err != nil || others[a.Address]: // omit a host name, because no other node confirms it, and an address that another node reports
+		case err != nil || others[a.Address]: // omit host names, which a node could invent, and addresses that another node also reports
 		case ip.Is4():
 			id.IPv4 = append(id.IPv4, ip)
 		default:

@@ -352,8 +352,8 @@ func (t *httpTunnel) watchSilence(before int64) {
 	}
 }
 
-// connectTLS returns a TLS listener for HTTP/1.1 only, because each tunnel needs its own
-// connection.
+// connectTLS returns a TLS listener for HTTP/1.1 only, because each tunnel
+// needs its own connection. If conf is nil, it returns ln.
 func connectTLS(ln net.Listener, conf *tls.Config) net.Listener {
 	if conf == nil {
 		return ln

@@ -78,10 +78,11 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 // settleTime is the time that a client gets to register its connection.
 const settleTime = 20 * time.Millisecond
 
-// settle waits until the client has probably handled the answer. Only then the server
-// sends the target's first data. In konnectivity-client v0.34 to v0.37 one goroutine
-// reads packets, and another goroutine registers the connection. The client drops data
-// that arrives before the registration.
+// settle waits until the client has probably handled the answer. The server
+// sends the target's first data only after settle has returned. In
+// konnectivity-client v0.34 to v0.37 one goroutine reads packets, and another
+// goroutine registers the connection. The client drops data that arrives before
+// the registration.
 func (c *caller) settle() {
 	c.once.Do(func() {
 		t := time.NewTimer(settleTime)

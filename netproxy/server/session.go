@@ -30,7 +30,7 @@ type session struct {
 	zone        string
 	peer        string
 	since       time.Time
-	secret      string // identifies the session in the extension; empty for upstream's agents
+	secret      string // identifies the session in calls of the extension; empty for upstream's agents
 
 	out      *wire.Outbox
 	ctx      context.Context // ends with the session

@@ -10,7 +10,7 @@ const (
 	MethodRenew   = "/cloudsim.netproxy.v1.Tunnel/Renew"
 )
 
-// Keys of gRPC metadata. Keys without x- are upstream's.
+// Keys of gRPC metadata. Upstream defines the keys without the prefix x-.
 const (
 	KeyServerID         = "serverid"
 	KeyServerCount      = "servercount"
