@@ -36,7 +36,7 @@ type balancer struct {
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be a new status to report
 
-	revision uint64 // revision of the last apply; only the plane's goroutine reads it
+	revision uint64 // revision of the last apply; only the goroutine of Run reads it
 
 	mu        sync.Mutex
 	lb        cloudsim.LoadBalancer // the spec that is in force
@@ -230,8 +230,8 @@ func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m m
 // updateProbes starts and stops the probes of t. Probes run only while t is in
 // the spec, the machine of t runs, and a listener uses the pool of t. Without
 // probes, t takes no new connections. If the health check changes, updateProbes
-// replaces the probes. The old verdict stays in force until the new probes
-// change it.
+// replaces the probes. The verdict of the old probes stays in force until the
+// new probes change it.
 func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	m = m.withAddresses(t.key)
 	reachable, in := m.isReachable() && m.ip() != "", b.pools[t.key.Listener]
@@ -318,6 +318,6 @@ func (b *balancer) stop(grace time.Duration) {
 func (b *balancer) notifyReporter() {
 	select {
 	case b.changed <- struct{}{}:
-	default: // the reporter was woken already, and will see this change too
+	default: // the reporting goroutine was already woken, and will see this change too
 	}
 }

@@ -88,9 +88,9 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 	}
 }
 
-// If a client ends its half of a connection and then resets it, the data plane closes the
-// connection. This is also true if the target sends nothing, so that no write to the client
-// fails.
+// If a client ends its half of a connection and then resets the connection, the
+// data plane closes the connection. This is also true if the target sends
+// nothing, so that no write to the client fails.
 func TestResetAfterHalfClose(t *testing.T) {
 	t.Parallel()
 	heard := make(chan struct{}, 1)

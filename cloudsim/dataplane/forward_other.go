@@ -82,9 +82,9 @@ func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, fr
 	b.leave(&c.session)
 }
 
-// The method connect connects to a target, and returns nil if no target answers. If a dial fails,
-// the method tries another target. A failed dial does not change the target's health, because only
-// probes change it.
+// The method connect connects to a target, and returns nil if no target
+// answers. If a dial fails, the method tries another target. A failed dial does
+// not change the target's health, because only probes change the health.
 func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
 	var tried []*target
 	for ok := true; ok; {

@@ -68,8 +68,9 @@ func (p *prober) run(ctx context.Context, own *probeShare, check cloudsim.Health
 	}
 }
 
-// probe runs the check once. Its error names the request and the answer. The same failure always
-// has the same text, because the balancer reports each new text to the cloud.
+// probe runs the check once. The error contains the request and the answer. The
+// same failure always has the same text, because the balancer reports each new
+// text to the cloud.
 func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip string) error {
 	if check.Protocol == cloudsim.HealthNone {
 		return nil

@@ -11,10 +11,11 @@ import (
 // proxyV2Signature begins every binary header. See PROXY protocol, section 2.2.
 const proxyV2Signature = "\r\n\r\n\x00\r\nQUIT\n"
 
-// proxyHeader returns the PROXY header that a target gets before the client's first byte. It
-// contains the client's address and the address that the client connected to. Both addresses
-// are of the family of the client's connection. See The PROXY protocol (haproxy.org), versions
-// 1 and 2, sections 2.1 and 2.2.
+// proxyHeader returns the PROXY header that a target gets before the client's
+// first byte. It contains the client's address and the address to which the
+// client connected. Both addresses are of the family of the client's
+// connection. See The PROXY protocol (haproxy.org), versions 1 and 2, sections
+// 2.1 and 2.2.
 func proxyHeader(v cloudsim.ProxyProtocol, client, at netip.AddrPort) []byte {
 	from, to := client.Addr().Unmap().WithZone(""), at.Addr().Unmap().WithZone("")
 	if v == cloudsim.ProxyV1 {

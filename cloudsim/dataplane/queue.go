@@ -63,9 +63,9 @@ func (q *queue) Pop() any {
 
 // set adds s to the queue or removes s from the queue. If s was in the queue
 // and stays in the queue, the method set moves s to its new place in the order.
-// The place is new because the target of s may have changed. When set adds s to
-// the queue, s gets the present virtual time. So this slot does not wait for a
-// whole round, and does not get the turns that it missed.
+// The place can be new, because the target of s may have changed. When set adds
+// s to the queue, s gets the present virtual time. So this slot does not wait
+// for a whole round, and does not get the turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:
@@ -140,8 +140,8 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
 
-// release subtracts from the number of connections the connection that the
-// method pick has counted.
+// release reduces the numbers of connections that the method pick has
+// increased.
 func (b *balancer) release(l *listener, s *slot) {
 	l.queue.giveBack(s)
 	s.target.active--

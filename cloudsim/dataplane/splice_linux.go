@@ -172,7 +172,8 @@ func (w *halfConn) flush(l *loop) error {
 	return nil
 }
 
-// hold keeps bytes until dst takes them. The buffer must have space for them.
+// hold keeps bytes until dst takes them. The pooled buffer must have space for
+// these bytes.
 func (w *halfConn) hold(bytes []byte) {
 	if w.pooled == nil {
 		w.pooled = buffers.Get().(*[]byte)

@@ -46,7 +46,7 @@ type machine struct {
 	state    cloudsim.InstanceState
 	zone     string
 	dark     bool      // the machine's zone is out of reach
-	ips      [2]string // internal addresses: the first address, which is probed, and the first address of the other IP family
+	ips      [2]string // internal addresses: the first address, which the balancer probes, and the first address of the other IP family
 }
 
 func machineOf(i cloudsim.Instance) machine {

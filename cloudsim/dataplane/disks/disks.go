@@ -40,14 +40,15 @@ type Cloud interface {
 
 // Config configures Run.
 type Config struct {
-	Dir string // folder that contains only the files of disks and snapshots; Run makes it if it is missing
+	Dir string // folder that contains only the files of disks and snapshots; Run makes the folder if it is missing
 	// Files is the handle that the engine uses to save states and to load saved
 	// states. It must be the handle of the folder in the field Dir. If Files is
 	// nil, the engine does not save or load states with disk data.
 	Files *Files
 }
 
-// Validate returns an error if Dir is empty or if Files is of another folder.
+// Validate returns an error if Dir is empty or if Files belongs to another
+// folder.
 func (c Config) Validate() error {
 	if c.Dir == "" {
 		return errors.New("a folder is required in Dir")

@@ -37,8 +37,8 @@ type Files struct {
 // NewFiles returns the Files of the folder dir, which need not exist yet.
 func NewFiles(dir string) *Files { return &Files{dir: dir} }
 
-// stagePrefix begins the names of temporary folders. They hold disk data while the cloud saves a
-// state or loads a saved state.
+// stagePrefix begins the names of temporary folders. These folders hold disk
+// data while the cloud saves a state or loads a saved state.
 const stagePrefix = ".load-"
 
 // follow calls fn while no Swap runs. It returns nil if a Swap or the end of the caller's ctx

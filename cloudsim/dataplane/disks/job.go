@@ -28,9 +28,10 @@ type job struct {
 
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
-// start begins a job that calls the function in the parameter named do. The job ends when this
-// function returns nil, when stop is called, or when ctx ends. After each error, the job waits for
-// retryEvery. If a job with the given name exists, the method start does nothing.
+// start begins a job that calls the function in the parameter named do. The job
+// ends when this function returns nil, when a caller calls stop, or when ctx
+// ends. After each error, the job waits for retryEvery. If a job with the given
+// name exists, the method start does nothing.
 func (j *jobs) start(ctx context.Context, name string, do func(context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
