@@ -23,7 +23,7 @@ type Account struct {
 // service gives these machines the account's identity.
 const nodeAccount = "node"
 
-// componentAccounts returns the accounts of a lab's components.
+// componentAccounts returns the service accounts of a lab's components.
 func (n Nodes) componentAccounts() []Account {
 	all := []Account{
 		{Name: "ccm", Role: cloudsim.RoleCCM}, {Name: "hypervisor", Role: cloudsim.RoleHypervisor},
@@ -46,10 +46,9 @@ func ensureAccount(ctx context.Context, c *client.Client, want Account) (cloudsi
 	return a, err
 }
 
-// EnsureToken makes sure that a service account has its role, and that the
-// given file contains a valid token of the account. The cloud shows the secret
-// of a token only once. Without the file, EnsureToken therefore deletes the
-// account's tokens and creates a new token.
+// EnsureToken makes sure that a service account has its role, and that the given file contains a
+// valid token of the account. The cloud shows the secret of a token only once. So if the file
+// contains no valid token, EnsureToken deletes the account's tokens and creates a new token.
 func EnsureToken(ctx context.Context, c *client.Client, want Account, file string) error {
 	a, err := ensureAccount(ctx, c, want)
 	if err != nil {
@@ -77,7 +76,7 @@ func EnsureToken(ctx context.Context, c *client.Client, want Account, file strin
 	return WriteFile(file, []byte(t.Secret+"\n"))
 }
 
-// isValidCredential reports whether a credential is valid, and belongs to a service
+// isValidCredential reports whether a credential is valid, and belongs to the given service
 // account.
 func isValidCredential(ctx context.Context, c *client.Client, credential func() (string, error), account cloudsim.ServiceAccountID) (bool, error) {
 	as := *c
@@ -90,8 +89,8 @@ func isValidCredential(ctx context.Context, c *client.Client, credential func() 
 }
 
 // EnsureAccessKey makes sure that a service account has its role, and that the given file is a
-// credentials file with a valid access key of the account. If the file is lost or was never
-// written, EnsureAccessKey deletes the account's access keys and creates a new one.
+// credentials file with a valid access key of the account. If the file contains no valid access
+// key, EnsureAccessKey deletes the account's access keys and creates a new one.
 func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file string) error {
 	a, err := ensureAccount(ctx, c, want)
 	if err != nil {
@@ -133,11 +132,10 @@ func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file s
 	return WriteFile(file, []byte(k.CredentialsFile()))
 }
 
-// Seed creates the components' service accounts, and writes the token of each
-// account to the file that the function tokenFile returns. If first is true, it
-// also creates the instances. After an interruption, the caller can call Seed
-// again, because the cloud returns an existing instance for a request with its
-// name.
+// Seed creates the components' service accounts, and writes the token of each account to the file
+// that the function tokenFile returns. If first is true, Seed also creates the instances. After an
+// interruption, the caller can call Seed again: if an instance with the requested name exists, the
+// cloud returns this instance.
 func Seed(ctx context.Context, c *client.Client, tokenFile func(component string) string, nodes Nodes, instances int, first bool) error {
 	for _, a := range nodes.componentAccounts() {
 		if err := EnsureToken(ctx, c, a, tokenFile(a.Name)); err != nil {
@@ -169,9 +167,8 @@ func Seed(ctx context.Context, c *client.Client, tokenFile func(component string
 	return nil
 }
 
-// firstInstances returns requests for n small instances. The requests spread the
-// instances over the zones. Each instance gets the service account if account is not
-// "".
+// firstInstances returns requests for n small instances, and distributes the instances over the
+// zones. If account is not "", each instance gets this service account.
 func firstInstances(n int, zones []cloudsim.Zone, account string) []cloudsim.CreateInstance {
 	small := cloudsim.DefaultCatalogue().InstanceTypes[0].Name // each catalogue has this type
 	all := make([]cloudsim.CreateInstance, n)

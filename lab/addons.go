@@ -36,14 +36,14 @@ func InstallRoles(ctx context.Context, k *kubernetes.Clientset) error {
 
 // Addons holds the inputs of InstallRealAddons.
 type Addons struct {
-	CRDs       string     // folder with the definitions of snapshots; "" omits the objects for volumes
+	CRDs       string     // folder with the CustomResourceDefinitions of snapshots; "" omits the objects for volumes
 	ServeAs    []string   // legacy names of the CSI driver
 	Pulls      []byte     // the permission to pull images, as YAML
 	NameServer netip.Addr // resolves names outside the cluster; the zero value means none
 }
 
-// InstallRealAddons applies the objects for real machines: a name server, the permission
-// to pull images, and volumes.
+// InstallRealAddons applies the objects that a cluster with real machines needs: a name server, the
+// permission to pull images, and volumes.
 func InstallRealAddons(ctx context.Context, k *kubernetes.Clientset, a Addons) error {
 	if a.CRDs != "" {
 		if err := installVolumeAddons(ctx, k, a.CRDs, a.ServeAs); err != nil {
@@ -96,9 +96,9 @@ func pathOf(o metav1.PartialObjectMetadata) string {
 	return "/" + strings.Join(append(elem, plural, o.Name), "/")
 }
 
-// retryUntilServed repeats f after errors that a new API server may return for a moment.
-// For example, the API server creates the namespace kube-node-lease a moment after it is
-// ready.
+// retryUntilServed repeats f after errors that an API server may return shortly after its start.
+// For example, an API server reports that it is ready before it creates the namespace
+// kube-node-lease.
 func retryUntilServed(ctx context.Context, f func(context.Context) error) error {
 	for {
 		err := f(ctx)
@@ -116,7 +116,7 @@ func retryUntilServed(ctx context.Context, f func(context.Context) error) error 
 //go:embed volumes.yaml
 var volumeObjects []byte
 
-// installVolumeAddons applies the definitions of snapshots from the folder crds, the storage
+// installVolumeAddons applies the CustomResourceDefinitions in the folder crds, the storage
 // classes, and a CSIDriver object for each legacy name.
 func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
 	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
@@ -149,7 +149,7 @@ func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds stri
 // this name.
 const VolumeDriver = "csi.cloudsim.dev"
 
-// KwokConfig is the configuration of kwok: the stages of nodes and pods.
+// KwokConfig is the configuration of kwok. Its Stages tell kwok how to change nodes and pods.
 //
 //go:embed kwok.yaml
 var KwokConfig []byte

@@ -22,7 +22,7 @@ func Administrator(url, tokenFile string) *client.Client {
 	}
 }
 
-// ComponentClient returns a client with the token of a component's own account.
+// ComponentClient returns a client with the token of a component's own service account.
 func ComponentClient(name, url, tokenFile string) *client.Client {
 	c := Administrator(url, tokenFile)
 	c.Project, c.UserAgent = "", "allinone-"+name

@@ -3,6 +3,6 @@
 // process runs a lab as processes of this machine. Package compose runs its components in
 // containers. Packages hollow and real turn the cloud's instances into nodes.
 //
-// Each component has its own certificate, and rbac.yaml has its permissions in the
-// cluster. In the cloud, each component has its own token.
+// Each component has its own certificate for the cluster and its own token for the cloud. The file
+// rbac.yaml contains the permissions of the components in the cluster.
 package lab

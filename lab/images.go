@@ -7,21 +7,21 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// Settings for pulls as a node or as a service account.
+// Settings for image pulls with the identity of a node or of a service account.
 const (
 	// pullAudience is the audience of the service account tokens that the kubelet
 	// presents to the cloud.
 	pullAudience = "registry.cloudsim"
-	// PullAnnotation is an annotation of a service account. The account's pods then pull
-	// images with the account's own identity. The cloud must trust the account: see
-	// `allinone cloud workload-trusts`.
+	// PullAnnotation is an annotation of a Kubernetes service account. With this annotation, the
+	// pods of the account pull images with the identity of the account instead of the node. The
+	// cloud must trust the account: see `allinone cloud workload-trusts`.
 	PullAnnotation = "cloudsim.dev/pull-as-itself"
 )
 
-// PullFiles returns the files that a machine's kubelet needs to pull from the registry, by
-// name, and the RBAC objects for the cluster as the file node.RBACFile. The argument cloud
-// is the URL of the cloud, and registry is the host:port of its registry. The argument ecr
-// describes AWS's credential provider; nil means that machines do not run it.
+// PullFiles returns files by name. A machine's kubelet needs these files to pull images from the
+// registry. The file node.RBACFile contains RBAC objects for the cluster. The argument cloud is the
+// URL of the cloud, and registry is the host:port of its registry. The argument ecr describes AWS's
+// credential provider; nil means that machines do not run it.
 func PullFiles(cloud, registry string, ecr *node.ECR) (map[string][]byte, error) {
 	return node.Config{
 		Config: credprovider.Config{

@@ -46,12 +46,12 @@ func (p Proxy) Env(n Networks) ([]string, error) {
 type Internet struct {
 	IPv4 bool `json:"ipv4"`
 	IPv6 bool `json:"ipv6"`
-	// Off is the reason if machines have no access.
+	// If machines have no access, Off is the reason.
 	Off string `json:"off,omitempty"`
 }
 
-// FindInternet returns the access of machines on this host. The argument none turns the access
-// off.
+// FindInternet finds out whether real machines on this host can reach networks outside the host. If
+// none is true, the result is that they cannot.
 func FindInternet(none bool) (Internet, error) {
 	if none {
 		return Internet{Off: "--no-internet"}, nil

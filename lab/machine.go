@@ -28,8 +28,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// InCluster returns c with the functions that turn machines into nodes of a cluster. The
-// machines call the API server at the host's address in the VPC and at the given port.
+// InCluster sets the functions of c that make a machine a node of a cluster, and returns c. The
+// machines call the API server at the host's address in their network (the VPC) and at the given
+// port.
 func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.Config {
 	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
 	c.Identify = func(dir, host string, address netip.Addr) error {
@@ -51,8 +52,8 @@ func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.C
 	return c
 }
 
-// notReadyNode sets the Node of a stopping machine to NotReady. The kubelet has no time
-// to do this.
+// notReadyNode sets the Node of a stopping machine to NotReady. The kubelet ends before it could do
+// this.
 func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID string) error {
 	node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !providerid.Same(node.Spec.ProviderID, providerID) {
@@ -87,8 +88,8 @@ func RealPrograms(dir, self string, find func(program string) string) real.Progr
 	}
 }
 
-// identifyMachine writes the certificates, the CA and the kubeconfigs of a machine. It
-// runs on each boot, because the machine's address may have changed.
+// identifyMachine writes the certificates, the CA and the kubeconfigs of a machine. The lab calls
+// identifyMachine on each boot of the machine, because the machine's address may have changed.
 func (p PKI) identifyMachine(dir, server, name string, address netip.Addr) error {
 	ca, err := p.load(ClusterCA)
 	if err != nil {
@@ -115,16 +116,16 @@ func (p PKI) identifyMachine(dir, server, name string, address netip.Addr) error
 		p.WriteKubeconfig(filepath.Join(dir, "kube-proxy.kubeconfig"), server, "kube-proxy"))
 }
 
-// NetworkProxy returns the settings of the agents on machines. The argument server is the
-// address, as host:port, of the proxy server that the agents call.
+// NetworkProxy returns the settings of the network proxy's agents on machines. The argument server
+// is the address, as host:port, of the proxy server that the agents call.
 func (p PKI) NetworkProxy(server string) *real.NetworkProxy {
 	return &real.NetworkProxy{Server: server, CA: p.CertFile(ProxyCA), Issue: p.issueAgent}
 }
 
-// issueAgent signs the certificate of a machine's agent. The certificate
-// contains the names, addresses and pod ranges of the instance, so the agent
-// cannot receive connections to other nodes. The agent reads these identifiers
-// from the metadata service.
+// issueAgent signs the certificate of the network proxy's agent on a machine. The certificate
+// contains the identifiers of the instance: its names, addresses and pod ranges. The proxy server
+// therefore sends no connections to other nodes through this agent. The agent itself reads its
+// identifiers from the metadata service.
 func (p PKI) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
 	ca, err := p.load(ProxyCA)
 	if err != nil {
@@ -142,7 +143,8 @@ func (p PKI) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error)
 	return pair.CertPEM(), keyPEM, err
 }
 
-// agentOf returns the identifiers of the agent on an instance.
+// agentOf returns the names, addresses and ranges for which the agent on an instance accepts
+// connections.
 func agentOf(i cloudsim.Instance) wire.Identifiers {
 	id := wire.Identifiers{Host: []string{i.Name}}
 	for _, a := range i.Addresses {

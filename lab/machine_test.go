@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Each machine's agent has its own certificate, which grants the identifiers of its
-// instance and no others.
+// Each machine's agent has its own certificate, which grants only the identifiers of this machine's
+// instance.
 func TestAgentCertificates(t *testing.T) {
 	p := newPKI(t)
 	node := func(name, address, pods string) cloudsim.Instance {

@@ -18,9 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Networks holds the address ranges of a lab's cloud. Linux answers on all of 127/8
-// without configuration. Each lab on a machine uses two /16 of 127/8, so two labs can run
-// side by side. Real machines use a VPC instead: see RealNetworks.
+// Networks holds the address ranges of a lab's cloud. A process can listen on each address of
+// 127.0.0.0/8, because Linux assigns the whole range to the loopback interface. Each lab on a
+// machine uses two /16 ranges of 127.0.0.0/8, so two labs can run side by side. Real machines use a
+// VPC instead: see RealNetworks.
 type Networks struct {
 	Instances     string `json:"instances"`
 	LoadBalancers string `json:"loadBalancers"`
@@ -41,8 +42,8 @@ const (
 	lastVPC  = 198
 )
 
-// Networks in the cluster of a lab with hollow nodes. These networks exist only in the
-// API. No process answers at the address of a pod or a Service.
+// Networks in the cluster. In a lab with hollow nodes, these networks exist only in the API: no
+// process answers at the address of a pod or a Service.
 const (
 	ServiceRange = "10.96.0.0/16"
 	// PodRange is large enough for 16,384 hollow nodes, because each hollow node gets one
@@ -72,9 +73,8 @@ func RealNetworks(octet int) Networks {
 	}
 }
 
-// LoadBalancers6 derives an IPv6 range from the field LoadBalancers, so that
-// two running labs never share an IPv6 range. It returns "" for a VPC, which
-// has no IPv6.
+// LoadBalancers6 derives an IPv6 range from the field LoadBalancers, so that two running labs never
+// share an IPv6 range. It returns "" for real machines, because a VPC has no IPv6.
 func (n Networks) LoadBalancers6() string {
 	if n.VPC != "" {
 		return ""
@@ -84,9 +84,9 @@ func (n Networks) LoadBalancers6() string {
 	return fmt.Sprintf("fd00:127:%d::/64", octet)
 }
 
-// VPCNetwork returns the settings of the VPC. The argument link is the name of
-// the VPC's link on the host. The addresses of the router and of the host have
-// the third byte 255. The cloud assigns no addresses with this third byte.
+// VPCNetwork returns the settings of the VPC. The argument link is the name of the VPC's network
+// interface on the host. The addresses of the router and of the host have the third byte 255. The
+// cloud assigns no addresses with this third byte.
 func (n Networks) VPCNetwork(link string) real.Network {
 	vpc := netip.MustParsePrefix(n.VPC)
 	base := vpc.Addr().As4()
@@ -103,9 +103,9 @@ var errClaimed = errors.New("another lab uses these networks")
 // claimTimeout limits the wait for the end of a killed lab.
 const claimTimeout = time.Second
 
-// ClaimHollowNetworks claims the networks of the last start, because the instances of the
-// cloud already have addresses in these networks. Without a last start it claims the
-// first networks in which no program listens.
+// ClaimHollowNetworks claims the networks of the last start if there was a start, because the
+// instances of the cloud already have addresses in these networks. Otherwise it claims the first
+// networks in which no program listens.
 func ClaimHollowNetworks(ctx context.Context, last Networks) (n Networks, release func(), err error) {
 	used, err := usedNetworks()
 	if err != nil {
@@ -130,9 +130,9 @@ func ClaimHollowNetworks(ctx context.Context, last Networks) (n Networks, releas
 	}
 }
 
-// ClaimRealNetworks claims the networks of the last start, because the instances of the
-// cloud already have addresses in these networks. Without a last start it claims the
-// first networks that are free.
+// ClaimRealNetworks claims the networks of the last start if there was a start, because the
+// instances of the cloud already have addresses in these networks. Otherwise it claims the first
+// networks that are free.
 func ClaimRealNetworks(ctx context.Context, last Networks) (n Networks, release func(), err error) {
 	switch {
 	case last.VPC != "":
@@ -187,10 +187,10 @@ func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
 // octet returns the second byte of the instances' network.
 func (n Networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
 
-// orUnused returns n if n is not empty and no program listens in n. If n is empty, it
-// returns the first unused networks. The keys of the map used are the second bytes of
-// 127.x networks in which a program listens. Each value is an address on which the
-// program listens.
+// orUnused returns n if n is not empty and no program listens in n. It returns an error if a
+// program listens in n. If n is empty, orUnused returns the first unused networks. The keys of the
+// map used are the second bytes of 127.x networks in which a program listens. Each value is an
+// address on which the program listens.
 func (n Networks) orUnused(used map[int]string) (Networks, error) {
 	if n.Instances != "" {
 		for octet, addr := range used {

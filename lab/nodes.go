@@ -4,8 +4,8 @@ package lab
 type Nodes string
 
 const (
-	// A hollow node is an instance that exists only as a record in the cloud, with a Node that
-	// kwok keeps Ready.
+	// A hollow node is a Node without containers. Its instance exists only as a record in the
+	// cloud, and kwok keeps the Node Ready.
 	Hollow Nodes = "hollow"
 	// Real nodes are machines: Linux namespaces with a kubelet. Real nodes need root
 	// privileges.

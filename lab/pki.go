@@ -47,7 +47,7 @@ var (
 	loopback = []net.IP{net.IPv4(127, 0, 0, 1).To4()}
 )
 
-// Users that the lab creates. rbac.yaml holds their permissions.
+// Users that the lab creates. The file rbac.yaml contains the permissions of these users.
 const (
 	userKubeletClient = "kube-apiserver-kubelet-client"
 
@@ -58,9 +58,9 @@ const (
 	userConsole    = "cloudsim:console"
 )
 
-// listLeaves returns all certificates of a lab. A component that is a server and a client
-// uses one certificate for both roles. The server certificates include the component's name,
-// because in a composed lab each component has its own host name (see package compose).
+// listLeaves returns all certificates of a lab. A component that is a server and a client uses one
+// certificate for both roles. The server certificates include the component's name, because in a
+// lab in containers each component has its own host name (see package compose).
 func (p PKI) listLeaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{
@@ -145,9 +145,8 @@ func (p PKI) load(name string) (*cert.Pair, error) {
 	return pair, nil
 }
 
-// RenewProxy makes new certificates for the lab's proxy server and for its own
-// agent if the current certificates expire soon. The server and the agent read
-// the new files without a restart.
+// RenewProxy makes new certificates for the lab's proxy server and for the lab's agent if their
+// current certificates expire soon. The server and the agent read the new files without a restart.
 func (p PKI) RenewProxy(now time.Time) error {
 	p.Now = now
 	ca, err := p.load(ProxyCA)
@@ -245,9 +244,9 @@ func (p PKI) KubeletTLS(node, ip string) (*tls.Config, error) {
 	}, nil
 }
 
-// ensureServiceAccountKey makes the key that signs service account tokens if the key is
-// missing. The key never expires, because a new key would invalidate all tokens in the
-// cluster.
+// ensureServiceAccountKey makes the key with which the API server signs service account tokens,
+// unless the key exists. The key never expires, because a new key would invalidate all tokens in
+// the cluster.
 func (p PKI) ensureServiceAccountKey() (bool, error) {
 	const name = "service-account"
 	pub := filepath.Join(p.Dir, name+".pub")

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Probe asks a component once and returns nil if the component is ready.
+// A Probe asks a component once whether the component is ready. It returns nil if the component is
+// ready.
 type Probe func(context.Context) error
 
 const (

@@ -23,18 +23,19 @@ import (
 type PullAdvice struct {
 	Kube kubernetes.Interface
 	Log  *slog.Logger
-	// Registries lists the names of the cloud's registry. Its images get no event, because the
-	// registry explains its errors itself.
+	// Registries lists the names of the cloud's registry. Images of this registry get no event,
+	// because the registry explains its errors itself.
 	Registries []string
-	// Internet and Mirrors are the settings of machines for pulls. The event names the reason if
-	// machines have no internet access, and the mirrors of the image.
+	// Internet and Mirrors are the settings of machines for pulls. If machines have no internet
+	// access, the event contains the reason. It also contains the mirrors of the image.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.
 	Load func(image string) string
 }
 
-// Start watches the pods until the caller calls stop, which waits for the end of the watch.
+// Start watches the pods until the caller calls stop. The function stop waits until the watch has
+// ended.
 func (a PullAdvice) Start(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactory(a.Kube, 0)

@@ -16,11 +16,10 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// Dir is a lab with components that run in containers. docker-compose.yaml
-// starts the containers. Components call each other by their service names. The
-// value is the absolute path of a folder with one subfolder for each service.
-// Each subfolder is a volume of its service only, so a service can read its own
-// keys and no others.
+// Dir is the absolute path of the folder with the files of a lab in containers. docker-compose.yaml
+// starts these containers. The folder contains one subfolder for each service. Each subfolder is a
+// volume of one service only, so a service can read only its own keys. The services call each other
+// by their names.
 type Dir string
 
 // serviceFiles lists the services that read files from Dir, and the keys that
@@ -57,12 +56,12 @@ var serviceFiles = []struct {
 	{"toolbox", nil, "admin"},
 }
 
-// Addresses at which the services of a composed lab call each other.
+// Addresses at which the services of a lab in containers call each other.
 const (
 	apiURL       = "https://kube-apiserver:6443"
 	cloudURL     = "http://cloudsim:8180"
 	proxyAddress = "proxy-server:8091"
-	proxySocket  = "/run/proxy/proxy.sock" // socket of the network proxy, in a volume that its two users share
+	proxySocket  = "/run/proxy/proxy.sock" // socket of the network proxy, in a volume that proxy-server and kube-apiserver share
 )
 
 func (c Dir) file(service, name string) string {

@@ -192,7 +192,7 @@ func TestComposeGivesNoRights(t *testing.T) {
 	}
 }
 
-// The kind of nodes of a composed lab cannot change, because the addresses of the instances
+// The kind of nodes of a lab in containers cannot change, because the addresses of the instances
 // depend on this kind.
 func TestComposeKeepsItsNodes(t *testing.T) {
 	dir := Dir(t.TempDir())

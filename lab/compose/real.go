@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// Settings of a composed lab with real machines. The lab has its own network
-// namespace, so it does not conflict with other labs.
+// Settings of a lab in containers with real machines. The lab has its own network namespace, so it
+// does not conflict with other labs.
 const (
 	vpcLink       = "vpc"
 	apiPort       = 6443
@@ -35,9 +35,9 @@ const (
 	binDir        = "/usr/local/bin" // folder for programs in all images
 )
 
-// networksOf returns the address ranges of a cloud for this kind of nodes.
-// Hollow nodes use 127/8, which a container answers without extra capabilities. A VPC
-// needs the capability to create networks.
+// networksOf returns the address ranges of a cloud with this kind of nodes. Hollow nodes use 127/8,
+// which a container can use without extra capabilities. Real nodes use a network of their own (a
+// VPC), which needs the capability to create networks.
 func networksOf(nodes lab.Nodes) lab.Networks {
 	if nodes != lab.Real {
 		return lab.HollowNetworks(lab.FirstHollowNetwork)
@@ -47,8 +47,8 @@ func networksOf(nodes lab.Nodes) lab.Networks {
 	return n
 }
 
-// vpc returns the VPC without internet access. Its bridge is in the network namespace that the
-// router and all hosts of machines share.
+// vpc returns the settings of the machines' network (the VPC), without internet access. Its bridge
+// is in the network namespace that the router and all hosts of machines share.
 func vpc() real.Network {
 	n := networksOf(lab.Real).VPCNetwork(vpcLink)
 	n.BridgeOnHost = true
@@ -62,9 +62,9 @@ type Pulls struct {
 	Proxy      lab.Proxy     // HTTP proxy for pulls
 }
 
-// connectedVPC returns the VPC with the internet access of machines. Machines
-// do not reach the networks of this container, because these networks contain
-// the control plane.
+// connectedVPC returns the settings of the VPC with internet access, and the access that machines
+// have. The setting Isolated prevents connections from machines to the networks of this container,
+// because these networks contain the control plane.
 func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)
@@ -113,8 +113,8 @@ func (c Dir) keepNodes(nodes lab.Nodes) error {
 	return errors.Join(errs...)
 }
 
-// openReal prepares the container of a service that runs with real nodes only. It
-// returns an error if the cluster has another kind of nodes.
+// openReal prepares the container of a service that runs with real nodes only. It returns an error
+// if the nodes of the cluster are hollow.
 func (c Dir) openReal(service string) error {
 	nodes, err := os.ReadFile(c.file(service, "nodes"))
 	if err != nil {
@@ -150,7 +150,7 @@ func (c Dir) Route(ctx context.Context, log *slog.Logger, noInternet bool) error
 }
 
 // Machines runs the hypervisor of real machines for the instances in the given zones until ctx
-// ends. No zones means all zones.
+// ends. If zones is empty, it runs the machines of all zones.
 func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p Pulls) error {
 	if err := c.openReal("machines"); err != nil {
 		return err
@@ -215,10 +215,10 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	}))
 }
 
-// tokenPath returns a function that names the token file for an account. A token goes to the
-// service with the account's name. With real nodes, the token of the metadata service goes to the
-// service router. The tokens of the hypervisor and of the CSI node driver go to the service
-// machines.
+// tokenPath returns a function that returns the path of an account's token file. The file is in the
+// folder of the service that has the account's name. Labs with real nodes have two exceptions. The
+// token of the metadata service is in the folder of the service router. The tokens of the
+// hypervisor and of the CSI node driver are in the folder of the service machines.
 func (c Dir) tokenPath(nodes lab.Nodes) func(account string) string {
 	return func(account string) string {
 		switch {
@@ -245,7 +245,7 @@ func (c Dir) MachinePID(node string) (int, error) {
 	return real.First(machinesDir, string(name), node)
 }
 
-// loadCommand returns the command that loads an image into the machines of one host.
+// loadCommand returns text that tells the user how to load an image into the machines of all zones.
 func loadCommand(image string) string {
 	return fmt.Sprintf("for each zone, docker save %s | docker compose exec -T node-ZONE allinone compose images load -", image)
 }
@@ -260,9 +260,10 @@ func Images(nodes []string) (real.Images, error) {
 	return real.Images{Dir: machinesDir, Name: string(name), Nodes: nodes}, err
 }
 
-// machineName returns the hypervisor's Name on this host: the name of its cgroup and of
-// its folder for disks. The name contains a hash of the zones, because two hosts may share
-// a kernel. The hash includes the cluster's CA, because two composed labs may share a kernel.
+// machineName returns the name of the hypervisor on this host. The hypervisor's cgroup and its
+// folder for disks have this name. The name contains a hash of the zones, because two hosts may
+// share a kernel. The hash includes the cluster's CA, because two labs in containers may share a
+// kernel.
 func (c Dir) machineName(zones []string) (string, error) {
 	ca, err := os.ReadFile(c.file("machines", "ca.crt"))
 	if err != nil {

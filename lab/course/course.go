@@ -1,6 +1,5 @@
-// Package course reads steps from the pages in docs/labs. The page is the only source of a
-// lab. People read the page, `allinone lab` shows its steps one by one, and a test runs its
-// commands.
+// Package course reads steps from the pages in docs/labs. Each page is the only source of one lab.
+// People read the page, `allinone lab` shows its steps one by one, and a test runs its commands.
 //
 // The package parses pages, compares outputs and stores the progress. It runs commands
 // only through a Shell.
@@ -104,7 +103,7 @@ func Read(pages fs.FS) ([]Lab, error) {
 	return labs, errors.Join(errs...)
 }
 
-// Find returns the lab with the given id or number, with or without leading zeros.
+// Find returns the lab with the given id or number. The number may have leading zeros.
 func Find(labs []Lab, name string) (Lab, error) {
 	var ids []string
 	for _, l := range labs {

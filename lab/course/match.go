@@ -47,8 +47,8 @@ func matches(want, printed string, likely bool) bool {
 	return regexp.MustCompile(b.String()).MatchString(all)
 }
 
-// normalize returns the non-empty lines of s with single spaces. If likely is true, it
-// replaces ages and similar values by the words in the table examples.
+// normalize returns the non-empty lines of s with single spaces. If likely is true, it replaces
+// ages and similar values by the words in the table valuePatterns.
 func normalize(s string, likely bool) []string {
 	var lines []string
 	for line := range strings.Lines(s) {

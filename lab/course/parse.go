@@ -19,8 +19,7 @@ var (
 	numbered = regexp.MustCompile(`^(\d+)\. `)
 )
 
-// Parse reads a lab from a page. The error joins all errors of the page, each with its
-// line.
+// Parse reads a lab from a page. The error joins all errors of the page, each with its line number.
 func Parse(id string, src []byte) (Lab, error) {
 	p := &parser{src: src, lab: Lab{ID: id}}
 	for n := goldmark.New().Parser().Parse(text.NewReader(src)).FirstChild(); n != nil; n = n.NextSibling() {
@@ -137,7 +136,7 @@ func (p *parser) visibleText(to int) string {
 	return b.String()
 }
 
-// html records <details> and </details> at the beginning of lines.
+// html records the positions of <details> and </details> at the beginning of lines.
 func (p *parser) html(n *ast.HTMLBlock) {
 	for i := range n.Lines().Len() {
 		seg := n.Lines().At(i)

@@ -25,7 +25,7 @@ type view struct {
 	check      healthCheck // for a health check node port
 }
 
-// answer is the response of a responder. The responder answers as if it were a pod.
+// answer is the response that a hollow node sends in place of a pod.
 type answer struct {
 	Service   string `json:"service"`
 	Namespace string `json:"namespace"`
@@ -93,9 +93,8 @@ func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
 // toKey is the context key for the endpoint of a connection.
 type toKey struct{}
 
-// nodePortHandler answers as if it were the pods behind a node port. As with kube-proxy, all
-// requests of a connection go to one pod. When this pod is gone, the handler resets the
-// connection.
+// nodePortHandler answers in place of the pods behind a node port. As with kube-proxy, one pod gets
+// all requests of a connection. When this pod is gone, the handler resets the connection.
 func nodePortHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := now()
@@ -173,8 +172,8 @@ type serviceHealth struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-// serviceHealthHandler serves the health check node port of a Service. It answers 200
-// while the node has ready endpoints. Like kube-proxy, it answers on every path.
+// serviceHealthHandler serves the health check node port of a Service. It answers 200 while the
+// node has ready endpoints of the Service. Like kube-proxy, the handler answers on every path.
 func serviceHealthHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		v := now()

@@ -172,7 +172,8 @@ func awaitAPI(kubeconfig string) error {
 	}
 }
 
-// bench is a cloud, a cluster and a hypervisor that connects them.
+// bench holds a cloud, a cluster and a hypervisor. The hypervisor makes Nodes in the cluster from
+// the instances of the cloud.
 type bench struct {
 	*testing.T
 	cloud      *client.Client
@@ -260,7 +261,7 @@ func (b *bench) create(name, zone string) cloudsim.Instance {
 	return i
 }
 
-// The method do calls a method of the cloud's client for an instance.
+// The method do calls verb, which is a method of the cloud's client, for an instance.
 func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error), i cloudsim.Instance) {
 	b.Helper()
 	if _, err := verb(b.Context(), i.ID); err != nil {

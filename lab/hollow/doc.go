@@ -5,9 +5,9 @@
 // # Kubelets
 //
 // For each instance, the package acts as a kubelet on the machine. This kubelet has the flag
-// --cloud-provider=external, but no flag --node-ip and no provider id in its configuration. It
-// does not set the zone, region, type, provider id and IP addresses. The cloud controller
-// manager must set these fields.
+// --cloud-provider=external, but no flag --node-ip and no provider id in its configuration. The
+// kubelet does not set the zone, region, type, provider id and IP addresses of its Node. The cloud
+// controller manager must set these fields.
 //
 //	instance is running      register a Node with the uninitialized taint and label
 //	                         the Node for kwok
@@ -35,8 +35,8 @@
 //
 // # Responders
 //
-// Each running, registered machine has a responder, which replaces kube-proxy and all
-// pods behind it. The responder listens on the instance's internal IP:
+// Each running, registered machine has a responder, which replaces kube-proxy and the pods to which
+// kube-proxy would send connections. The responder listens on the instance's internal IP:
 //
 //   - at the node port of every Service, where it answers as if it were a pod,
 //   - at port 10256, where it answers kube-proxy's health checks,
@@ -51,16 +51,17 @@
 //
 // # kwok
 //
-// Kwok is a separate program that runs beside the hypervisor. It renews the leases of the
-// labelled nodes, and updates the nodes' conditions and pods. Its configuration must contain
-// these settings:
+// Kwok is a separate program that runs beside the hypervisor. It renews the leases of the labelled
+// nodes, and updates the nodes' conditions and pods. The configuration of kwok must contain these
+// settings:
 //
 //   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while its
 //     machine is on. An annotation instead of the label would not work: kwok v0.8.0 filters
-//     annotations itself and drops the update that removes an annotation. Kwok would then
-//     renew the lease for ever, even if the Node is deleted. A Node also has an annotation of
-//     the same name. This annotation only marks the Node as hollow, and is never removed.
-//   - node stages that match the same label. One stage must set Ready=True whenever Ready is
+//     annotations in its own process, and ignores the update that removes an annotation. Kwok
+//     would then renew the lease for ever, even after the deletion of the Node. A Node also has
+//     an annotation of the same name. This annotation only marks the Node as hollow, and no
+//     component removes it.
+//   - node stages that match this label. One stage must set Ready=True whenever Ready is
 //     not True. No stage may write addresses, taints, capacity, nodeInfo or labels. Kwok's
 //     default stage for nodes replaces the host name with an empty list of addresses.
 //   - a pod stage that runs a pod after the pod has an address, and assigns no address. Kwok's
@@ -70,8 +71,8 @@
 //     down, the node lifecycle controller marks the node's pods as not ready. When the node
 //     runs again, its kubelet must set Ready again. The stage does this instead of the
 //     kubelet.
-//   - podsOnNodeSyncParallelism above 0. Otherwise kwok does not see the existing pods
-//     of a node that gets the label later.
+//   - podsOnNodeSyncParallelism above 0. Otherwise kwok does not run the existing pods of a Node
+//     when the Node gets the label.
 //
 // Only kwok may hold the leases of these nodes, because kwok also uses the leases as locks.
 // While a lease of another holder is valid, kwok ignores the node and the node's pods. The

@@ -112,10 +112,10 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 	return news
 }
 
-// put stores a new version of an instance. It resets the state of the boot if
-// the machine has started or stopped since the stored version. It also resets
-// this state if a machine that is on has a new operation: then the machine has
-// rebooted, and the fleet missed the event about the reboot.
+// put stores a new version of an instance. It resets the boot state of the machine if the machine
+// has started or stopped since the stored version. It also resets the boot state if a machine that
+// is on has a new operation: then the machine has rebooted, and the fleet missed the event about
+// the reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}
@@ -163,7 +163,7 @@ func retryBackoff() backoff.Backoff {
 	return backoff.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
 }
 
-// List reads all zones and instances and makes the fleet complete.
+// List reads all zones and instances, and stores them in the fleet.
 func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	zones, zonesAt, err := cloudsim.All(ctx, f.cloud.ListZones, cloudsim.ListOptions{})
 	if err != nil {

@@ -17,7 +17,7 @@ func TestFleet(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		then       cloudsim.Instance
-		gone       bool // the field then has the last version of a deleted instance
+		gone       bool // the field then holds the last version of a deleted instance
 		want       cloudsim.InstanceID
 		on         bool
 		registered bool
@@ -46,7 +46,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// The method change does nothing if the machine has booted again.
+// The method change does nothing if the machine has booted since the copy of the machine was made.
 func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
 	f := newFleet(slog.New(slog.DiscardHandler), nil)
 	i := cloudsim.Instance{ID: "i-1", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1"}}

@@ -22,9 +22,9 @@ import (
 // byNode is the name of the index of pods by node.
 const byNode = "node"
 
-// ipam assigns addresses to pods, as CNI's host-local plugin does on a machine. From each
-// range of the node it takes a free address, the least recently assigned first. A pod
-// that has ended or is gone no longer occupies its addresses.
+// ipam assigns addresses to pods, as CNI's host-local plugin does on a machine. From each range of
+// the node, ipam takes a free address. It prefers the least recently assigned address. A pod that
+// has ended or is gone no longer occupies its addresses.
 //
 // The permanent state is in the status of the pods. ipam never assigns an address that another
 // pod uses, for two reasons. It starts after the informer has read all pods, and only one

@@ -145,8 +145,8 @@ func (k *kubelets) register(ctx context.Context, m machine) error {
 	return nil
 }
 
-// powerOn adds kwok's label to the Node, so that kwok sets Ready. If the machine has booted
-// again, powerOn first writes the new boot into the Node.
+// powerOn adds kwok's label to the Node, so that kwok sets Ready. If the machine has booted again,
+// powerOn first writes the new boot id into the Node's status.
 func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error {
 	if n.Status.NodeInfo.BootID != bootID(m.Instance) {
 		typ, err := k.cloud.GetInstanceType(ctx, m.Type)
@@ -204,9 +204,9 @@ func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// cutOff removes kwok's label and changes nothing else, because an unreachable kubelet cannot
-// report. The lease of the Node expires. Then the node lifecycle controller sets the Node's
-// condition Ready to Unknown.
+// cutOff removes kwok's label and changes nothing else, because the kubelet of an unreachable
+// machine cannot update its Node. The lease of the Node expires. Then the node lifecycle controller
+// sets the Node's condition Ready to Unknown.
 func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
 	if !hasKwokLabel(n) {
 		return nil

@@ -58,7 +58,8 @@ func kubeletLabels(name string) map[string]string {
 	}
 }
 
-// newNode returns the Node that a kubelet registers. It is not Ready until kwok sets Ready.
+// newNode returns the Node that a kubelet registers. The Node is not Ready until kwok sets the
+// condition Ready.
 func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Time) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -110,10 +111,9 @@ func setBootStatus(n *corev1.Node, m machine, typ cloudsim.InstanceType, version
 // clouds.
 func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
-// bootID returns the kernel's ID of the current boot. Each operation that
-// started the machine gives a new ID. The ID is a hash of the operation and not
-// random. So a restarted hypervisor can detect that the machine has rebooted in
-// the meantime.
+// bootID returns the kernel's ID of the current boot. Each start and each reboot is an operation of
+// the cloud, and each operation results in a new ID. The ID is a hash of the operation and not
+// random. So a restarted hypervisor can detect that the machine has rebooted in the meantime.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
 // derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the three

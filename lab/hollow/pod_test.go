@@ -56,8 +56,8 @@ func (b *bench) awaitPod(name string) *corev1.Pod {
 	return p
 }
 
-// Kwok runs pods while their machine is on. While the machine is off, kwok does not change
-// its pods. When the machine is back, kwok makes the pods Ready again.
+// Kwok runs pods while their machine is on. While the machine is off, kwok does not change the
+// machine's pods. When the machine is back, kwok makes the pods Ready again.
 func TestPodsFollowPower(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.createNodes()

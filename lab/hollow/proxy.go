@@ -171,8 +171,8 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 	return complete
 }
 
-// runsProxy reports whether a machine runs a kube-proxy. A kube-proxy needs the Node of
-// its own machine and exits without it.
+// runsProxy reports whether a machine runs a kube-proxy. A kube-proxy needs the Node of its own
+// machine and exits without this Node.
 func (p *proxy) runsProxy(m machine) (nodeFacts, bool) {
 	n, err := p.nodes.Get(m.Name)
 	if err != nil {

@@ -259,8 +259,8 @@ func (b *bench) awaitHealth(url string, code int, weight string) {
 	})
 }
 
-// While a Node has a deletion timestamp, kube-proxy's /healthz fails, but
-// /livez does not.
+// While a Node has the cluster autoscaler's deletion taint or a deletion timestamp, kube-proxy's
+// /healthz fails, but /livez does not.
 func TestProxyHealth(t *testing.T) {
 	b := newBench(t)
 	one, two := b.createNodes()
@@ -314,7 +314,7 @@ func TestPowerOffCloses(t *testing.T) {
 	b.awaitRefusal(url(two, 10256, "/healthz"))
 }
 
-// reusesConn sends a request and reports whether it used an existing connection.
+// reusesConn sends a request and reports whether the request used an existing connection.
 func (b *bench) reusesConn(c *http.Client, url string) (reused bool) {
 	b.Helper()
 	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}
@@ -404,8 +404,8 @@ func TestUDP(t *testing.T) {
 		}
 		return err
 	})
-	// A node ignores datagrams that are answers, so two nodes never answer each other. The test
-	// uses a new connection, on which no late answers to earlier datagrams arrive.
+	// A node ignores datagrams that look like answers, so two nodes never answer each other. The
+	// test uses a new connection, on which no late answers to earlier datagrams arrive.
 	conn, err = net.Dial("udp", conn.RemoteAddr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ type socket struct {
 
 // shut closes the port and its connections, and waits for the serving goroutine.
 func (s *socket) shut() {
-	_ = s.close() // fails only if it is closed twice
+	_ = s.close() // fails only on a second close
 	s.served.Wait()
 }
 
