@@ -9,10 +9,11 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// installAddons applies the objects that the cluster needs at its start. It runs each time the
-// API server becomes ready, before the components that need the roles start. If the
-// API server forbids a component's first request, the component backs off for seconds.
-// Only real nodes get a name server, because hollow nodes run no containers.
+// installAddons applies the objects that the cluster needs at its start. The lab calls
+// installAddons each time the API server becomes ready, before the components that need the roles
+// start. Without its role, a component would wait some seconds after its first request, because the
+// API server would forbid this request. Only real nodes get a name server, because hollow nodes run
+// no containers.
 func (p *plan) installAddons(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

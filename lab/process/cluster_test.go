@@ -28,7 +28,7 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// cluster contains all components of a lab, without the cloud.
+// cluster contains all components of a lab except the cloud.
 type cluster struct {
 	*plan
 	units map[string]*unit
@@ -112,8 +112,8 @@ func startCluster(t *testing.T) *cluster {
 	return cl
 }
 
-// await waits until the function ok returns nil. After a timeout, the function await fails the test
-// with the last error of this function.
+// await waits until ok returns nil. After a timeout, await fails the test with the last error of
+// ok.
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -203,7 +203,7 @@ func (c *cluster) runPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: tolerantPodSpec()}
 	pods := c.kube.CoreV1().Pods("default")
-	// The controller manager creates the service account of a new namespace a little after the
+	// The controller manager creates the service account of a new namespace shortly after the
 	// namespace.
 	await(t, "pod "+name+" is created", func() error {
 		_, err := pods.Create(t.Context(), p, metav1.CreateOptions{})

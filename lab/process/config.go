@@ -12,13 +12,13 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// CCM is the cloud controller manager of a lab.
+// CCM selects the cloud controller manager of a lab.
 type CCM string
 
 const (
 	// OwnCCM is this project's cloud controller manager.
 	OwnCCM CCM = "own"
-	// NoCCM starts no cloud controller manager. The user starts another one.
+	// NoCCM starts no cloud controller manager. The user can start one.
 	NoCCM CCM = "none"
 )
 
@@ -45,14 +45,13 @@ type Config struct {
 	CCM        CCM       // cloud controller manager; "" means OwnCCM
 	// Dialects lists the dialects that the cloud serves. Each dialect has its own port.
 	Dialects []string
-	// DiskLinks returns the paths at which the programs of a dialect's cloud
-	// expect a disk's device. It may be nil.
+	// DiskLinks returns additional paths for the device of a disk. At these paths, programs that
+	// were written for the cloud of a dialect look for the device. DiskLinks may be nil.
 	DiskLinks func(cloudsim.DiskID) []string
-	// RegistryHosts returns the host names of a project's registry in a region of
-	// the dialects' clouds. It may be nil.
+	// RegistryHosts returns the host names of a project's registry in one region, as the clouds of
+	// the dialects name them. RegistryHosts may be nil.
 	RegistryHosts func(cloudsim.ProjectID, string) []string
-	// MetadataTrees holds the metadata of the dialects' clouds, by the names of
-	// the dialects.
+	// MetadataTrees maps the name of a dialect to additional paths of the metadata service.
 	MetadataTrees map[string]cloudsim.MetadataTreeSpec
 	// ECRPlugin is the absolute path of AWS's image credential provider, for real
 	// machines with the dialect aws. "" means none.
@@ -60,14 +59,14 @@ type Config struct {
 	Instances int    // number of instances that the first start of a data dir creates
 	Profile   string // speed of the cloud's hardware: realistic or instant
 	Catalogue string // absolute path of a file with regions, zones and instance types, "" means the default catalogue
-	// NetworkProxy makes kube-apiserver reach nodes through a network proxy (KEP-1281).
-	// Without it, kube-apiserver dials nodes directly.
+	// NetworkProxy makes kube-apiserver reach nodes through a network proxy (KEP-1281). If
+	// NetworkProxy is false, kube-apiserver dials nodes directly.
 	NetworkProxy bool
 	// EgressConfig is the absolute path of an EgressSelectorConfiguration for
 	// kube-apiserver. It replaces the lab's own network proxy. "" means none.
 	EgressConfig string
-	// Volumes lets pods on real machines have volumes. CSIDir must then hold the output of
-	// `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
+	// Volumes lets pods on real machines have volumes. If Volumes is true, CSIDir must contain the
+	// output of `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
 	Volumes bool
 	CSIDir  string
 	// ServeAs lists names of legacy drivers under which the CSI driver also answers (KEP-625).

@@ -7,20 +7,18 @@ import (
 	"time"
 )
 
-// Settings for the detection of dead nodes. kwok renews the Lease of a node
-// every quarter of leaseSeconds. A restarted kwok waits until the Leases of the
-// earlier kwok expire, and then takes them over. So it has all Leases at most
-// 1.25 times leaseSeconds after the last renewal. A lab deletes the old Leases earlier
-// with releaseLeases, but docker compose does not.
+// Settings for the detection of dead nodes. kwok renews the Lease of a node every quarter of
+// leaseSeconds. A restarted kwok waits until the Leases of the earlier kwok expire, and then takes
+// them over. So it has all Leases at most 1.25 times leaseSeconds after the last renewal. A lab on
+// loopback avoids this wait, because it deletes the old Leases with releaseLeases. A lab with
+// docker compose does not delete these Leases.
 //
-// nodeMonitorGrace must be longer than 1.25 times leaseSeconds, because
-// otherwise the death of kwok would look like the death of all nodes. But
-// nodeMonitorGrace must not be much longer, because a crashed node counts as
-// Ready until nodeMonitorGrace has passed. The defaults of Kubernetes are a
-// Lease of 40 s and a grace period of 50 s. The lab's values need twice as many
-// renewals as these defaults, and detect a crash in 30 s. When a user stops a
-// machine, its Node becomes NotReady at once, as after a graceful shutdown of a
-// kubelet.
+// nodeMonitorGrace must be longer than 1.25 times leaseSeconds, because otherwise the death of kwok
+// would look like the death of all nodes. But nodeMonitorGrace must not be much longer, because a
+// crashed node counts as Ready until nodeMonitorGrace has passed. The defaults of Kubernetes are a
+// Lease of 40 s and a grace period of 50 s. With the lab's values, the cluster detects a crash in
+// 30 s, but kwok renews the Leases twice as often as with these defaults. When a user stops a
+// machine, its Node becomes NotReady at once, as after a graceful shutdown of a kubelet.
 const (
 	leaseSeconds     = 20
 	nodeMonitorGrace = "30s"
@@ -41,8 +39,8 @@ type plan struct {
 	say             func(format string, args ...any) // reports progress to the user
 }
 
-// etcd runs with fsync on, so acknowledged writes survive SIGKILL and power
-// cuts. Each of its two ports requires a certificate of etcd's own authority.
+// etcd runs with fsync on, so acknowledged writes survive SIGKILL and power cuts. Each of etcd's
+// two ports requires a client certificate that etcd's own authority signed.
 func (p plan) etcd(conf *tls.Config) component {
 	client, peer := p.ports.url("https", "etcd"), p.ports.url("https", "etcd-peer")
 	return component{
@@ -63,8 +61,9 @@ func (p plan) etcd(conf *tls.Config) component {
 	}
 }
 
-// apiServer binds to loopback. See endpointFlags for the address that pods use. It
-// refuses anonymous requests, so the lab's probes use a client certificate.
+// apiServer returns the component kube-apiserver, which binds to loopback. The API server refuses
+// anonymous requests, so the lab's probes use a client certificate. See endpointFlags for the
+// address that pods use.
 func (p *plan) apiServer(conf *tls.Config) component {
 	url := p.ports.url("https", "kube-apiserver")
 	return component{

@@ -55,7 +55,7 @@ func (d Dir) Bin() string { return d.path("bin") }
 // AdminToken returns the path of the cloud administrator's token.
 func (d Dir) AdminToken() string { return d.path("cloud", "admin.token") }
 
-// CourseFile returns the path of the file with the user's progress in the docs' course.
+// CourseFile returns the path of the file with the user's progress in the course of docs/labs.
 func (d Dir) CourseFile() string { return d.path("course.json") }
 
 // CourseProgress returns the bytes that the last call of KeepCourseProgress

@@ -92,8 +92,9 @@ func TestLock(t *testing.T) {
 	unlock()
 }
 
-// ensureSocketDir refuses a folder that is a link or is writable by others. The folder's
-// name in the folder for temporary files is predictable, so an attacker could create it.
+// ensureSocketDir refuses a folder that is a link, and a folder into which other users can write.
+// The folder is in the folder for temporary files and has a predictable name, so an attacker could
+// create it.
 func TestSocketDir(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	long := Dir(filepath.Join(t.TempDir(), strings.Repeat("d", 100)))

@@ -88,14 +88,15 @@ func (p *plan) writeEgress() error {
 	return lab.WriteFile(p.dir.configFile("egress.yaml"), raw)
 }
 
-// proxyStrategies makes the server choose the agent of the kubelet's node, then
-// the agent of the pod's node. If neither agent has a connection to the server,
-// any agent may carry the connection. With hollow nodes there is only one
-// agent. The control plane is in no zone, so no strategy prefers a zone.
+// proxyStrategies makes the proxy server choose the agent of the kubelet's node, then the agent of
+// the pod's node. If neither agent has a connection to the server, any agent may carry the
+// connection. With hollow nodes there is only one agent. The control plane is in no zone, so no
+// strategy prefers a zone.
 const proxyStrategies = "destHost,destCIDR,default"
 
-// proxyServer carries the connections of kube-apiserver to nodes (KEP-1281). No
-// component waits for it, because kube-apiserver dials it on demand.
+// proxyServer carries the connections of kube-apiserver to nodes (KEP-1281). No component waits for
+// the proxy server, because kube-apiserver connects to the proxy server only when it needs a
+// connection to a node.
 func (p *plan) proxyServer() component {
 	health := p.ports.url("http", "proxy-health")
 	agents, after := host, []string(nil)
@@ -117,8 +118,9 @@ func (p *plan) proxyServer() component {
 	}
 }
 
-// proxyAgent runs on this machine, for hollow nodes and the nodes of the user. The lab
-// runs no agents on such nodes. Each real node has its own agent.
+// proxyAgent returns the agent for hollow nodes and for nodes that the user adds. The agent runs on
+// the host of the lab, because the lab runs no agents on such nodes. Each real node has its own
+// agent.
 func (p *plan) proxyAgent() component {
 	health := p.ports.url("http", "proxy-agent")
 	return component{

@@ -46,9 +46,8 @@ func TestWhereAgentsRun(t *testing.T) {
 	}
 }
 
-// Agents call the proxy server at an address that its certificate contains. Other hosts
-// cannot reach this address: it is on loopback for hollow nodes and in the VPC for real
-// nodes.
+// Agents call the proxy server at an address that the server's certificate contains. Other hosts
+// cannot reach this address: it is on loopback for hollow nodes and in the VPC for real nodes.
 func TestWhereAgentsCall(t *testing.T) {
 	p := plan{Config: Default(), ports: portsFrom(DefaultPortBase), networks: lab.RealNetworks(lab.FirstVPC)}
 	for _, nodes := range []lab.Nodes{lab.Hollow, lab.Real} {

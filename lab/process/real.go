@@ -52,8 +52,8 @@ func (p *plan) pullSettings() (mirrors []real.Mirror, env []string, err error) {
 	return mirrors, env, nil
 }
 
-// hash returns a short hash of the data dir. The lab's names on the host contain the
-// hash, so labs do not conflict.
+// hash returns a short hash of the data dir. The names of the lab's resources on the host contain
+// this hash, so that two labs do not use the same names.
 func (d Dir) hash() string { return lab.Hash(string(d)) }
 
 func (d Dir) machines() string    { return d.path("real") }
@@ -78,17 +78,17 @@ func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error
 	return append(swept, "machines"), nil
 }
 
-// layNetwork creates the VPC. The lab calls it before the cloud starts, because the
-// cloud's data plane listens on addresses in the VPC.
+// layNetwork creates the network of the machines (the VPC). The lab calls layNetwork before the
+// cloud starts, because the cloud's data plane listens on addresses in the VPC.
 func (p *plan) layNetwork(context.Context) error {
 	return real.Lay(p.dir.machines(), p.vpc())
 }
 
-// endpointFlags returns flags for the address of the API server that pods use. Without a
-// VPC the Service "kubernetes" has no endpoint, because a Service may not have a loopback
-// address as its endpoint. With a VPC the API server also resolves Services for webhooks
-// and aggregated APIs to pod addresses itself. The reason is that no kube-proxy
-// translates Service addresses on the host, because the host is not a node.
+// endpointFlags returns flags for the address of the API server that pods use. Without a VPC the
+// Service "kubernetes" has no endpoint, because a Service may not have a loopback address as its
+// endpoint. With a VPC, the API server also resolves the Services of webhooks and aggregated APIs
+// to pod addresses. It must do this itself: the host is not a node, so no kube-proxy translates
+// Service addresses on the host.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != lab.Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
@@ -104,13 +104,14 @@ func (p *plan) serverIPs() []net.IP {
 	return []net.IP{p.vpc().Host.AsSlice()}
 }
 
-// podFlags returns flags for the assignment of pod ranges and for the routes to these
-// ranges. For hollow nodes kube-controller-manager assigns the ranges, and there are no
-// routes. For real nodes the cloud's network assigns a range to each new instance. The
-// cloud controller manager then writes the range into the Node and a route into the
-// cloud's route table. Other cloud controller managers do not write ranges, so
-// kube-controller-manager then assigns the ranges of real nodes too. Their routes lead to
-// the pods of the VPC. The host also has a route there, so the lab permits all ranges.
+// podFlags returns flags for the assignment of pod ranges and for the routes to these ranges. For
+// hollow nodes kube-controller-manager assigns the ranges, and there are no routes. For real nodes
+// the cloud's network assigns a range to each new instance. The cloud controller manager then
+// writes the range into the Node and a route into the cloud's route table. Other cloud controller
+// managers do not write ranges, so kube-controller-manager then assigns the ranges of real nodes
+// too. Such a cloud controller manager still writes routes to these ranges. The cloud would refuse
+// the routes, because the host also has a route to the pods of the VPC. So the lab permits all
+// ranges in the cloud.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
@@ -127,8 +128,8 @@ func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 		[]string{"--allocate-node-cidrs", "--cidr-allocator-type=CloudAllocator", "--configure-cloud-routes", pods, "--route-reconciliation-period=10s"}
 }
 
-// clientFlags returns flags that keep the client's address on connections through load
-// balancers, as Kubernetes' rules for external traffic expect.
+// clientFlags returns the flag with which the cloud's load balancers keep the client's address as
+// the source address of connections to targets.
 func (p *plan) clientFlags() []string {
 	if p.Nodes != lab.Real {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// registryName returns host:port of the cloud's registry. With real nodes, the address is
-// reachable from machines and from this host. Hollow nodes pull no images, so their
-// registry is on loopback, for the user.
+// registryName returns host:port of the cloud's registry. With real nodes, the address is reachable
+// from machines and from this host. Hollow nodes pull no images, so in a lab with hollow nodes the
+// registry is on loopback, where the user can reach it.
 func (p *plan) registryName() string {
 	at := host
 	if p.Nodes == lab.Real {

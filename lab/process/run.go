@@ -243,9 +243,10 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	return errors.Join(err, late, unready, left, d.close())
 }
 
-// announce waits until all components are ready and reports this. A component that is not
-// ready in time is an error and ends the lab. If nodes are not Ready in time, announce
-// only reports this. The lab continues, so the user can search for the cause.
+// announce waits until all components are ready, and reports that they are ready. If a component is
+// not ready in time, announce returns an error, and the lab ends. If nodes are not Ready in time,
+// announce only reports these nodes, and the lab continues, so that the user can search for the
+// cause.
 func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say func(string, ...any)) (nodes NodesReport, err error) {
 	deadline, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()

@@ -15,13 +15,13 @@ func (p *plan) cloudClient() *client.Client {
 	return lab.Administrator(p.ports.url("http", "cloudsim"), p.dir.AdminToken())
 }
 
-// tokenFile returns the path of a component's own token.
+// tokenFile returns the path of the file with a component's own token.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
 // seedCloud creates the objects that the lab needs in its cloud.
 func (p *plan) seedCloud(ctx context.Context) error {
 	for _, d := range p.Dialects {
-		// The programs of another provider have one credential for all their calls.
+		// All programs that use a dialect have one credential.
 		ensure := lab.EnsureToken
 		if d == "aws" {
 			ensure = lab.EnsureAccessKey
@@ -31,7 +31,7 @@ func (p *plan) seedCloud(ctx context.Context) error {
 		}
 		if tree, ok := p.MetadataTrees[d]; ok {
 			_, err := p.cloudClient().SetMetadataTree(ctx, d, cloudsim.SetMetadataTree{MetadataTreeSpec: tree})
-			if err != nil && !errors.Is(err, cloudsim.Conflict) { // after a conflict, the user's own tree keeps its paths
+			if err != nil && !errors.Is(err, cloudsim.Conflict) { // a conflict means that a metadata tree of the user already has these paths
 				return fmt.Errorf("metadata of the dialect %s: %w", d, err)
 			}
 		}

@@ -34,7 +34,7 @@ type supervisor struct {
 // unit is a component with its state and its place in the graph.
 type unit struct {
 	component
-	needs  []*unit // units that this unit starts after
+	needs  []*unit // units that must be ready before this unit starts
 	needed []*unit // units that start after this unit
 
 	once    sync.Once
@@ -169,8 +169,8 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// settle waits until a unit that just started is ready. It calls u.then and releases the
-// units that wait for this unit.
+// settle waits until a unit that just started is ready. Then it calls u.then, and starts the units
+// that wait for this unit.
 func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Time) error {
 	if !u.component.ready.Await(ctx) {
 		return nil // the unit exits or the lab stops; runOnce handles both
@@ -213,7 +213,7 @@ func (l *life) over(err error) {
 func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 	l := &life{exited: make(chan struct{})}
 	if u.run != nil {
-		// The unit outlives ctx until its dependent units have stopped.
+		// The unit continues to run after the end of ctx, until its dependent units have stopped.
 		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		l.stop = func() error { cancel(); return nil }
 		l.kill = l.stop

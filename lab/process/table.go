@@ -144,13 +144,13 @@ func (p *plan) hypervisor(log *slog.Logger) component {
 // hypervisorClient returns a client with the hypervisor's token.
 func (p *plan) hypervisorClient() *client.Client { return p.componentClient("hypervisor") }
 
-// componentClient returns a client with the token of a component's own account.
+// componentClient returns a client with the token of a component's own service account.
 func (p *plan) componentClient(name string) *client.Client {
 	return lab.ComponentClient(name, p.ports.url("http", "cloudsim"), p.dir.tokenFile(name))
 }
 
-// adminClient returns a client that has the credentials of the cluster's administrator.
-// It connects on the first request.
+// adminClient returns a client that has the credentials of the cluster's administrator. The client
+// connects on its first request.
 func (p *plan) adminClient() (*kubernetes.Clientset, error) {
 	return lab.Connect(p.dir.Kubeconfig(), "")
 }

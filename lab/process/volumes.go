@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// hasVolumes reports whether this lab's pods can have volumes. Volumes need the built
-// sidecars and real machines. A hollow node mounts no volumes.
+// hasVolumes reports whether this lab's pods can have volumes. Volumes need real machines, because
+// a hollow node mounts no volumes. They also need the sidecars, which `make csi` builds.
 func (c Config) hasVolumes() bool {
 	return c.Volumes && c.Nodes == lab.Real && isExecutable(c.sidecars()) == nil
 }

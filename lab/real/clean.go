@@ -15,10 +15,10 @@ import (
 // vpcFile is the file in Config.Dir at which the VPC's network namespace is mounted.
 const vpcFile = "vpc.netns"
 
-// Clean removes the resources that remain from a hypervisor with the given dir, name and
-// link. They are processes of machines, cgroups, loop devices, mounts, the network and the
-// link. Clean finds these resources by their names and paths. It finds the second loop devices
-// of disks by the files in the machines' folders. A missing resource is no error. Disks stay.
+// Clean removes the resources that remain from a hypervisor with the given dir, name and link.
+// These resources are processes of machines, cgroups, loop devices, mounts, the network and the
+// link. Clean finds these resources by their names and paths. It finds the second loop devices of
+// disks by the files in the machines' folders. A missing resource is no error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {
 	return errors.Join(cleanMachines(ctx, dir, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }

@@ -13,10 +13,10 @@ import (
 
 // Config holds the settings of a hypervisor of real machines.
 type Config struct {
-	// Cloud is the client for one project. Each instance of the project becomes a
-	// machine. The client's token must permit reads of instances, instance types, zones,
-	// disks and events, and reports of devices. If Router is set, it must also permit
-	// reads of routes.
+	// Cloud is the client for one project. Each instance of the project becomes a machine. The
+	// client's token must permit reads of instances, instance types, zones, disks and events. It
+	// must also permit reports about the devices of machines, and, if Router is set, reads of
+	// routes.
 	Cloud *client.Client
 	// Zones lists the zones of the instances that become machines; empty means all zones.
 	// Other hypervisors on this host may run machines of other zones. This hypervisor does

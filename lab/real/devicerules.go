@@ -15,12 +15,13 @@ import (
 )
 
 // restrict lets the processes of a machine open only the usual devices and the devices of the
-// machine's disks. It attaches a BPF program to the machine's cgroup in the v2 hierarchy. The host
-// may use cgroup v1 for its controllers. The method restrict does not use the devices controller of
-// cgroup v1, because privileged containers cannot start below a v1 cgroup with a device list.
+// machine's disks. It attaches a BPF program to the machine's cgroup in the v2 hierarchy, even if
+// the host uses cgroup v1 for its controllers. The method restrict does not use the devices
+// controller of cgroup v1, because privileged containers cannot start below a v1 cgroup with a
+// device list.
 //
-// A process can still make any device node, as in a container. But it can open only the nodes of
-// allowed devices.
+// A process can still make any device node, as in a container. But the process can open only the
+// nodes of allowed devices.
 func (d *machineDevices) restrict() error {
 	i := slices.IndexFunc(d.cgroup.hierarchies, func(h hierarchy) bool { return h.unified })
 	if i < 0 {
@@ -38,8 +39,8 @@ func (d *machineDevices) restrict() error {
 	return nil
 }
 
-// usualRules returns the rules for the devices that each machine has, and for making device
-// nodes.
+// usualRules returns the rules for the devices that each machine has. It also returns the rules
+// that permit processes to make device nodes.
 func usualRules() []*deviceconfig.Rule {
 	all := []*deviceconfig.Rule{
 		allow(deviceconfig.CharDevice, deviceconfig.Wildcard, deviceconfig.Wildcard, "m"),

@@ -91,7 +91,7 @@ func (d *machineDevices) manage(ctx context.Context) {
 	})
 }
 
-// update makes the devices match the attached disks. If this fails for one disk, update still
+// update makes the devices match the attached disks. If the update of one disk fails, update still
 // updates the devices of the other disks.
 func (d *machineDevices) update(ctx context.Context) error {
 	d.mu.Lock()
@@ -117,8 +117,8 @@ func (d *machineDevices) update(ctx context.Context) error {
 }
 
 // report sends the cloud a list of the disks that the machine has, if the last report was
-// different. While the machine is off, the list contains all attached disks as ready. The
-// machine gets the devices of these disks when it starts.
+// different. While the machine is off, the list contains all attached disks as ready, because the
+// machine gets the devices of these disks at its next start.
 func (d *machineDevices) report(ctx context.Context) error {
 	now, known := d.state()
 	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) {
@@ -197,7 +197,8 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	have := device{readOnly: isReadOnly(disk, d.id)}
 	if have.readOnly && len(disk.Attachments) == 1 {
 		// If the disk is a copy of a disk in use, the file system's journal is unfinished. The
-		// machine cannot replay the journal, because the device is read-only.
+		// machine cannot replay the journal, because the device is read-only, so the hypervisor
+		// replays the journal.
 		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
@@ -386,7 +387,7 @@ func readSpare(file string) (int, error) {
 }
 
 // powerOn mounts the /dev of a machine before the start of the machine, and adds all disks of the
-// instance. If this fails for a disk, the machine starts without the disk, and the method manage
+// instance. If a disk cannot be added, the machine starts without the disk, and the method manage
 // tries again.
 func (d *machineDevices) powerOn(ctx context.Context) error {
 	d.mu.Lock()
@@ -420,9 +421,9 @@ func (d *machineDevices) powerOff() error {
 	return unmountDev(d.folder)
 }
 
-// adopt finds the devices of a machine that an earlier hypervisor has started. A machine of an
-// earlier version has the host's /dev, and its CSI driver makes the devices of disks. For such a
-// machine, the method does nothing.
+// adopt finds the devices of a machine that an earlier hypervisor has started. A machine that an
+// earlier version of the lab started has the host's /dev, and the machine's CSI driver makes the
+// devices of disks. For such a machine, the method does nothing.
 func (d *machineDevices) adopt() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

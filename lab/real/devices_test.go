@@ -142,7 +142,7 @@ func TestDevicesOfMachine(t *testing.T) {
 		t.Errorf("another machine opened the device: %v: %s", err, out)
 	}
 
-	// The file grows, and the device grows with it.
+	// The device grows with the file of its disk.
 	if err := os.Truncate(filepath.Join(b.h.cfg.Disks.Dir, "disk-000001.img"), 2<<30); err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,11 @@
 //	  booted           the cloud operation that started the machine
 //	  console.log      output of the first process
 //
-// On the host, the package creates a cgroup named Config.Name in each cgroup hierarchy. This
-// cgroup has a child cgroup for each machine. The package also creates a link for the VPC, with
-// an address, three routes and two rules. If the kernel module br_netfilter is not loaded, the
-// package loads it. If machines have internet access, the package also creates a table of
-// nftables, adds rules to Docker's chain DOCKER-USER, and changes the forwarding settings. It
+// On the host, the package creates a cgroup named Config.Name in each cgroup hierarchy. This cgroup
+// has a child cgroup for each machine. The package also creates a network interface (link) for the
+// VPC, with an address, three routes and two rules. If the kernel module br_netfilter is not
+// loaded, the package loads it. If machines have internet access, the package also creates a table
+// of nftables, adds rules to Docker's chain DOCKER-USER, and changes the forwarding settings. It
 // does not change other kernel settings or other files of the host.
 //
 // # Zones

@@ -153,7 +153,7 @@ func isLoadable(module string) bool {
 	return err == nil && strings.Contains(string(modules), "/"+module+".ko")
 }
 
-// checkNFT runs nft, which kube-proxy runs too.
+// checkNFT checks whether the program nft works, because kube-proxy runs nft.
 func checkNFT() Finding {
 	f := Finding{Name: "nftables", Needed: true, Fix: "apt-get install nftables"}
 	path, err := exec.LookPath("nft")

@@ -171,9 +171,9 @@ func resolvConf(nameServer netip.Addr) string {
 	return "nameserver " + nameServer.String() + "\n"
 }
 
-// registry writes the settings for pulls from the cloud's registry. For the container runtime, these
-// are the address of the registry for each of its names, and its authority. For the kubelet, these
-// are the files of the credential provider.
+// registry writes the settings for pulls from the cloud's registry. For the container runtime, it
+// writes the certificate authority of the registry, and the address of the registry for each of the
+// registry's host names. For the kubelet, it writes the files of the credential provider.
 func (f folder) registry(r Registry) error {
 	ca, err := os.ReadFile(r.CA)
 	if err != nil {

@@ -70,8 +70,8 @@ func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Images with an alias of the registry come from the registry itself. The machine has the further
-// credential providers.
+// If an image name contains an alias of the registry, the machine pulls the image from the
+// registry. The machine also has the additional credential providers.
 func TestAliasesOfTheRegistry(t *testing.T) {
 	f := folder(t.TempDir())
 	ca := filepath.Join(t.TempDir(), "ca")

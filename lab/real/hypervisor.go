@@ -78,7 +78,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	defer stop()
 	var serving *errgroup.Group
 	adopted := false
-	defer func() { // if a step below fails, this also stops the parts that already run
+	defer func() { // if a step below fails, this function also stops the parts that already run
 		stop()
 		h.wg.Wait()
 		if serving != nil {
@@ -231,8 +231,8 @@ func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool)
 	k.set(i, gone)
 }
 
-// notifyDisks tells the machines of the given instances that their disks have changed. Without
-// instances it tells all machines.
+// notifyDisks notifies the machines of the given instances that their disks have changed. If of is
+// empty, notifyDisks notifies all machines.
 func (h *hypervisor) notifyDisks(of ...cloudsim.InstanceID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

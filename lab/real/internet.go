@@ -29,7 +29,8 @@ type Internet struct {
 	// host needs a default route.
 	IPv4, IPv6 bool
 	// Isolated blocks connections to the networks to which the host is directly connected. Set
-	// it if the host is a container: these networks contain the other containers of the lab.
+	// Isolated if the host is a container, because these networks then contain the other containers
+	// of the lab.
 	Isolated bool
 }
 
@@ -117,7 +118,8 @@ func (v *vpc) routeInternet(host *netlink.Handle) error {
 			configure(v.link, bridgeName, v.in6(v.Router)), configure(host, v.Link, v.in6(v.Host)),
 			inNamespace(v.ns, func() error { return writeSetting(forward6, "1") }),
 			host.RouteReplace(&netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(v.vpc6()), Gw: v.in6(v.Router).Addr().AsSlice()}),
-			// Without this route, packets to an unused address would circle between router and host.
+			// Without this route, the router and the host would send a packet to an unused address
+			// to each other again and again.
 			v.link.RouteReplace(&netlink.Route{Dst: ipNet(v.vpc6()), Type: unix.RTN_UNREACHABLE}),
 		); err != nil {
 			return err
@@ -250,7 +252,7 @@ func (i Internet) neededSettings() (all []setting, err error) {
 			return nil, fmt.Errorf("link of the IPv6 default route: %w", err)
 		}
 		path := "net/ipv6/conf/" + l.Attrs().Name + "/accept_ra"
-		if now, err := readSetting(path); err == nil && now != "0" { // also 2, which another lab may have set
+		if now, err := readSetting(path); err == nil && now != "0" { // the value is 1, or 2 if another lab has changed it
 			all = append(all, setting{path, "2"})
 		}
 	}
@@ -386,7 +388,7 @@ func originalValues(table string, wanted []setting) (map[string]string, error) {
 		for path, value := range values {
 			known[path] = value
 			if t == table {
-				all[path] = value // closeInternet restores it, even if this run does not change it
+				all[path] = value // closeInternet restores this setting, even if this run does not change the setting
 			}
 		}
 	}
@@ -495,8 +497,8 @@ func leaveDocker(link string) error {
 	})
 }
 
-// eachDockerRule calls fn for each rule of dockerRules, first with the program iptables and then with
-// ip6tables. It skips a program if Docker has not made the chain DOCKER-USER for it.
+// eachDockerRule calls fn for each rule of dockerRules, first with the program iptables and then
+// with ip6tables. It skips a program if Docker has not made the chain DOCKER-USER for this program.
 func eachDockerRule(link string, fn func(program string, rule []string) error) error {
 	for _, program := range []string{"iptables", "ip6tables"} {
 		if _, err := filter("", program, "-w", "-n", "-L", dockerChain); err != nil {

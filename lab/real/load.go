@@ -45,10 +45,10 @@ type preparedImage struct {
 	size       int64 // bytes that the image needs on the disk of a machine
 }
 
-// readImages writes each image of an archive into a separate OCI archive in the folder work. If
-// r is not nil, readImages reads the archive from r. If r is nil, it reads the archive or OCI
-// layout directory at path. If the only image has no name, it gets the name in the parameter
-// name.
+// readImages writes each image of an archive into a separate OCI archive in the folder work. If r
+// is not nil, readImages reads the archive from r. If r is nil, it reads the archive or OCI layout
+// directory at path. If the archive contains only one image, and this image has no name, readImages
+// gives the image the name in the parameter name.
 func readImages(ctx context.Context, path string, r io.Reader, name, work string) (_ []preparedImage, err error) {
 	var all []archive.Image
 	if r != nil {
@@ -137,10 +137,11 @@ func (m Images) runningMachines() (on []runningMachine, off []string, err error)
 }
 
 // Load loads the images of an archive into the running machines. If r is not nil, Load reads the
-// archive from r. If r is nil, it reads the archive or OCI layout directory at path. If the only
-// image has no name, it gets the name in the parameter name. If m.Nodes is empty, future machines
-// also have the images. Load returns the names of the images. It also returns the names of the
-// nodes whose machines are off. These machines do not get the images.
+// archive from r. If r is nil, it reads the archive or OCI layout directory at path. If the archive
+// contains only one image, and this image has no name, Load gives the image the name in the
+// parameter name. If m.Nodes is empty, future machines also have the images. Load returns the names
+// of the images. It also returns the names of the nodes whose machines are off. These machines do
+// not get the images.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, name string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
@@ -149,7 +150,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 		return nil, nil, err
 	}
 	if info, err := os.Stat(path); r == nil && err == nil && info.Mode().IsRegular() {
-		if err := m.checkFreeSpace("the archive", 2*info.Size()); err != nil { // a plain copy, and an archive for each image
+		if err := m.checkFreeSpace("the archive", 2*info.Size()); err != nil { // space for an uncompressed copy, and for a separate archive of each image
 			return nil, nil, err
 		}
 	}

@@ -63,7 +63,8 @@ func TestLoadBadArchive(t *testing.T) {
 }
 
 // Load checks the size of an archive before it writes files. If the archive comes from a stream,
-// Load does not know the size. If the disk is then full, Load deletes its files.
+// Load does not know the size. If the disk becomes full in this case, Load deletes the files that
+// it wrote.
 func TestLoadFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a small disk needs root")

@@ -22,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// machine holds the state of one instance's machine. Only the goroutine that manages the
-// machine uses it.
+// machine holds the state of one instance's machine. Only the goroutine that manages the machine
+// uses this state.
 type machine struct {
 	h      *hypervisor
 	id     cloudsim.InstanceID

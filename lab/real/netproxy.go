@@ -22,7 +22,8 @@ type NetworkProxy struct {
 	Server string // host:port to which the agents on machines connect
 	CA     string // path of the server's certificate authority
 	// Issue returns the certificate and the key of a machine's agent as PEM. The certificate
-	// grants only the identifiers of this instance.
+	// permits the agent to accept connections only for the names, addresses and ranges of this
+	// instance.
 	Issue func(cloudsim.Instance) (cert, key []byte, err error)
 }
 

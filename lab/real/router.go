@@ -166,9 +166,9 @@ const (
 	missingAfter = time.Minute
 )
 
-// watchMachines logs a warning once if a running instance has no machine, and a second message
-// when the instance has a machine again. A hypervisor cannot detect a machine that is missing
-// because no hypervisor serves its zone.
+// watchMachines logs a warning once if a running instance has no machine, and a second message when
+// the instance has a machine again. If no hypervisor serves the zone of an instance, only the
+// router can detect that the machine is missing.
 func (r *router) watchMachines(ctx context.Context) {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()

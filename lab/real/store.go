@@ -25,7 +25,7 @@ import (
 // image only once, on the disk and in the page cache. The machines can share files because
 // containerd adds and removes layers and blobs, but never changes them.
 type imageStore struct {
-	dir      string // folder of the store; the store is a subfolder with the key as its name
+	dir      string // parent folder of the store, which is a subfolder with the key as its name
 	programs string // folder with containerd and ctr
 	images   string // folder with the images' programs and with archives
 	more     string // folder with more archives; "" means no such folder

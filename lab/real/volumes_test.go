@@ -14,10 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// detachDisks keeps a loop device while a machine has the device mounted. After the machine
-// has ended, detachDisks detaches this device. It also detaches the second device, with
-// which the kubelet locked the first device. It does not touch the devices of other
-// hypervisors.
+// detachDisks keeps a loop device while a machine has the device mounted. After the machine has
+// ended, detachDisks detaches this device. It also detaches the second device, with which the
+// kubelet locked the first device. It does not change the devices of other hypervisors.
 func TestDetachDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short mode: the test creates loop devices")

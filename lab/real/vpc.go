@@ -230,8 +230,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes makes the router reject packets to pod addresses without a route of their own. So
-// the sender of such a packet gets an error at once.
+// routerRoutes makes the router reject packets to a pod address if no other route contains this
+// address. So the sender of such a packet gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {

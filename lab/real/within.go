@@ -49,7 +49,7 @@ func leaveNamespace(leave func() error) (back func(), err error) {
 	return func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
-		} // if this fails, the goroutine stays locked, so the thread ends with the goroutine
+		} // if netns.Set fails, the goroutine stays locked, so the thread ends with the goroutine
 		_ = home.Close() // an error does not matter for a read-only handle
 	}, err
 }

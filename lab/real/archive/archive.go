@@ -1,7 +1,7 @@
 // Package archive reads container images from docker-archives, OCI archives and OCI layout
-// directories. It also creates images with one layer. It writes each image as an OCI archive.
-// It checks the platform of each image that it reads, and the digests of all layers that it
-// writes. Save gets an image from Docker or Podman. The package does not talk to registries.
+// directories. It also creates images with one layer. It writes each image as an OCI archive. It
+// checks the platform of each image that it reads, and the digests of all layers that it writes.
+// Save gets an image from Docker or Podman. The package sends no requests to registries.
 package archive
 
 import (
@@ -234,7 +234,7 @@ func extract(file, dir string) error {
 	}
 }
 
-// explain adds the next step to an error of a read or write.
+// explain adds advice for the user to an error of a read or write.
 func explain(err error) error {
 	switch {
 	case err == nil:
@@ -345,7 +345,7 @@ func find(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) {
 		if p == nil || p.OS == "linux" && p.Architecture == runtime.GOARCH {
 			return find(child, d, depth+1)
 		}
-		if p.OS != "unknown" { // attestations
+		if p.OS != "unknown" { // an entry with the OS unknown is an attestation, not an image
 			others = append(others, p.String())
 		}
 	}
@@ -356,7 +356,7 @@ func wrongPlatform(has string) error {
 	return fmt.Errorf("the image is for %s, but the machines are linux/%s; save the image with --platform linux/%[2]s", has, runtime.GOARCH)
 }
 
-// explainMissing adds the next step to the error of a missing blob. For other errors, it does
+// explainMissing adds advice for the user to the error of a missing blob. For other errors, it does
 // the same as explain.
 func explainMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {

@@ -205,7 +205,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// The error for a bad archive names the cause and the next step.
+// The error for a bad archive names the cause and contains advice for the user.
 func TestBadArchives(t *testing.T) {
 	m := newImage(t, runtime.GOARCH)
 	docker := dockerTar(t, m)
@@ -273,7 +273,7 @@ func TestBadArchives(t *testing.T) {
 }
 
 // Save sends the image's name to the socket of Docker or Podman. If no engine has the image, the
-// error names the next step.
+// error contains advice for the user.
 func TestSave(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -32,8 +32,8 @@ type Spec struct {
 	// Tunables maps paths of kernel settings to values. The settings belong to the whole host.
 	// The machine reads and writes its own copy of each setting.
 	Tunables map[string]string `json:"tunables"`
-	// Programs lists the machine's programs. The first process starts all programs at once. If a
-	// program ends, it restarts the program.
+	// Programs lists the machine's programs. The first process starts all programs at once, and
+	// restarts each program that ends.
 	Programs []Program `json:"programs"`
 	// Env is the environment of all programs.
 	Env []string `json:"env"`

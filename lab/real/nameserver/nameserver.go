@@ -1,6 +1,6 @@
 // Package nameserver is a name server for the machines of a lab. It forwards each query to the
 // resolvers of the host and returns their answer. It has no cache and no records of its own. It
-// answers only queries for load balancers in Domain itself.
+// answers a query itself only if the query is for a load balancer in Domain.
 package nameserver
 
 import (
@@ -123,8 +123,8 @@ func fromName(query *dns.Msg) *dns.Msg {
 	return answer
 }
 
-// ask sends a query to one resolver after another until a resolver answers. It uses the
-// protocol of the client, so the answer fits into the client's message.
+// ask sends a query to one resolver after another until a resolver answers. It uses the protocol of
+// the client (UDP or TCP), so that the answer is not larger than the client can receive.
 func (s Server) ask(ctx context.Context, network string, query *dns.Msg) (answer *dns.Msg, err error) {
 	conf, err := dns.ClientConfigFromFile(s.File)
 	if err != nil {

@@ -88,8 +88,8 @@ func text(a *dns.Msg) string {
 	return dns.RcodeToString[a.Rcode]
 }
 
-// The server forwards queries with the client's protocol, which is UDP or TCP. If a resolver
-// fails, the server asks the next resolver. It uses a changed file at once.
+// The server forwards queries with the client's protocol, which is UDP or TCP. If a resolver fails,
+// the server asks the next resolver. The server uses a changed resolv.conf at once.
 func TestForward(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root, for port 53 of loopback addresses")
@@ -185,7 +185,8 @@ func TestLoadBalancers(t *testing.T) {
 		{"shop-1.127-65-0-1.elb.amazonaws.com.", dns.TypeAAAA, dns.RcodeSuccess, ""},
 		{"shop-1.elb.127-65-0-1.amazonaws.com.", dns.TypeA, dns.RcodeSuccess, "127.65.0.1"},
 		{"shop-1.elb.127-65-0-1.amazonaws.com.", dns.TypeAAAA, dns.RcodeSuccess, ""},
-		// The server forwards queries for other names, but this test has no resolver.
+		// The server forwards queries for other names. This test has no resolver, so the answer is
+		// an error.
 		{"shop-1.127-65-0-256.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"127-65-0-1.shop-1.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"shop-1.us-east-1.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
