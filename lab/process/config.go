@@ -48,8 +48,8 @@ type Config struct {
 	// DiskLinks returns additional paths for the device of a disk. At these paths, programs that
 	// were written for the cloud of a dialect look for the device. DiskLinks may be nil.
 	DiskLinks func(cloudsim.DiskID) []string
-	// RegistryHosts returns the host names of a project's registry in one region, as the clouds of
-	// the dialects name them. RegistryHosts may be nil.
+	// RegistryHosts returns the host names that the clouds of the dialects use for the registry of
+	// a project in a region. RegistryHosts may be nil.
 	RegistryHosts func(cloudsim.ProjectID, string) []string
 	// MetadataTrees maps the name of a dialect to additional paths of the metadata service.
 	MetadataTrees map[string]cloudsim.MetadataTreeSpec

@@ -113,13 +113,13 @@ func anonymousMiB(b *testing.B, pid int) float64 {
 }
 
 // BenchmarkUp starts complete labs in new folders. It measures the time from the command until
-// three nodes are Ready and a load balancer answers. For comparison, the benchmark also starts
-// only kube-apiserver and an etcd, and measures the time until kube-apiserver is ready. A complete
-// lab cannot be ready earlier than kube-apiserver alone.
+// three nodes are Ready and a load balancer answers. For comparison, the benchmark also starts only
+// kube-apiserver and an etcd, and measures the time until kube-apiserver is ready. A complete lab
+// cannot be ready earlier than kube-apiserver alone.
 //
-// The metric of-apiserver is the first time divided by the second time, and should be at most 3.
-// The metric MiB-lab is the proportional memory of all components in MiB, and should be under
-// 1536.
+// The metric of-apiserver is the time of the lab divided by the time of kube-apiserver, and should
+// be at most 3. The metric MiB-lab is the proportional memory of all components in MiB, and should
+// be under 1536.
 func BenchmarkUp(b *testing.B) {
 	bin, kube := binaryPath(b, "allinone"), binaryPath(b, "kube")
 	var whole, limit time.Duration

@@ -35,8 +35,9 @@ loadBalancers:
 	return c
 }
 
-// axe-core finds no violation of WCAG 2.2 A and AA in any view: in light and dark, with a width of 320
-// pixels, and with text of twice the size. No view needs horizontal scrolling.
+// The program axe-core finds no violation of the accessibility rules WCAG 2.2 A and AA in any view.
+// The test checks each view in light and dark, with a width of 320 pixels, and with text of twice
+// the size. No view needs horizontal scrolling.
 func TestAccessibility(t *testing.T) {
 	c := scene(t)
 	p := open(t, browser(t), c.url+"/console/")
@@ -58,8 +59,8 @@ func TestAccessibility(t *testing.T) {
 	p.checkAccessibility("dialog")
 }
 
-// checkAccessibility checks the present view in light and dark, with a width of 320 pixels, and
-// with text of twice the size. Then it restores the first look.
+// checkAccessibility checks the current view in light and dark, with a width of 320 pixels, and
+// with text of twice the size. Then it restores the original appearance.
 func (p *page) checkAccessibility(view string) {
 	p.t.Helper()
 	look := func(scheme string, width, factor int64) {
@@ -70,7 +71,7 @@ func (p *page) checkAccessibility(view string) {
 	}
 	for _, l := range []struct {
 		name, scheme  string
-		width, factor int64 // of the size of the text
+		width, factor int64 // factor multiplies the size of the text
 	}{{"light", "light", 1440, 1}, {"dark", "dark", 1440, 1}, {"320 px", "light", 320, 1}, {"text of 200 %", "light", 1280, 2}} {
 		look(l.scheme, l.width, l.factor)
 		at := view + ", " + l.name
@@ -82,7 +83,7 @@ func (p *page) checkAccessibility(view string) {
 	look("light", 1440, 1)
 }
 
-// axe checks the present view.
+// axe checks the current view with axe-core.
 func (p *page) axe(view string) {
 	p.t.Helper()
 	p.eval("(typeof axe === 'undefined' && (() => {" + axe + "\n})(), 0)")
@@ -116,7 +117,7 @@ func (p *page) checkFocus() {
 	}
 }
 
-// tab presses the Tab key until an element has the focus whose label begins with a text.
+// tab presses the Tab key until the focus is on an element whose label begins with the given text.
 func (p *page) tab(label string) {
 	p.t.Helper()
 	p.tabTo(focus + ".startsWith(" + quote(label) + ")")
@@ -149,7 +150,8 @@ func (p *page) find(name string) {
 	p.awaitTrue("document.querySelector('.hits a b')?.innerText === " + quote(name))
 }
 
-// All tasks work with the keyboard alone. The focus is always visible, and no update removes it.
+// All tasks work with the keyboard alone. The focus is always visible, and no update removes the
+// focus.
 func TestKeyboard(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
@@ -172,9 +174,9 @@ func TestKeyboard(t *testing.T) {
 	p.awaitText("Why it is stopped")
 	p.awaitText("instances.stop")
 	p.checkFocus()
-	p.tab("Start") // the buttons of the new state come next
+	p.tab("Start") // the focus order continues with the buttons of the new state
 
-	// The panel of the map.
+	// Use the panel of the map.
 	p.tab("Map")
 	p.sendKeys(kb.Enter)
 	p.tab("node-3")
@@ -197,7 +199,7 @@ func TestKeyboard(t *testing.T) {
 	p.sendKeys(kb.Enter)
 	p.awaitText("is active")
 	p.checkFocus()
-	p.eval("document.querySelector('.skip').focus()") // the banner is at the begin of the content
+	p.eval("document.querySelector('.skip').focus()") // the banner is at the beginning of the content
 	p.sendKeys(kb.Enter)
 	p.awaitTrue("document.activeElement.id === 'main'")
 	p.tab("Remove")
@@ -205,7 +207,8 @@ func TestKeyboard(t *testing.T) {
 	p.awaitTrue("!" + has("is active."))
 	p.checkFocus()
 
-	// A dialog keeps the focus inside, and gives it back.
+	// While a dialog is open, the focus stays in the dialog. Afterwards the focus returns to the
+	// button that opened the dialog.
 	p.find("node-1")
 	p.sendKeys(kb.Enter)
 	p.awaitTrue("document.querySelector('main h1').innerText === 'node-1'")
@@ -221,7 +224,7 @@ func TestKeyboard(t *testing.T) {
 	p.checkFocus()
 }
 
-// The focus stays where it is while the objects around it change, also in a sorted table.
+// The focus stays on its element while other objects change, even in a sorted table.
 func TestFocusDuringUpdates(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(20)
@@ -246,8 +249,9 @@ func TestFocusDuringUpdates(t *testing.T) {
 	p.checkFocus()
 }
 
-// A screen reader hears a change once, and at most one text in two seconds during many changes. A lost
-// connection is announced once, although the age of the data changes.
+// The page announces a change to screen readers once. During many changes, it makes at most one
+// announcement in two seconds. It announces a lost connection once, although the age of the data
+// changes.
 func TestLiveRegions(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(60)
@@ -271,7 +275,8 @@ func TestLiveRegions(t *testing.T) {
 	if n := p.eval("heard.filter((h) => h.text === 'n-4 stopped').length"); n != "1" {
 		t.Errorf("the change was announced %s times, want 1: %s", n, p.eval("JSON.stringify(heard)"))
 	}
-	// The page waits two seconds between two announcements. A busy browser can show the first one late.
+	// The page waits two seconds between two announcements. A busy browser can show the first
+	// announcement late, so the test requires only one second.
 	if close := p.eval("heard.filter((h, i) => i && h.at - heard[i - 1].at < 1000).length"); close != "0" {
 		t.Errorf("%s announcements are less than 1 s apart: %s", close, p.eval("JSON.stringify(heard)"))
 	}
@@ -284,7 +289,7 @@ func TestLiveRegions(t *testing.T) {
 	}
 }
 
-// With prefers-reduced-motion, nothing moves.
+// With prefers-reduced-motion, no element moves.
 func TestReducedMotion(t *testing.T) {
 	c := scene(t)
 	p := open(t, browser(t), c.link())
@@ -297,8 +302,8 @@ func TestReducedMotion(t *testing.T) {
 	}
 }
 
-// States are told apart without colours: with forced colours, and in a picture in grey. The squares of
-// many instances have a different shape for each state, too.
+// Users can distinguish the states without colours: with forced colours, and in a grey picture. If
+// the map shows many instances as squares, each state also has its own shape.
 func TestStatesWithoutColours(t *testing.T) {
 	c := scene(t)
 	p := open(t, browser(t), c.link())
@@ -327,7 +332,7 @@ func TestStatesWithoutColours(t *testing.T) {
 	p.media("forced-colors", "none")
 	c.createInstances(150)
 	p.awaitText("All instances as a table")
-	// running, stopped, stopping, crashed, and no instance
+	// The squares need five shapes: running, stopped, stopping, crashed, and no instance.
 	p.awaitTrue(`(() => {
 		const masks = new Set();
 		for (const c of document.querySelectorAll('canvas')) {
@@ -369,7 +374,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// The first picture already has the colours of the system's dark mode.
+// The first picture that the browser draws already has the colours of the system's dark mode.
 func TestDarkMode(t *testing.T) {
 	c := startCloud(t)
 	p := open(t, browser(t), "about:blank")

@@ -27,11 +27,11 @@ import (
 // of the measurements.
 const measurements = 5
 
-// The budgets of the console.
+// The limits of the console.
 const (
 	maxFirstLoad  = 80_000                 // bytes of HTML, CSS and JavaScript, with gzip
-	maxMoreUsable = time.Second            // with 5,000 instances: twice the time with 3 instances, and this time
-	maxScreen50   = 150 * time.Millisecond // from the answer of a change to the screen
+	maxMoreUsable = time.Second            // added to twice the time with 3 instances, this is the limit with 5,000 instances
+	maxScreen50   = 150 * time.Millisecond // median of the time from the answer to a change until the screen shows the change
 	maxScreen99   = 500 * time.Millisecond
 	maxMainThread = 0.25 // share of a core
 	minWrites     = 0.9  // writes per second with 300 viewers, relative to no viewer
@@ -47,7 +47,8 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// measureOnce makes a benchmark run its own number of measurements.
+// measureOnce skips the repetitions that Go adds to a benchmark. The benchmark itself makes a fixed
+// number of measurements.
 func measureOnce(b *testing.B) {
 	b.Helper()
 	if b.N > 1 {
@@ -63,8 +64,8 @@ func withInstances(b *testing.B, n int) *cloud {
 	return c
 }
 
-// signedIn opens a tab that has the administrator's token from the begin. The tab stores the time of the
-// first picture after its document contains an element that matches selector, in milliseconds.
+// signedIn opens a tab that already has the administrator's token. When the tab draws its first
+// picture with an element that matches selector, the tab stores the time in milliseconds.
 func signedIn(b *testing.B, c *cloud, url, selector string) *page {
 	b.Helper()
 	p := open(b, browser(b), "about:blank")
@@ -84,7 +85,7 @@ func signedIn(b *testing.B, c *cloud, url, selector string) *page {
 	return p
 }
 
-// The method load loads the URL and returns the time until the page is usable.
+// The method load opens the URL and returns the time until the page is usable.
 func (p *page) load(url string) time.Duration {
 	p.t.Helper()
 	p.do(chromedp.Navigate("about:blank"))
@@ -97,7 +98,7 @@ func (p *page) load(url string) time.Duration {
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
-// The first load has at most 80 KB.
+// The first load of the console transfers at most 80 KB.
 func BenchmarkFirstLoad(b *testing.B) {
 	measureOnce(b)
 	c := startCloud(b)
@@ -119,8 +120,8 @@ func BenchmarkFirstLoad(b *testing.B) {
 	}
 }
 
-// The time until the page is usable has a limit. With 5,000 instances it is at most twice the time
-// with 3 instances, plus one second.
+// With 5,000 instances, the time until the page is usable is at most twice the time with 3
+// instances, plus one second.
 func BenchmarkUsable(b *testing.B) {
 	measureOnce(b)
 	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -151,8 +152,8 @@ func BenchmarkUsable(b *testing.B) {
 	}
 }
 
-// changeLabels changes labels of instances at a rate until ctx ends, and returns the number of
-// changes. It does not change the first instance.
+// changeLabels changes labels of instances at the given rate per second until ctx ends, and returns
+// the number of changes. It does not change the first instance.
 func (c *cloud) changeLabels(ctx context.Context, rate, instances int) int64 {
 	secret := c.secret()
 	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
@@ -218,8 +219,8 @@ func (c *cloud) underLoad(instances int, fn func()) {
 	all.Wait()
 }
 
-// A change is on the screen within 150 ms in half of all cases and within 500 ms in 99 %, with 5,000
-// instances and 100 changes per second. The time begins with the answer to the change.
+// With 5,000 instances and 100 changes per second, the screen shows half of the changes within 150
+// ms, and 99 % of the changes within 500 ms. The time begins with the answer to the change.
 func BenchmarkChangeToScreen(b *testing.B) {
 	measureOnce(b)
 	c := withInstances(b, 5000)
@@ -260,8 +261,8 @@ func BenchmarkChangeToScreen(b *testing.B) {
 	}
 }
 
-// busyShare returns the processor time of the page's main thread, relative to a duration.
-// Other programs do not affect it, unlike the time on the clock.
+// busyShare returns the part of the duration d in which the page's main thread uses a processor. It
+// measures processor time, because other programs do not affect this time.
 func (p *page) busyShare(d time.Duration) float64 {
 	p.t.Helper()
 	seconds := func() (v float64) {
@@ -278,7 +279,8 @@ func (p *page) busyShare(d time.Duration) float64 {
 	return (seconds() - before) / time.Since(begin).Seconds()
 }
 
-// The main thread works at most a quarter of the time, with 5,000 instances and 100 changes per second.
+// With 5,000 instances and 100 changes per second, the main thread works at most a quarter of the
+// time.
 func BenchmarkMainThread(b *testing.B) {
 	measureOnce(b)
 	c := withInstances(b, 5000)
@@ -310,7 +312,7 @@ func (c *cloud) openViewers(b testing.TB, n int) (reads []atomic.Int64, stop fun
 	b.Helper()
 	secret := c.secret()
 	ctx, cancel := context.WithCancel(context.Background())
-	hc := &http.Client{Transport: &http.Transport{DisableCompression: true}} // a viewer on another machine decompresses there
+	hc := &http.Client{Transport: &http.Transport{DisableCompression: true}} // viewers on other machines would not use this machine's processors for decompression
 	reads = make([]atomic.Int64, n)
 	var all, begun sync.WaitGroup
 	for i := range n {
@@ -351,7 +353,7 @@ func (c *cloud) openViewers(b testing.TB, n int) (reads []atomic.Int64, stop fun
 	return reads, func() { cancel(); all.Wait() }
 }
 
-// 300 viewers reduce the writes of the cloud by at most 10 %, at 100 changes per second.
+// At 100 changes per second, 300 viewers reduce the rate of the cloud's writes by at most 10 %.
 func BenchmarkViewers(b *testing.B) {
 	measureOnce(b)
 	c := withInstances(b, 5000)

@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// A stop from the map appears on the map, with its reason. The last action can be undone. The page of a
-// deleted object tells when and why it was deleted.
+// After a user stops an instance on the map, the map shows the reason. The user can undo the last
+// action. The page of a deleted object contains the time and the reason of the deletion.
 func TestStopAnInstance(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
@@ -34,8 +34,8 @@ func TestStopAnInstance(t *testing.T) {
 	p.awaitText("instances.delete")
 }
 
-// A fault is visible on each page and can be removed there. A step of a frozen clock ends exactly one
-// operation.
+// Each page shows an active fault, and the user can remove the fault on each page. A step of a
+// frozen clock ends exactly one operation.
 func TestFaultsAndClock(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.do("cloud", "durations", "set", "instance", "stop", "1m") // on the clock of the cloud
@@ -92,7 +92,7 @@ func (p *page) pressIn(selector, text, label string) {
 	p.eval(b + ".click()")
 }
 
-// lists are the paths of all objects that a button can change.
+// lists contains the API paths of all objects that a button can change.
 var lists = []string{
 	"instances", "disks", "load-balancers", "snapshots", "networks", "subnets", "routes", "addresses", "faults", "holds", "operations", "states", "clock",
 }
@@ -221,7 +221,7 @@ func TestCommands(t *testing.T) {
 			var line string
 			a.until("the page shows the command of the button", func() bool {
 				line = p.eval(shown)
-				return line != "" && (s.button != "Step to the next operation" || line == "allinone cloud clock advance 5s") // the page reads the clock each second
+				return line != "" && (s.button != "Step to the next operation" || line == "allinone cloud clock advance 5s") // the page reads the clock only once a second, so it may first show an old command
 			})
 			p.eval("document.querySelector('.toast [aria-label=Dismiss]')?.click()")
 			p.eval(button + ".click()")
@@ -275,7 +275,7 @@ func (c *cloud) idOf(kind, name string) string {
 	return ""
 }
 
-// difference returns the lines of a that are not in b, and the reverse.
+// difference returns the lines of a that are not in b, and the lines of b that are not in a.
 func difference(a, b string) string {
 	var out strings.Builder
 	for _, side := range [][3]string{{"button", a, b}, {"command", b, a}} {

@@ -29,14 +29,14 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-// timeout is the time after which a condition fails its test. Only a failed test waits for it.
+// timeout is the time limit of each wait for a condition. When it is over, the test fails.
 const timeout = time.Minute
 
 // slack multiplies each time limit of the console in these tests. CONSOLE_SLACK sets it, for machines on
 // which other programs use the processors at the same time.
 var slack = 1
 
-// chromium is the browser of all tests. Each test has its own profile in it.
+// chromium is the browser of all tests. Each test has its own profile in this browser.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
@@ -60,7 +60,7 @@ func run(m *testing.M) int {
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		// A request to another host than this machine fails.
+		// Requests to other hosts fail.
 		chromedp.ProxyServer("http://127.0.0.1:9"), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	defer stop()
@@ -124,7 +124,7 @@ func startCloud(t testing.TB, args ...string) *cloud {
 func (c *cloud) run() {
 	c.t.Helper()
 	ready := filepath.Join(c.dir, "ready")
-	_ = os.Remove(ready) // a killed process leaves it
+	_ = os.Remove(ready) // a killed process leaves this file
 	args := append([]string{"cloudsim", "--data-dir", c.dir, "--listen", c.addr, "--ready-file", ready, "--no-data-plane"}, c.args...)
 	c.process = exec.Command(c.bin, args...)
 	log, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -267,7 +267,7 @@ func (c *cloud) call(method, path, secret, body string, headers ...string) (int,
 	return resp.StatusCode, string(raw)
 }
 
-// browser returns a tab of a new profile, which shares nothing with other profiles.
+// browser returns a tab with a new profile, which shares nothing with other profiles.
 func browser(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
@@ -285,8 +285,8 @@ type page struct {
 	requests []string
 }
 
-// watchErrors is a script that collects what the browser reports about a page: errors, and violations
-// of the Content-Security-Policy.
+// watchErrors is a script that collects the errors of a page, and the violations of the page's
+// Content-Security-Policy.
 const watchErrors = `window.reports = [];
 addEventListener('error', (e) => reports.push(e.message));
 addEventListener('unhandledrejection', (e) => reports.push(String(e.reason)));
@@ -327,7 +327,8 @@ func command[P, R any](p *page, c cdp.Command[P, R], params P) R {
 	return r
 }
 
-// check is the end of each test of a page.
+// check runs at the end of a test. It fails the test if the page had errors, or sent requests to
+// another origin.
 func (p *page) check() {
 	p.t.Helper()
 	if p.t.Failed() || p.ctx.Err() != nil {
@@ -372,7 +373,7 @@ func (p *page) media(nameAndValue ...string) {
 var loadingError = regexp.MustCompile("navigated|context was destroyed|Cannot find context")
 
 // eval returns the value of a JavaScript expression as text. If the tab is just loading another
-// document, the method waits for it.
+// document, eval waits until the document is loaded.
 func (p *page) eval(expression string) string {
 	p.t.Helper()
 	for end := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
@@ -394,8 +395,8 @@ func (p *page) awaitTrue(expression string) {
 	p.wait(timeout, expression)
 }
 
-// awaitWithin waits until the JavaScript expression is true. The console has a time limit for
-// this.
+// awaitWithin waits until the JavaScript expression is true. It is for conditions for which the
+// console has a time limit. On slow machines, slack extends the limit.
 func (p *page) awaitWithin(limit time.Duration, expression string) {
 	p.t.Helper()
 	p.wait(time.Duration(slack)*limit, expression)
@@ -441,12 +442,12 @@ func (p *page) card(name, state string) {
 	p.awaitTrue("[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith(" + quote(name) + ") && b.innerText.includes(" + quote(state) + "))")
 }
 
-// visit opens a view, and waits until the browser has drawn it.
+// visit opens a view, and waits until the browser has drawn the view.
 func (p *page) visit(view string) {
 	p.t.Helper()
 	p.eval("(location.hash = '#/" + view + "', window.drawn = false, requestAnimationFrame(() => requestAnimationFrame(() => (window.drawn = true))))")
 	p.awaitTrue("window.drawn && document.querySelector('main h1') !== null")
 }
 
-// views are all views of a cloud with the instance i-000003.
+// views lists all views of the console for a cloud with the instance i-000003.
 var views = []string{"map", "resources/instance", "object/instance/i-000003", "differences", "events", "faults", "time", "states"}

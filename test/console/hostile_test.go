@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// hostileText is a text that would run a script if the page took it as HTML.
+// hostileText is a text that would run a script if the page inserted it as HTML.
 const hostileText = `<img src=x onerror=window.owned=1><script>window.owned=1</script>"'`
 
-// The test writes a hostile text into each field that accepts any text. Each view must show it as
-// text.
+// The test writes a hostile text into each field that accepts any text. Each view must show the
+// hostile text as plain text.
 func TestHostileText(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	secret := c.secret()
@@ -48,7 +48,7 @@ func TestHostileText(t *testing.T) {
 	}
 	for _, view := range append(all, "object/instance/%3Cimg%20src=x%20onerror=window.owned=1%3E", "object/%3Cimg%20src=x%20onerror=window.owned=1%3E/x") {
 		p.visit(view)
-		if view == "map" || strings.HasPrefix(view, "object/") && !strings.HasSuffix(view, "x") && !strings.HasSuffix(view, "E") { // the last two pages are of no object
+		if view == "map" || strings.HasPrefix(view, "object/") && !strings.HasSuffix(view, "x") && !strings.HasSuffix(view, "E") { // the last two pages show no object
 			p.awaitText(hostileText)
 		}
 		if p.eval("window.owned") != "undefined" || p.eval("document.querySelectorAll('img, #app script').length") != "0" {

@@ -81,7 +81,7 @@ func (l *lab) create(yaml string) {
 	l.kubectl("create", "-f", l.file(yaml))
 }
 
-// file returns the path of a new file.
+// file writes a text into a new file, and returns the path of the file.
 func (l *lab) file(text string) string {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "objects.yaml")
@@ -138,9 +138,9 @@ func healthyLab(t *testing.T, l *lab, p *page) {
 	}
 }
 
-// A user does everything with the keyboard alone. The user stops a machine, and sees the difference appear and
-// disappear. Then the user breaks a load balancer with a lost reply, reads why on its page, and steps the
-// frozen clock.
+// A user does everything with the keyboard alone. The user stops a machine, and sees the difference
+// appear and disappear. Then the user breaks a load balancer with a lost reply, reads the reason on
+// the page of the load balancer, and steps the frozen clock.
 func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()
@@ -226,7 +226,8 @@ func (l *lab) loadBalancer() (id, name string) {
 	return list.Items[0].ID, list.Items[0].Name
 }
 
-// The page of a load balancer shows its traffic. After a crash of a target, its edge says why.
+// The page of a load balancer shows its traffic. After a crash of a target, the page shows why the
+// target is unhealthy.
 func trafficInLab(t *testing.T, l *lab, p *page) {
 	id, _ := l.loadBalancer()
 	url := "http://" + l.kubectl("get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + ":8080"
@@ -256,7 +257,7 @@ func trafficInLab(t *testing.T, l *lab, p *page) {
 	l.do("cloud", "instances", "reboot", "node-1", "--wait")
 }
 
-// Hostile texts in objects of the cluster are shown as text.
+// The console shows hostile texts in objects of the cluster as plain text.
 func hostileInLab(t *testing.T, l *lab, p *page) {
 	raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-8"}, "spec": map[string]any{"providerID": hostileText}})
 	if err != nil {
@@ -272,11 +273,11 @@ func hostileInLab(t *testing.T, l *lab, p *page) {
 			t.Fatalf("%s: a hostile text became a part of the page", view)
 		}
 	}
-	l.kubectl("delete", "node", "node-8", "--ignore-not-found") // the CCM can be faster
+	l.kubectl("delete", "node", "node-8", "--ignore-not-found") // the CCM may already have deleted the Node
 }
 
-// Each rule finds its difference between a real cloud and a real cluster within 2 s, and the difference
-// ends within 2 s after its repair.
+// The console shows each kind of difference between a real cloud and a real cluster within 2 s. It
+// removes the difference within 2 s after the repair.
 func differencesInLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")
@@ -322,7 +323,7 @@ spec: {policyName: no-nodes, validationActions: [Deny]}
 	}{
 		{"address", "node-1", internal("192.0.2.1"), nil, internal(address)},
 		{"running-not-ready", "node-1", func() {
-			l.signal("kwok", syscall.SIGSTOP) // kwok sets the condition again at once
+			l.signal("kwok", syscall.SIGSTOP) // a running kwok would set the condition again at once
 			ready("False")()
 		}, nil, func() {
 			ready("True")()
@@ -346,7 +347,7 @@ spec: {attacher: disk.example, nodeName: node-1, source: {persistentVolumeName: 
 
 		{"no-node", "node-4", denied, do("instances", "create", "node-4", "--zone", "sim-1a"), kubectl("delete", "validatingadmissionpolicybinding", "no-nodes")},
 
-		// While the CCM is stopped, it does not repair these differences.
+		// The CCM is stopped during these differences, because it would repair them.
 		{"zone", "node-1", kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1b", "--overwrite"), nil, kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1a", "--overwrite")},
 		{"uninitialized", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"uninitialized=true:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"uninitialized-")},
 		{"taint-without-stop", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"shutdown:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"shutdown-")},

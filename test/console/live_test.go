@@ -13,8 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A killed cloud turns the page grey within 3 s and shows the age of the data. After a restart the same
-// page continues without a reload.
+// After a kill of the cloud, the page becomes grey within 3 s and shows the age of its data. After
+// a restart of the cloud, the same page continues without a reload.
 func TestKilledCloud(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")
@@ -34,8 +34,8 @@ func TestKilledCloud(t *testing.T) {
 	p.awaitTrue("window.same === true && [...document.querySelectorAll('button.card')].filter((b) => b.innerText.startsWith('node-1')).length === 1")
 }
 
-// A browser without a network shows the data in grey, and refuses an action with a reason. When the network
-// is back, the same page continues.
+// A browser without a network shows old data in grey. If the user presses a button, the page shows
+// why the action failed. When the network is back, the same page continues.
 func TestOffline(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
@@ -43,7 +43,8 @@ func TestOffline(t *testing.T) {
 	p.press("node-1")
 	p.awaitText("instances.create")
 	p.eval("window.same = true")
-	// Chromium only refuses new requests, so the stream must become silent in another way.
+	// This setting of Chromium refuses only new requests. So the function also stops the cloud's
+	// process, so that the open stream becomes silent.
 	offline := func(is bool, s syscall.Signal) {
 		t.Helper()
 		command(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
@@ -66,7 +67,8 @@ func TestOffline(t *testing.T) {
 	p.awaitTrue("window.same === true")
 }
 
-// A loaded state appears within 2 s, with a notice. A page that opens later has no notice.
+// After a user loads a saved state, an open page shows the new state and a notice within 2 s. A
+// page that opens later has no notice.
 func TestLoadedState(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
@@ -89,7 +91,8 @@ func TestLoadedState(t *testing.T) {
 	}
 }
 
-// A console whose watch is older than the journal reads the cloud again and shows a notice.
+// If the journal no longer contains the next event of a console's watch, the console reads all
+// objects again and shows a notice.
 func TestCompactedJournal(t *testing.T) {
 	c := startCloud(t, "--profile", "instant", "--journal-keep", "10")
 	c.instance("node-1", "sim-1a")
@@ -148,8 +151,8 @@ func TestFrozenTab(t *testing.T) {
 	p.awaitText("live")
 }
 
-// Ten tabs are live with one stream. After the tab that reads the stream has closed, another tab reads
-// it within 2 s.
+// Ten tabs of one browser share one stream. After the tab that reads the stream is closed, another
+// tab reads the stream within 2 s.
 func TestTenTabs(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	ctx := browser(t)
@@ -183,7 +186,7 @@ func TestTenTabs(t *testing.T) {
 	pages[0].awaitTrue("document.querySelector('footer').innerText.includes('1 viewer')")
 }
 
-// An action of a person appears on the page of another person within 1 s, with the name of the caller.
+// An action of a user appears on the page of another user within 1 s, with the name of the caller.
 func TestTwoPeople(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")

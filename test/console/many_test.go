@@ -32,8 +32,8 @@ func (p *page) elements(view string) {
 	}
 }
 
-// Each view has few elements with many objects: the map shows cards for a number of instances, and
-// squares above this number.
+// Even with many objects, each view has at most maxElements elements. The map shows a card for each
+// instance if there are few instances, and squares if there are many.
 func TestElements(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	var file strings.Builder
@@ -87,7 +87,7 @@ func TestManyInstances(t *testing.T) {
 		last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
 		p.awaitWithin(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
 	}
-	change(5 * time.Second) // fills the lists of the page, which have a largest length
+	change(5 * time.Second) // fills the lists of the page up to their maximum length
 	before := heap()
 	change(duration)
 	if grown := heap() - before; grown > 10<<20 {

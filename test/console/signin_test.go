@@ -13,8 +13,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A link signs in one browser. The page removes the code from the address at once, and no record of the
-// browser or of the cloud has the code or the token. The second use of the link is refused with advice.
+// A sign-in link works in one browser. The page removes the code from the address at once. No
+// record of the browser or of the cloud contains the code or the token. The console refuses the
+// second use of the link with advice.
 func TestSignIn(t *testing.T) {
 	c := startCloud(t, "--log-requests", "--verbose")
 	link := c.link()
@@ -48,7 +49,8 @@ func TestSignIn(t *testing.T) {
 	again.awaitText("Sign in to the console")
 }
 
-// A wrong code is refused with advice. Many wrong codes at the same time are refused at once.
+// The console refuses a wrong code with advice. If too many wrong codes arrive at the same time,
+// the console answers 429.
 func TestWrongCode(t *testing.T) {
 	c := startCloud(t)
 	p := open(t, browser(t), c.url+"/console/#c=wrong")
@@ -156,7 +158,7 @@ func TestForeignHostAndOrigin(t *testing.T) {
 	}
 }
 
-// A server on another port of this machine gets no credential when the browser visits it.
+// A server on another port of this machine gets no credential when the browser visits this server.
 func TestOtherPort(t *testing.T) {
 	c := startCloud(t)
 	p := open(t, browser(t), c.link())

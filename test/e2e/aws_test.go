@@ -16,7 +16,7 @@ import (
 )
 
 // TestAWSCCM runs AWS's unmodified cloud controller manager in a lab. The file
-// testdata/aws-ccm.golden contains its calls.
+// testdata/aws-ccm.golden contains the calls of this program.
 func TestAWSCCM(t *testing.T) {
 	h := newLab(t)
 	ccm := awsCCM(t)
@@ -57,7 +57,8 @@ func TestAWSCCM(t *testing.T) {
 		}
 	}
 
-	// A Service has a classic load balancer. Its host name contains the address.
+	// A Service has a classic load balancer. The host name of the load balancer contains its
+	// address.
 	h.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
 	h.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
 	h.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].hostname}", "--timeout=60s")
@@ -155,7 +156,7 @@ func (l *labRun) testNetworkLoadBalancer(t *testing.T) {
 	l.kubectl("patch", "service", "net", "-p", `{"spec":{"loadBalancerSourceRanges":null}}`)
 	l.answers(url + ":8080/")
 
-	// Ports, health checks, attributes and targets.
+	// Change the ports, the health checks, the attributes and the targets.
 	l.kubectl("patch", "service", "net", "-p", `{"spec":{"ports":[{"name":"first","port":8080},{"name":"second","port":8081,"targetPort":8080}]}}`)
 	l.answers(url + ":8081/")
 	l.untilListeners("tcp/8080 3 targets, threshold 2; tcp/8081 3 targets, threshold 2")
@@ -197,8 +198,9 @@ func (l *labRun) exposeNetwork(name string, args ...string) {
 	l.kubectl("wait", "service", name, "--for=jsonpath={.status.loadBalancer.ingress[0].hostname}", "--timeout=60s")
 }
 
-// deleteNetwork deletes a Service. It waits until its load balancer, target groups, listeners and
-// security groups are gone, and its rules in the security group of the nodes.
+// deleteNetwork deletes a Service. It waits until the load balancer, target groups, listeners and
+// security groups of the Service are gone. It also waits until the rules of the Service in the
+// nodes' security group are gone.
 func (l *labRun) deleteNetwork(name string) {
 	l.t.Helper()
 	l.kubectl("delete", "service", name)
@@ -262,8 +264,9 @@ func (l *labRun) awsCalls(t *testing.T) (out string) {
 	return out
 }
 
-// startAWS starts AWS's cloud controller manager. The parameter more is added to the configuration. The
-// program stops when the caller calls the returned function, and at the end of the test.
+// startAWS starts AWS's cloud controller manager. startAWS adds the text in the parameter more to
+// the configuration. The program stops when the caller calls the returned function, and at the end
+// of the test.
 func (l *labRun) startAWS(t *testing.T, ccm, more string) (stop func()) {
 	t.Helper()
 	env, err := exec.Command("sh", "-c", `eval "$("$0" dialect env aws --data-dir "$1")" && env`, l.allinone, l.dir).Output()

@@ -180,7 +180,8 @@ func TestConformanceOfHetzner(t *testing.T) {
 // failuresOfHetzner are the checks that Hetzner's CCM fails. docs/conformance.md explains each of them.
 var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
 
-// The flag nightly adds the tests that find errors of other providers' programs. hack/nightly sets it.
+// The flag nightly selects the conformance checks of other providers' programs, too. These checks
+// find errors of these programs. hack/nightly sets the flag.
 var nightly = flag.Bool("nightly", false, "also run the conformance checks of other providers' programs")
 
 func onlyNightly(t *testing.T) {

@@ -253,8 +253,9 @@ func skopeo(r *registryRun) registryTool {
 	}
 }
 
-// docker uses the running engine. If no container engine runs, the function docker starts an
-// engine. Docker trusts every registry on loopback. It cannot delete images in registries.
+// The function docker returns Docker's client, which uses the running container engine. If no
+// engine runs, the function starts one. Docker trusts every registry on loopback. It cannot delete
+// images in registries.
 func docker(r *registryRun) registryTool {
 	path := r.program("docker", "apt-get install docker.io")
 	sock := r.engine()

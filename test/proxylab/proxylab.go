@@ -1,5 +1,6 @@
-// Package proxylab starts the network proxy of this project and upstream's network proxy. Tests
-// and benchmarks use it to compare the two proxies. `make build konnectivity` builds the programs.
+// Package proxylab starts the network proxy of this project and upstream's network proxy. Tests and
+// benchmarks use this package to compare the two proxies. `make build konnectivity` builds the
+// programs.
 package proxylab
 
 import (

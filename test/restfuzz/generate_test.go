@@ -229,9 +229,9 @@ func (g *generator) value(s *schema, in, property string) any {
 	return g.name()
 }
 
-// object returns a random object with all required properties. It contains each optional property
-// with a probability of one in four. It leaves out properties for which the method value returns
-// nil.
+// object returns a random object with all required properties. The object contains each optional
+// property with a probability of one in four. It contains no properties for which the method value
+// returns nil.
 func (g *generator) object(s *schema, in string) map[string]any {
 	o := map[string]any{}
 	names := make([]string, 0, len(s.Properties))
