@@ -14,7 +14,8 @@ import (
 // DefaultDialectAddress is the default address of a dialect.
 const DefaultDialectAddress = "127.0.0.1:8190"
 
-// Dialects returns all dialects. Each call returns new values.
+// Dialects returns all dialects. A dialect translates the API of another cloud. Each call returns
+// new values.
 func Dialects() []dialect.Dialect { return []dialect.Dialect{hcloud.New(), aws.New()} }
 
 // DialectNames returns the names of all dialects.
@@ -46,8 +47,8 @@ func dialectsNamed(names []string) (all []dialect.Dialect) {
 	return all
 }
 
-// DiskLinks returns a function that returns the paths of a disk's device for the programs of these
-// dialects' clouds. It ignores unknown names.
+// DiskLinks returns a function. For a disk, this function returns the paths at which programs for
+// the clouds of these dialects look for the device. DiskLinks ignores unknown names.
 func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 	dialects := dialectsNamed(names)
 	return func(id cloudsim.DiskID) (all []string) {
@@ -60,8 +61,9 @@ func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 	}
 }
 
-// RegistryHosts returns a function that returns the host names of a project's registry in a region of
-// these dialects' clouds. It ignores unknown names.
+// RegistryHosts returns a function. For a project and a region, this function returns the host
+// names that the clouds of these dialects use for the registry. RegistryHosts ignores unknown
+// names.
 func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
 	dialects := dialectsNamed(names)
 	return func(project cloudsim.ProjectID, region string) (all []string) {
@@ -74,8 +76,8 @@ func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
 	}
 }
 
-// MetadataTrees returns the metadata of these dialects' clouds, by the names of the dialects. It
-// ignores unknown names.
+// MetadataTrees returns the additional paths of the metadata service that these dialects need, by
+// the names of the dialects. It ignores unknown names.
 func MetadataTrees(names []string) map[string]cloudsim.MetadataTreeSpec {
 	all := map[string]cloudsim.MetadataTreeSpec{}
 	for _, d := range dialectsNamed(names) {

@@ -1,5 +1,6 @@
-// Package cli contains the parts that all commands of allinone share. They are the environment,
-// the flags of a connection to the cloud, the output formats, the exit codes and the version.
+// Package cli contains the parts that all commands of allinone share. These parts are the
+// environment, the flags of a connection to the cloud, the output formats, the exit codes and the
+// version.
 package cli
 
 import "io"

@@ -160,7 +160,7 @@ func (p Printer[T]) Rows(things []T) [][]string {
 // width in later rows. If a later cell is longer, its column becomes wider.
 type Table struct {
 	w      io.Writer
-	head   []string // Print prints it once, before the first rows
+	head   []string // Print prints the head once, before the first rows
 	widths []int
 }
 

@@ -174,8 +174,8 @@ func defaultType(ctx context.Context, cl *client.Client, given string) (string, 
 }
 
 // readUserData returns the content of a file with user data. It reads at most one byte more than
-// the cloud's limit. If the file is longer than the limit, the cloud sees the additional byte
-// and refuses the user data.
+// the cloud's limit. If the file is longer than the limit, the cloud gets the additional byte and
+// refuses the user data.
 func readUserData(c *cli.Connection, path string) (string, error) {
 	from := c.Stdin
 	switch path {

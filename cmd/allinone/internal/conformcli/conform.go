@@ -1,4 +1,4 @@
-// Package conformcli contains the commands that check cloud controller managers.
+// Package conformcli contains the commands that check cloud controller managers and CSI drivers.
 package conformcli
 
 import (

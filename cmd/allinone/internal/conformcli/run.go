@@ -194,7 +194,8 @@ func readCapabilities(path string) (*conform.Capabilities, error) {
 }
 
 // applyAccount creates the account of --ccm-rbac, and returns the name of the account's user. It
-// writes a kubeconfig file for the account into the folder work, and sets *kubeconfig to its path.
+// writes a kubeconfig file for the account into the folder work, and sets *kubeconfig to the path
+// of this file.
 func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconfig *string, work string) (user string, err error) {
 	file, err := os.Open(f.rbac)
 	if err != nil {

@@ -27,10 +27,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// defaultListen is the address of a console outside of the cloud.
+// defaultListen is the default address of a console that runs in its own process.
 const defaultListen = "127.0.0.1:8179"
 
-// redirectLife is the time for which the file with a link exists. A browser reads it at once.
+// redirectLife is the time for which the file with a link exists. A browser reads this file at
+// once.
 const redirectLife = 10 * time.Second
 
 // consoleFlags contains the flags of the command console.

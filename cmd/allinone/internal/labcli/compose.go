@@ -189,7 +189,7 @@ func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger
 	return &cmd
 }
 
-// newComposeCloudCommand returns the cloudsim command for a composed lab. It sets the address
+// newComposeCloudCommand returns the cloudsim command for a lab in containers. It sets the address
 // ranges for the type of nodes in --nodes.
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes

@@ -41,8 +41,8 @@ from util-linux.`,
 	return cmd
 }
 
-// machineFinder is a lab or a composed lab. The function enter uses it to find the machine of a
-// node.
+// machineFinder is a lab on this host or a lab in containers. The function enter uses a
+// machineFinder to find the machine of a node.
 type machineFinder interface {
 	MachinePID(node string) (int, error)
 }

@@ -21,9 +21,9 @@ import (
 const pauseMetadata = time.Second
 
 // askMetadata reads the metadata of the instance that the agent runs on. If no flag sets the id or
-// the zone of the agent, it takes this value from the metadata. It adds the instance's names,
-// addresses and pod ranges to the identifiers of the agent. The metadata service may start later
-// than the agent, so askMetadata repeats the request until the service answers or ctx ends.
+// the zone of the agent, askMetadata takes this value from the metadata. It adds the instance's
+// names, addresses and pod ranges to the identifiers of the agent. The metadata service may start
+// later than the agent, so askMetadata repeats the request until the service answers or ctx ends.
 func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) error {
 	m := client.NewMetadata(f.metadataURL)
 	defer m.Close()
