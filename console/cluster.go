@@ -14,8 +14,8 @@ type Sink struct {
 	Put func(kind, id string, object any)
 	// Delete removes an object.
 	Delete func(kind, id string)
-	// State receives the problem of the watch of the cluster. An empty text means that the watch
-	// works.
+	// The watch of the cluster calls State when its state changes. The text describes the problem,
+	// and is empty while the watch works.
 	State func(problem string)
 }
 
@@ -38,8 +38,8 @@ type NodeAddress struct {
 	Address string `json:"address"`
 }
 
-// Service is the part of a Kubernetes Service of type LoadBalancer that the console shows. Its id is
-// NAMESPACE/NAME.
+// Service is the part of a Kubernetes Service of type LoadBalancer that the console shows. The
+// console uses NAMESPACE/NAME as the id of a Service.
 type Service struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`

@@ -13,7 +13,8 @@ import (
 
 // Config configures a console.
 type Config struct {
-	// Cloud is a client whose token may read all projects. The hub uses it for its watch.
+	// Cloud is a client whose token may read all projects. The hub, which watches the cloud for all
+	// viewers, uses this client.
 	Cloud *client.Client
 	// Cluster watches a cluster until ctx ends, and calls the functions of sink for each change. The
 	// hub calls Cluster when the first viewer connects. If no viewer is connected for some time, ctx
@@ -36,7 +37,7 @@ type Console struct {
 	mux   *http.ServeMux
 }
 
-// New returns a console. It does not call the cloud.
+// New returns a console. New does not call the cloud.
 func New(log *slog.Logger, cfg Config) *Console {
 	c := &Console{
 		log: log, cfg: cfg, hub: newHub(log, cfg), mux: http.NewServeMux(),
@@ -93,7 +94,7 @@ func (c *Console) Standalone() (http.Handler, error) {
 	return mux, nil
 }
 
-// access contains the rights of a viewer. They decide which objects the viewer gets.
+// access contains the rights of a viewer. These rights decide which objects the viewer gets.
 type access struct {
 	project       cloudsim.ProjectID // "": all projects
 	read          bool

@@ -84,7 +84,7 @@ func secretOf(t *testing.T, c *client.Client) string {
 	return s
 }
 
-// viewer reads the stream of a console and keeps its objects by kind and id.
+// viewer reads the stream of a console and keeps the objects of the stream by kind and id.
 type viewer struct {
 	mu          sync.Mutex
 	objects     map[string]map[string]json.RawMessage
@@ -242,7 +242,7 @@ func TestOldCode(t *testing.T) {
 	})
 }
 
-// A compressed stream contains the same lines as a plain stream, also for a viewer that connects
+// A compressed stream contains the same lines as a plain stream, even for a viewer that connects
 // later.
 func TestCompressedScene(t *testing.T) {
 	t.Parallel()
@@ -445,8 +445,8 @@ func (c *counter) take() map[string]int {
 	return all
 }
 
-// visit is a viewer of a console for the duration d. It returns the text that the console streams
-// at the path /console/scene.
+// visit acts as a viewer of a console for the duration d. It returns the text that the console
+// streams at the path /console/scene.
 func visit(ctx context.Context, c *console.Console, secret string, d time.Duration) string {
 	ctx, leave := context.WithTimeout(ctx, d)
 	defer leave()
@@ -534,8 +534,8 @@ func TestVendoredFiles(t *testing.T) {
 	}
 }
 
-// The first load has at most 80 KB. All files have the headers that protect the page, and no file names
-// another origin.
+// The first load of the console has at most 80 KB. All files have the headers that protect the
+// page. No file contains the address of another origin.
 func TestAssets(t *testing.T) {
 	t.Parallel()
 	url := start(t, cloudtest.Start(t), nil)

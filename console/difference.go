@@ -34,7 +34,7 @@ type Difference struct {
 	project  cloudsim.ProjectID
 }
 
-// pair is an instance and its Node. Either of them can be absent.
+// pair is an instance and its Node. The instance or the Node can be absent.
 type pair struct {
 	instance *cloudsim.Instance
 	node     *Node
@@ -205,7 +205,8 @@ func (p *pair) differences() (found []Difference) {
 	return found
 }
 
-// diskDifferences compares the VolumeAttachments of a disk with its attachments in the cloud.
+// diskDifferences compares the VolumeAttachments of a disk with the attachments of this disk in the
+// cloud.
 func diskDifferences(disk cloudsim.Disk, instances map[string]*pair, attached map[[2]string]bool) (found []Difference) {
 	for k := range attached {
 		if k[0] != string(disk.ID) {

@@ -23,7 +23,7 @@ import (
 const (
 	mergeFor   = 100 * time.Millisecond
 	heartbeat  = 2 * time.Second
-	ringSize   = 100 // number of frames that a slow viewer can miss before it gets a snapshot
+	ringSize   = 100 // number of messages (frames) that a slow viewer can miss before it gets a snapshot
 	keptEvents = 300
 	retryMost  = 2 * time.Second
 	linger     = 30 * time.Second // time without viewers after which the hub stops its watches
@@ -416,7 +416,8 @@ func (h *hub) setCluster(problem string) {
 	}
 }
 
-// pollClock reads the cloud's clock every second. The clock has no events.
+// pollClock reads the cloud's clock every second. It must poll, because a change of the clock
+// causes no event.
 func (h *hub) pollClock(ctx context.Context) {
 	for ; ctx.Err() == nil; backoff.Sleep(ctx, time.Second) {
 		c, err := h.cloud.GetClock(ctx)
@@ -486,8 +487,8 @@ func (h *hub) appendFrame() {
 	h.changed = make(chan struct{})
 }
 
-// newFrame returns a new frame that contains no changes of objects. The parameter kind is
-// the type of the message. The caller must hold mu.
+// newFrame returns a new frame (a message to the viewers) that contains no changes of objects. The
+// parameter kind is the type of the message. The caller must hold mu.
 func (h *hub) newFrame(kind string, events []Event) *frame {
 	return &frame{events: events, differences: h.differences, encoded: map[encoding][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,

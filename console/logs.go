@@ -44,9 +44,10 @@ func (c *Console) serveLogs(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, cloudsim.List[Log]{Items: all})
 }
 
-// serveLog answers with the text of a log from the offset in the query, or with the end of the log.
-// The browser repeats the call to follow the log. A stream for each log would be no alternative,
-// because a browser opens at most six connections to a host.
+// serveLog answers with the text of a log. The text begins at the offset in the query. If the query
+// has no offset, the answer contains the end of the log. The browser repeats the call to follow the
+// log. A stream for each log would be no alternative, because a browser opens at most six
+// connections to a host.
 func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 	if _, _, ok := c.viewer(w, r); !ok {
 		return

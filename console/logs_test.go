@@ -35,7 +35,8 @@ func get[T any](t *testing.T, url, secret string) (status int, answer T) {
 }
 
 // A viewer follows a log from the end of the file. The console answers with complete lines, and
-// with at most 64 KiB. After the rotation of the log, it answers with the new file.
+// with at most 64 KiB. After the rotation of the log, the console answers with text of the new
+// file.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

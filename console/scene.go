@@ -21,8 +21,8 @@ const (
 	maxViewers  = 1000
 )
 
-// head contains the members of a message to the viewers that do not depend on the changes. See the
-// type line.
+// head contains the fields that every message to the viewers has. The type line adds the changes of
+// objects.
 type head struct {
 	Type        string       `json:"type"` // snapshot or delta
 	Boot        string       `json:"boot"` // changes when the console restarts
@@ -228,7 +228,7 @@ func (s stream) send(frames []*frame, a access) error {
 	return nil
 }
 
-// signedOut sends a line which tells the browser that its token is not valid any more.
+// signedOut sends a line that means that the browser's token is not valid any more.
 func (s stream) signedOut() error {
 	line := []byte(`{"type":"signedOut"}` + "\n")
 	if s.zip {

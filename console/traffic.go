@@ -39,8 +39,8 @@ type Rates struct {
 	Bytes       float64 `json:"bytes"`
 }
 
-// counters are sums over all listeners and targets of a load balancer. They only grow until the data
-// plane restarts.
+// counters are sums over all listeners and targets of a load balancer. The counters only grow,
+// until the data plane restarts.
 type counters struct {
 	accepted, refused, bytes uint64
 	targets                  map[cloudsim.TargetKey]cloudsim.TargetStats // by instance and address

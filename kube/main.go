@@ -1,6 +1,6 @@
-// Command kube contains upstream Kubernetes in one binary: etcd, the control
-// plane, the node programs, kubectl and kwok. A lab therefore downloads only Go
-// modules. The command's own code is only the table of programs.
+// Command kube contains upstream Kubernetes in one binary: etcd, the control plane, the node
+// programs, kubectl and kwok. So the build of these programs downloads only Go modules. The
+// command's own code is only the table of programs.
 //
 // The name of the binary, or else the first argument, selects the program:
 //
@@ -90,9 +90,9 @@ func runKwok() int {
 		log.Error("configuration", "err", err)
 		return 1
 	}
-	// cobra adds the process's flags to every command. The other programs of
-	// this binary define a flag --version. Its type differs from the type of
-	// cobra's own flag --version.
+	// cobra adds the process's flags to every command. The other programs of this binary define a
+	// flag --version, whose type differs from the type of cobra's own flag --version. So kwok gets
+	// an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

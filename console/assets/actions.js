@@ -1,11 +1,12 @@
-// Actions: each has a call of the API, a command of the CLI that does the same, and sometimes an undo.
+// Actions. Each action has an API call and a command of the CLI that does the same. Some actions
+// have an undo.
 import { html } from './vendor/htm-preact.js';
 import { useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
 import { call, can, get } from './store.js';
 import { tell, toast, Command } from './parts.js';
 
-/** word quotes an argument of a shell command. */
+/** word quotes an argument of a shell command, if necessary. */
 export const word = (s) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(s) ? s : `'${String(s).replaceAll("'", `'\\''`)}'`);
 
 const projectName = (id) => get('project', id)?.name ?? id;
@@ -39,7 +40,7 @@ function creation(kind, o) {
   return { label: 'Undo', said: `Created ${name} again`, run: () => call('POST', `/v1/${cli[kind]}`, kind === 'fault' ? { name, labels, match, when, effect } : { name, labels, kind: held, verb, target }) };
 }
 
-/** removal returns an undo that deletes objects, by the paths of their kind and their ids. */
+/** removal returns an undo that deletes the objects in a list of [path of the kind, id, project]. */
 export const removal = (said, list) => () => perform({ label: 'Undo', said, run: () => Promise.all(list.map(([path, id, project]) => call('DELETE', `/v1/${path}/${encodeURIComponent(id)}`, undefined, project))) });
 
 export function deletion(kind, o) {
@@ -54,9 +55,9 @@ export function deletion(kind, o) {
   };
 }
 
-const cancellable = ['create', 'start', 'attach', 'detach']; // verbs with a transition for the verb cancel, in the packages of the cloud
+const cancellable = ['create', 'start', 'attach', 'detach']; // verbs of operations that the cloud can cancel: see the transitions for the verb cancel
 
-/** actionsFor returns the actions that an object allows in its present state. */
+/** actionsFor returns the actions that an object allows in its current state. */
 export function actionsFor(kind, o) {
   const list = [];
   if (kind === 'instance') {

@@ -97,13 +97,13 @@ function App() {
     <${Confirm} /><${Toast} /><div class="sr" aria-live="polite">${said.value}</div></div>`;
 }
 
-// An update can remove or disable the element with the focus. The focus then moves to the nearest part of the page around it.
+// An update can remove or disable the element with the focus. The focus then moves to the nearest element around this element that still exists.
 let focused = []; // the element with the focus, and the elements around it
 addEventListener('focusin', (e) => {
   focused = [];
   for (let n = e.target; n && n !== document.body; n = n.parentElement) focused.push(n);
 });
-addEventListener('pointerdown', () => (focused = []), true); // a click beside all elements removes the focus
+addEventListener('pointerdown', () => (focused = []), true); // a user who clicks beside all elements wants to remove the focus
 new MutationObserver(() => {
   if (document.activeElement !== document.body || !focused.length || (focused[0].isConnected && !focused[0].disabled)) return;
   const near = focused.slice(1).find((n) => n.isConnected);

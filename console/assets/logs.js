@@ -9,7 +9,7 @@ const most = 256 * 1024; // number of characters that the page keeps
 const ownerOf = (l) => (l.instance ? get('instance', l.instance)?.name ?? l.instance : 'lab');
 const pageOf = (l) => `#/logs/${l.instance ? `${encodeURIComponent(l.instance)}/` : ''}${encodeURIComponent(l.name)}`;
 
-/** useLog follows a log: it reads the end, and then the new text once in a second. */
+/** useLog follows a log: it reads the end of the log, and then the new text once a second. */
 function useLog(path) {
   const [state, setState] = useState({ text: '' });
   useEffect(() => {

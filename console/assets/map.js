@@ -87,7 +87,7 @@ function outageOf(zone) {
 
 const keyOf = (t) => `${t.instance} ${t.ip ?? ''}`;
 
-/** Edge shows one target of a load balancer, with the share of the traffic that it gets. */
+/** Edge shows one target of a load balancer, with the share of the traffic that the target gets. */
 function Edge({ t, flow, most }) {
   const healthy = t.health === 'healthy';
   const flows = healthy && flow?.connections + flow?.bytes > 0;

@@ -1,4 +1,4 @@
-// The story of one object: its state, its differences, why it is in this state, and actions.
+// The page of one object: its state, the reason for the state, its differences, and actions.
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useState } from './vendor/hooks.js';
 import { call, events, get, head, selected, route } from './store.js';
@@ -9,7 +9,7 @@ import { kinds, pageOf } from './tables.js';
 
 const cluster = ['node', 'service', 'volumeAttachment'];
 
-/** useWhy reads the explanation of an object again after each event about it. */
+/** useWhy reads the explanation of an object, and reads it again after each event about the object. */
 function useWhy(kind, id, project) {
   const [why, setWhy] = useState(null);
   const revision = events.value.findLast((e) => e.id === id || e.cause?.includes(id))?.rev ?? 0;

@@ -20,7 +20,7 @@ const paths = {
   close: 'M4 4l8 8M12 4l-8 8',
 };
 
-/** Icon is a line drawing. It has no meaning of its own: a word stands beside it. */
+/** Icon draws a symbol. Screen readers ignore the symbol, because a text beside it has the same meaning. */
 export const Icon = ({ name, size = 16 }) => html`<svg class="icon" width=${size} height=${size} viewBox="0 0 16 16" aria-hidden="true"><path d=${paths[name]} /></svg>`;
 
 const shapes = {
@@ -89,13 +89,13 @@ function announce() {
 const spoken = ['instance', 'loadBalancer', 'disk', 'snapshot']; // kinds whose states are announced
 const states = new Map(); // newest state of each object, as a text
 const unspoken = new Set(); // objects with a state that is not yet announced
-/** sayChanges announces the states after events, as one text for many objects. */
+/** sayChanges announces the new states of objects to screen readers. If many objects have changed, it announces only their number. */
 export function sayChanges(list) {
   for (const e of list) {
     const text = `${e.name || e.id} ${e.deleted ? 'deleted' : e.state}`;
     if (!spoken.includes(e.kind) || states.get(e.id) === text) continue;
     states.set(e.id, text);
-    if (!unspoken.size) setTimeout(saySettled, 500); // so that short states are skipped
+    if (!unspoken.size) setTimeout(saySettled, 500); // skips states that last less than half a second
     unspoken.add(e.id);
   }
 }

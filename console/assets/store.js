@@ -2,8 +2,8 @@
 import { signal } from './vendor/signals.js';
 
 export const version = signal(0); // grows with each change of the objects
-export const link = signal({ state: 'connecting' }); // of the stream: connecting, live, lost, signedOut
-export const head = signal(null); // of the newest line
+export const link = signal({ state: 'connecting' }); // state of the stream: connecting, live, lost, signedOut
+export const head = signal(null); // fields of the newest line, without the objects
 export const loaded = signal(0); // number of snapshots that this page has shown
 export const freshAt = signal(0); // time of the last line from a live watch of the cloud, on the browser's clock
 export const events = signal([]); // newest last
@@ -104,7 +104,7 @@ export async function call(method, path, body, ofProject) {
   try {
     answer = text ? JSON.parse(text) : null;
   } catch {
-    // A proxy answered. The status tells the reason.
+    // The answer is not JSON, because it comes from a proxy. The status contains the reason.
   }
   if (!resp.ok) {
     if (resp.status === 401) signOut('The token is not valid any more. Run "allinone console open" for a new link.');
@@ -153,14 +153,14 @@ export function usePastedToken(text) {
 export async function begin() {
   const code = new URLSearchParams(location.hash.slice(1)).get('c');
   if (code) {
-    history.replaceState(null, '', '#/map'); // first, so that the code is in no history
+    history.replaceState(null, '', '#/map'); // first, so that the browser's history does not contain the code
     readRoute();
     try {
       const resp = await fetch('session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }), credentials: 'omit' });
       const answer = await resp.json();
       if (resp.ok) {
         sessionStorage.setItem('token', answer.token);
-        location.reload(); // so that no performance entry has the code
+        location.reload(); // so that the browser's list of loaded URLs does not contain the code
         return;
       }
       signInError.value = answer.detail;
@@ -200,8 +200,8 @@ function hash(s) {
   return h.toString(36);
 }
 
-// One tab of a browser reads the stream and passes the lines to the other tabs. Web Locks elect this
-// tab. Where they are missing (plain HTTP on another host), each tab reads its own stream.
+// One tab of a browser reads the stream and passes the lines to the other tabs. Web Locks choose this
+// tab. Without Web Locks (plain HTTP on another host), each tab reads its own stream.
 function startStream() {
   stop?.();
   const ended = new AbortController();

@@ -8,7 +8,7 @@ import { addressOf, stateOf } from './map.js';
 
 const printed = 1e5; // height of a table on paper in pixels
 
-/** Rows is a table with a fixed height of its rows. */
+/** Rows is a table whose rows have a fixed height. */
 export function Rows({ label, columns, list, open }) {
   const ref = useRef(null);
   const [view, setView] = useState({ top: 0, height: 800 });
@@ -20,7 +20,7 @@ export function Rows({ label, columns, list, open }) {
     const watch = new ResizeObserver(read);
     watch.observe(box);
     read();
-    const all = () => setView({ top: 0, height: printed }); // without the scroll box, paper has no other way to the rows
+    const all = () => setView({ top: 0, height: printed }); // paper has no scroll box, so it must show all rows
     addEventListener('beforeprint', all);
     addEventListener('afterprint', read);
     return () => {

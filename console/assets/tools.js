@@ -83,7 +83,7 @@ export function Time() {
   if (!c) return html`<h1>Time</h1><p class="muted">Reading the clock…</p>`;
   const frozen = c.rate === 0;
   const waiting = all('operation').filter((o) => o.state === 'running').sort((a, b) => Date.parse(a.dueAt ?? 0) - Date.parse(b.dueAt ?? 0));
-  const next = waiting.find((o) => o.dueAt && !o.heldBy); // not the next work of the cloud, which can be the end of the own token in hours
+  const next = waiting.find((o) => o.dueAt && !o.heldBy); // the clock also has nextDue, which can be far away: for example, the expiry of a token
   const secondsTo = (now) => Math.max(0, (Date.parse(next.dueAt) - Date.parse(now)) / 1000);
   const list = [];
   const undo = () => perform(clockAction('Undo', '', 'PUT', '/v1/clock', c.mode === 'real' ? { real: true } : { rate: c.rate }, 'The clock runs as before'));
@@ -91,7 +91,7 @@ export function Time() {
   else list.push(clockAction('Freeze', 'allinone cloud clock freeze', 'PUT', '/v1/clock', { rate: 0 }, 'The clock is frozen', { primary: true, undo }));
   if (next && frozen) {
     const step = clockAction('Step to the next operation', `allinone cloud clock advance ${secondsTo(c.now)}s`, 'POST', '/v1/clock/advance', null, 'One step');
-    // The clock of the page can be a second old.
+    // The page's copy of the clock can be a second old.
     list.push({ ...step, run: async () => call('POST', '/v1/clock/advance', { seconds: secondsTo((await call('GET', '/v1/clock')).now) }) });
   }
   for (const [label, s, text] of [['+1 s', 1, '1s'], ['+1 min', 60, '1m'], ['+1 h', 3600, '1h']]) list.push(clockAction(label, `allinone cloud clock advance ${text}`, 'POST', '/v1/clock/advance', { seconds: s }, `The clock moved ${label}`));
@@ -152,7 +152,7 @@ export function Confirm() {
     if (a) document.getElementById('confirm')?.showModal();
   }, [a]);
   if (!a) return null;
-  const close = () => document.getElementById('confirm').close(); // gives the focus back to the button that opened it
+  const close = () => document.getElementById('confirm').close(); // returns the focus to the button that opened the dialog
   return html`<dialog id="confirm" aria-labelledby="confirm-title" onClose=${() => (asking.value = null)}><form onSubmit=${(e) => { e.preventDefault(); if (typed === a.confirm) { close(); perform(a); } }}>
     <h2 id="confirm-title" class="big">${a.label.replace('…', '')} ${a.confirm}?</h2><p>This cannot be undone. Type <b>${a.confirm}</b> to confirm.</p>
     <input autofocus aria-label="Name to confirm" value=${typed} onInput=${(e) => setTyped(e.currentTarget.value)} /><${Command} text=${a.command} />

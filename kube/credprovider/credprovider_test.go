@@ -36,7 +36,7 @@ const (
 	audience = "registry.cloudsim"
 )
 
-// cloud is a cloud that a test controls with bin/allinone, like a user.
+// cloud is a cloud that a test controls with bin/allinone, as a user does.
 type cloud struct {
 	t   *testing.T
 	bin string
@@ -137,7 +137,7 @@ func (c *cloud) serveMetadata(instance string) (url string) {
 	}
 }
 
-// cluster signs tokens of service accounts like an API server.
+// cluster signs tokens of service accounts as an API server does.
 type cluster struct{ key *rsa.PrivateKey }
 
 func (c cluster) keys() string {
@@ -167,9 +167,8 @@ func (c cluster) token(namespace, name string, _ *authenticationv1.TokenRequest)
 	}}, err
 }
 
-// account returns a service account as the API server has it. Every service
-// account with another name than default opts in to pulling with its own
-// identity.
+// account returns a service account as the API server has it. Every service account except default
+// has the annotation for image pulls with its own identity.
 func account(namespace, name string) (*v1.ServiceAccount, error) {
 	a := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("u-" + name)}}
 	if name != "default" {
