@@ -2,12 +2,12 @@
 #
 #   allinone    only bin/allinone, without a shell and libraries; for clusters
 #   component   bin/allinone and bin/kube; for docker-compose.yaml
-#   toolbox     the same programs with a shell; for people
+#   toolbox     the same programs with a shell; for users
 #   machines    the same programs with the components of real nodes
 #
-# Build arguments can replace the base images. By default the programs are built from
-# source, which takes about ten minutes for bin/kube on two cores. They can also be taken
-# from bin/, the output of `make build`:
+# Build arguments can replace the base images. By default the build compiles the programs, which
+# takes about ten minutes for bin/kube on two cores. The build can also take the programs from bin/,
+# the output of `make build`:
 #
 #   docker build --build-arg BINARIES=prebuilt --target allinone --tag allinone .
 #
@@ -52,8 +52,8 @@ FROM ${BINARIES}-kube AS kube
 FROM ${BINARIES}-allinone AS binary
 FROM ${BINARIES}-machines AS made
 
-# Files besides the programs: a user and the mount points of volumes. A new volume gets the
-# owner of the folder on which it is mounted.
+# Files besides the programs: a user and the mount points of volumes. A new volume gets the owner of
+# the folder on which Docker mounts the volume.
 FROM ${BASE_IMAGE} AS folders
 RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy /out/run/proxy-admin /out/run/csi; \
     for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor router machines csi csi-sidecars console toolbox; do \

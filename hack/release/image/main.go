@@ -4,7 +4,7 @@
 //
 //	image DIR VERSION SECONDS ARCH=PROGRAM...
 //
-// SECONDS is the creation time of the image since 1970.
+// SECONDS is the creation time of the image, in seconds since 1970.
 package main
 
 import (

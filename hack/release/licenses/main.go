@@ -81,8 +81,8 @@ func run(w io.Writer, programs []string) error {
 	return nil
 }
 
-// locate returns the name of a module and its folder in the module cache. The folder of an own
-// module is "".
+// locate returns the name of a module and its folder in the module cache. The folder of a module of
+// this project is "".
 func locate(cache string, m *debug.Module) (name, dir string, err error) {
 	if m.Replace != nil {
 		m = m.Replace
@@ -95,8 +95,8 @@ func locate(cache string, m *debug.Module) (name, dir string, err error) {
 	return m.Path + " " + m.Version, filepath.Join(cache, path+"@"+version), errors.Join(err1, err2)
 }
 
-// print writes all licence files in dir. Of the Go distribution it writes only the files in its
-// root folder.
+// print writes all licence files in dir. For the Go distribution, it writes only the licence files
+// in the root folder of the distribution.
 func print(w io.Writer, name, dir string) error {
 	found := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
