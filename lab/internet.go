@@ -51,7 +51,7 @@ type Internet struct {
 }
 
 // FindInternet finds out whether real machines on this host can reach networks outside the host. If
-// none is true, the result is that they cannot.
+// the argument none is true, the result is no access.
 func FindInternet(none bool) (Internet, error) {
 	if none {
 		return Internet{Off: "--no-internet"}, nil

@@ -52,8 +52,8 @@ func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.C
 	return c
 }
 
-// notReadyNode sets the Node of a stopping machine to NotReady. The kubelet ends before it could do
-// this.
+// notReadyNode sets the Node of a stopping machine to NotReady. The lab does this, because the
+// kubelet ends before it can update its Node.
 func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID string) error {
 	node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !providerid.Same(node.Spec.ProviderID, providerID) {

@@ -204,8 +204,8 @@ func TestUsersHaveRBACRules(t *testing.T) {
 	}
 }
 
-// The lab renews the certificates of its proxy server and its agent 30 days before they expire. The
-// lab does not renew the certificates of other components.
+// The lab renews the certificates of its proxy server and its agent 30 days before these
+// certificates expire. The lab does not renew the certificates of other components.
 func TestProxyCertificatesAreRenewed(t *testing.T) {
 	now := time.Now()
 	keys := PKI{Dir: t.TempDir(), Now: now}

@@ -47,8 +47,8 @@ func networksOf(nodes lab.Nodes) lab.Networks {
 	return n
 }
 
-// vpc returns the settings of the machines' network (the VPC), without internet access. Its bridge
-// is in the network namespace that the router and all hosts of machines share.
+// vpc returns the settings of the machines' network (the VPC), without internet access. The bridge
+// of this network is in the network namespace that the router and all hosts of machines share.
 func vpc() real.Network {
 	n := networksOf(lab.Real).VPCNetwork(vpcLink)
 	n.BridgeOnHost = true

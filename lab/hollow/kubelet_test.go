@@ -201,7 +201,7 @@ func TestSameNameWaits(t *testing.T) {
 	})
 }
 
-// A Node without a provider id does not belong to an instance yet. A new machine with this
+// A Node without a provider id does not belong to an instance yet. A new machine with the Node's
 // name uses the existing Node, as a kubelet would.
 func TestTakesOverUninitialized(t *testing.T) {
 	b := newBench(t)

@@ -431,8 +431,8 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// If another program uses a port, the responder logs this once. The responder opens the
-// port when the port becomes free.
+// If another program uses a port, the responder logs one message. The responder opens the port when
+// the port becomes free.
 func TestPortInUse(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.createNodes()

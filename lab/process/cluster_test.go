@@ -203,8 +203,8 @@ func (c *cluster) runPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: tolerantPodSpec()}
 	pods := c.kube.CoreV1().Pods("default")
-	// The controller manager creates the service account of a new namespace shortly after the
-	// namespace.
+	// The controller manager creates the service account of a new namespace shortly after it
+	// creates the namespace.
 	await(t, "pod "+name+" is created", func() error {
 		_, err := pods.Create(t.Context(), p, metav1.CreateOptions{})
 		return err
@@ -345,8 +345,8 @@ func (c *cluster) testKilled(t *testing.T, name string) {
 	})
 }
 
-// testKwokKilled proves that a new kwok takes the Leases over at once. It does not
-// wait until the Leases of the dead kwok expire.
+// testKwokKilled proves that a new kwok takes the Leases over at once. The new kwok does not wait
+// until the Leases of the dead kwok expire.
 func (c *cluster) testKwokKilled(t *testing.T) {
 	old, err := c.lease(t)
 	if err != nil {

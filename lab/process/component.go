@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// component is one row of the lab's table: a program that the supervisor keeps
-// running, or a part of this process. The table is a graph. The field startAfter lists
-// other components. The component starts when all these components are ready.
-// It stops before these components stop.
+// component is one row of the lab's table: a program that the supervisor keeps running, or a part
+// of this process. The table is a graph. The field startAfter lists other components. The component
+// starts when all these components are ready. A component stops before the components in its
+// startAfter stop.
 type component struct {
 	name       string
 	address    string // address in texts for users, "" if the component does not listen

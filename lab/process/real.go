@@ -109,9 +109,9 @@ func (p *plan) serverIPs() []net.IP {
 // the cloud's network assigns a range to each new instance. The cloud controller manager then
 // writes the range into the Node and a route into the cloud's route table. Other cloud controller
 // managers do not write ranges, so kube-controller-manager then assigns the ranges of real nodes
-// too. Such a cloud controller manager still writes routes to these ranges. The cloud would refuse
-// the routes, because the host also has a route to the pods of the VPC. So the lab permits all
-// ranges in the cloud.
+// too. These other cloud controller managers still write routes to the ranges. The cloud would
+// refuse the routes, because the host also has a route to the pods of the VPC. So the lab permits
+// all ranges in the cloud.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil

@@ -21,7 +21,7 @@ func (d Dir) tokenFile(component string) string { return d.path("cloud", compone
 // seedCloud creates the objects that the lab needs in its cloud.
 func (p *plan) seedCloud(ctx context.Context) error {
 	for _, d := range p.Dialects {
-		// All programs that use a dialect have one credential.
+		// All programs that use a dialect share one credential.
 		ensure := lab.EnsureToken
 		if d == "aws" {
 			ensure = lab.EnsureAccessKey

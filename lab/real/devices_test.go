@@ -113,7 +113,8 @@ func (d *machineDevices) commandInside(script string) *exec.Cmd {
 }
 
 // TestDevicesOfMachine proves that a machine has exactly the devices of its attached disks. The
-// machine cannot open the device of another machine, even if it makes a node for this device.
+// machine cannot open the device of another machine, even if the machine makes a device node for
+// this device.
 func TestDevicesOfMachine(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))

@@ -243,7 +243,8 @@ func (h *hypervisor) notifyDisks(of ...cloudsim.InstanceID) {
 	}
 }
 
-// prune marks an instance as gone if it has a machine and list does not contain it.
+// prune marks an instance as gone if the instance has a machine and list does not contain the
+// instance.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {

@@ -118,8 +118,8 @@ func (v *vpc) routeInternet(host *netlink.Handle) error {
 			configure(v.link, bridgeName, v.in6(v.Router)), configure(host, v.Link, v.in6(v.Host)),
 			inNamespace(v.ns, func() error { return writeSetting(forward6, "1") }),
 			host.RouteReplace(&netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(v.vpc6()), Gw: v.in6(v.Router).Addr().AsSlice()}),
-			// Without this route, the router and the host would send a packet to an unused address
-			// to each other again and again.
+			// Without this route, the router and the host would send a packet with an unused
+			// destination to each other again and again.
 			v.link.RouteReplace(&netlink.Route{Dst: ipNet(v.vpc6()), Type: unix.RTN_UNREACHABLE}),
 		); err != nil {
 			return err
@@ -304,8 +304,8 @@ func (v *vpc) neighbourNetworks() (all []netip.Prefix, err error) {
 // resolvers.
 const hostResolvers = "/etc/resolv.conf"
 
-// NameServer returns the address of the name server for machines and pods. It is the address of the
-// router. It returns the zero value if machines have no internet access.
+// NameServer returns the address of the name server for machines and pods. This is the address of
+// the router. NameServer returns the zero value if machines have no internet access.
 func (n Network) NameServer() netip.Addr {
 	if !n.Internet.On() {
 		return netip.Addr{}

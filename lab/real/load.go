@@ -299,7 +299,7 @@ func (m Images) Remove(ctx context.Context, said string) error {
 	return nil
 }
 
-// removeFrom removes an image from one containerd, and reports whether it existed.
+// removeFrom removes an image from one containerd, and reports whether the image existed.
 func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	out, err := client.runImages(ctx, nil, "list")
 	if err != nil {

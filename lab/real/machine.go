@@ -121,7 +121,7 @@ func (m *machine) done() <-chan struct{} {
 }
 
 // adopt takes over a machine that an earlier hypervisor left running. If the machine is off, or if
-// its start was interrupted, the method removes its processes, cgroups and devices.
+// its start was interrupted, the method removes the machine's processes, cgroups and devices.
 func (m *machine) adopt(ctx context.Context) (err error) {
 	defer func() { m.needsTakeover = err != nil }()
 	pid, err := m.cgroup.firstPID()

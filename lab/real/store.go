@@ -194,7 +194,7 @@ func (s imageStore) importAll(ctx context.Context, client ctr) error {
 }
 
 // importArchive imports the images of an archive. It checks the archive first, but not an archive
-// in s.loaded, because Images.Load has already checked it.
+// in s.loaded, because Images.Load has already checked this archive.
 func (s imageStore) importArchive(ctx context.Context, client ctr, path string) (err error) {
 	if filepath.Dir(path) == s.loaded {
 		return client.importFile(ctx, path)
