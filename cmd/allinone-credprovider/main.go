@@ -1,6 +1,6 @@
-// Command allinone-credprovider does the same as `allinone credprovider`, in a smaller program
-// for the kubelet. It starts in a fifth of the time that allinone needs, because it does not
-// contain Kubernetes and the cloud's server.
+// Command allinone-credprovider does the same as `allinone credprovider`, in a smaller program for
+// the kubelet. It starts in a fifth of the time that allinone needs, because it does not contain
+// Kubernetes or the cloud's server.
 package main
 
 import (

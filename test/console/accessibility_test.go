@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// scene creates a cloud with an object of most kinds, in several states.
+// scene creates a cloud with objects of most kinds. The objects are in several states.
 func scene(t testing.TB) *cloud {
 	t.Helper()
 	c := startCloud(t, "--profile", "instant")

@@ -117,7 +117,8 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// goneAddress represents the empty answer to a delete request, as an id without a revision.
+// goneAddress returns an address with an id and without a revision. The result represents the empty
+// answer to a delete request.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {

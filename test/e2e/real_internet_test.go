@@ -95,8 +95,8 @@ func (w *internet) enter() []string {
 	return []string{"nsenter", "-t", strconv.Itoa(w.host), "-n", "-m", "--"}
 }
 
-// The method run runs a program on the host or in the world. If the parameter where is "", the
-// method run uses the test's own namespaces.
+// The method run runs a program on the host or in the test internet. If the parameter where is "",
+// the method run uses the test's own namespaces.
 func (w *internet) run(where string, args ...string) {
 	w.t.Helper()
 	switch where {
@@ -147,8 +147,8 @@ func (w *internet) listen(pid int, address string) (l net.Listener) {
 	return l
 }
 
-// serve starts a DNS server, a registry and a server in the world. The name r4.test has only an
-// IPv4 address, and the name r6.test has only an IPv6 address.
+// serve starts a DNS server, a registry and a server in the test internet. The name r4.test has
+// only an IPv4 address, and the name r6.test has only an IPv6 address.
 func (w *internet) serve() {
 	w.t.Helper()
 	names := dns.HandlerFunc(func(rw dns.ResponseWriter, q *dns.Msg) {
@@ -184,7 +184,7 @@ func (w *internet) serve() {
 	w.listen(w.world, linkLocal+":"+serverPort)
 }
 
-// The method push pushes an image to the registry in the world.
+// The method push pushes an image to the registry in the test internet.
 func (w *internet) push(image v1.Image, repository string) {
 	w.t.Helper()
 	ref, err := name.ParseReference(net.JoinHostPort(world4, registryPort)+"/"+repository, name.Insecure)

@@ -17,8 +17,8 @@ zones:
 `
 
 // inTree contains parts of manifests for the in-tree volume plugin of another cloud. The parts are
-// the parameters of a StorageClass, and the source of an existing volume. The name of the disk has
-// the style of this cloud's disk names. It contains %s in place of the part that varies.
+// the parameters of a StorageClass, and the source of an existing volume. The field disk is a disk
+// name in the style of the other cloud. This name contains %s in place of the part that varies.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{
