@@ -21,7 +21,7 @@ help: ## show this list
 
 build: allinone kube ## build bin/allinone and bin/kube
 
-allinone: ## build only bin/allinone, the cloud and its CLI, in one or two minutes
+allinone: ## build only bin/allinone, the cloud and its CLI (the first build takes 5.5 minutes on two cores)
 	@mkdir -p $(BIN)
 	@hack/with-progress $(BIN)/allinone $(GO) $(BUILD) -ldflags '$(ALLINONE_LD)' -o $(BIN)/ ./cmd/allinone
 	@CGO_ENABLED=0 $(GO) $(BUILD) -ldflags '-s -w' -o $(BIN)/ ./cmd/allinone-credprovider
