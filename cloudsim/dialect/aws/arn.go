@@ -10,19 +10,22 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The first parts of the resource in an ARN of Elastic Load Balancing.
+// Types of resources in Amazon Resource Names (ARNs) of Elastic Load Balancing. For example, the
+// type is targetgroup in
+// arn:aws:elasticloadbalancing:sim-1:000000000001:targetgroup/web/0000000000000001.
 const (
 	arnLoadBalancer = "loadbalancer"
 	arnTargetGroup  = "targetgroup"
 	arnListener     = "listener"
 )
 
-// arn returns the Amazon Resource Name of a resource of Elastic Load Balancing.
+// arn returns the ARN of a resource of Elastic Load Balancing that belongs to the project p. The
+// parameter resource is the part of the ARN that begins with the type of the resource.
 func arn(region string, p cloudsim.ProjectID, resource string) string {
 	return "arn:aws:elasticloadbalancing:" + region + ":" + account(p) + ":" + resource
 }
 
-// inARN returns the number in an id of this cloud, in the format of an ARN.
+// inARN returns the number in an id of this cloud as 16 hex digits, which is its format in an ARN.
 func inARN[S ~string](id S) string { return fmt.Sprintf("%016x", dialect.Number(id)) }
 
 func loadBalancerARN(l cloudsim.LoadBalancer) string {
@@ -39,21 +42,23 @@ func listenerARN(l cloudsim.LoadBalancer, li networkListener) string {
 
 var arnRE = regexp.MustCompile(`^arn:aws:elasticloadbalancing:[-a-z0-9]+:[0-9]{12}:([a-z]+)(?:/[-A-Za-z0-9]+)+/([0-9a-f]{16})$`)
 
-// parseARN returns the first part of the resource in an ARN, and the number at the end. The number
-// is 0 if no resource has this ARN. A caller must compare the ARN with the ARN of the found resource,
-// because the ARN contains more than the number.
+// parseARN returns the type of the resource in an ARN, and the number at the end of the ARN. If no
+// resource can have this number, n is 0. The caller must compare s with the ARN of the resource
+// that it finds, because parseARN does not check the other parts of s, such as the region.
 func parseARN(s string) (resource string, n int64, err error) {
 	m := arnRE.FindStringSubmatch(s)
 	if m == nil {
 		return "", 0, notARN(s, "a resource of Elastic Load Balancing")
 	}
 	if n, err = strconv.ParseInt(m[2], 16, 64); err != nil {
-		n = 0 // the cloud has no such number
+		n = 0 // the number is too large for an id
 	}
 	return m[1], n, nil
 }
 
-// ownIDInARN returns this cloud's id for the ARN of a resource.
+// ownIDInARN returns the id of this cloud for the ARN of a resource. If s is not an ARN of the
+// given type of resource, it returns an error. The parameter one names the type in this error, e.g.
+// "a listener".
 func ownIDInARN[I ~string](s, resource, prefix, one string) (id I, err error) {
 	got, n, err := parseARN(s)
 	if err != nil || got != resource {
@@ -66,5 +71,6 @@ func notARN(s, one string) error {
 	return coded(http.StatusBadRequest, "ValidationError", clipARN(s)+" is not a valid ARN of "+one)
 }
 
-// clipARN shortens an ARN of the caller for an error message. Valid ARNs are shorter.
+// clipARN quotes an ARN of a request for an error message, and shortens a text that is longer than
+// any valid ARN.
 func clipARN(s string) string { return fmt.Sprintf("%.256q", s) }

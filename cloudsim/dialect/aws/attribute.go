@@ -7,13 +7,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Defaults of the attributes in AWS, in seconds.
+// Idle timeout and drain timeout of a new load balancer in AWS, in seconds.
 const (
 	defaultIdle  = "60"
 	defaultDrain = 300
 )
 
-// attributes are the attributes of a classic load balancer.
+// attributes contains the attributes of a classic load balancer in AWS's format.
 type attributes struct {
 	CrossZone    bool `xml:"CrossZoneLoadBalancing>Enabled"`
 	AccessLog    bool `xml:"AccessLog>Enabled"`
@@ -30,12 +30,12 @@ func attributesOf(l cloudsim.LoadBalancer) attributes {
 	return out
 }
 
-// idleTimeout returns the idle timeout in a load balancer's labels, in seconds. All listeners have
-// the same idle timeout.
+// idleTimeout returns the idle timeout in the labels of a load balancer, in seconds. All listeners
+// of the load balancer have this idle timeout.
 func idleTimeout(labels map[string]string) int {
 	n, err := strconv.Atoi(labels[labelIdle])
 	if err != nil {
-		return 0 // the default of this cloud, because another client has changed the label
+		return 0 // another client has changed the label; 0 means the default of this cloud
 	}
 	return n
 }
@@ -60,8 +60,9 @@ type modifyAttributesResult struct {
 	Attributes attributes `xml:"LoadBalancerAttributes"`
 }
 
-// modifyAttributes changes the attributes in the request. The attribute CrossZoneLoadBalancing has
-// no effect, because a load balancer of this cloud always uses the targets of all zones.
+// modifyAttributes changes the attributes that the request contains. The attribute
+// CrossZoneLoadBalancing has no effect, because a load balancer of this cloud always uses the
+// targets of all zones.
 func modifyAttributes(q *query) (any, error) {
 	const prefix = "LoadBalancerAttributes."
 	name := q.required("LoadBalancerName")

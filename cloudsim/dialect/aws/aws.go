@@ -1,16 +1,18 @@
-// Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud
-// controller manager and SDKs run unmodified against this cloud. The formats follow these API
-// references:
+// Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud controller
+// manager and SDKs run unmodified against this cloud. The formats of requests and answers follow
+// these API references:
 //   - Amazon EC2, version 2016-11-15
 //   - Elastic Load Balancing, version 2012-06-01 for classic load balancers, and version 2015-12-01
 //     for network load balancers
 //   - AWS STS, version 2011-06-15
 //   - Amazon ECR, version 2015-09-21
 //
-// Each request must have a signature of AWS Signature Version 4 in the header Authorization.
-// The cloud verifies the signature, because the package does not have the secrets of access
-// keys. The package refuses parameters and filters that it does not support. So it never
-// ignores a feature that a request asks for.
+// The header Authorization of each request must contain a signature in the format AWS Signature
+// Version 4. The cloud verifies the signature, because the package does not have the secrets of
+// access keys.
+//
+// The package refuses a request that contains a parameter or a filter that it does not support. So
+// it never ignores a feature that a request asks for.
 package aws
 
 import (
@@ -44,18 +46,19 @@ func New() dialect.Dialect {
 	}
 }
 
-// labelRequest stores the id of the request that created a resource.
+// labelRequest is the label with the id of the request that created a resource.
 const labelRequest = dialect.LabelPrefix + "request"
 
-// A service is an AWS service with the query protocol or with the protocol JSON 1.1.
+// A service is an AWS service, such as EC2. Its clients use either AWS's query protocol or AWS's
+// protocol JSON 1.1.
 type service struct {
-	name      string // name in the names of calls
-	signing   string // name in signatures
+	name      string // first part of the names of its calls, e.g. "ec2"
+	signing   string // name of the service in signatures
 	namespace string // XML namespace of answers; "" for the protocol JSON 1.1
 }
 
-// The variable services maps the parameter Version of a request in the query protocol to a service.
-// The version is different for each service.
+// services maps the value of the parameter Version to the service that has this version. A request
+// in the query protocol contains this parameter. No two services have the same version.
 var services = map[string]service{
 	"2016-11-15": {"ec2", "ec2", "http://ec2.amazonaws.com/doc/2016-11-15/"},
 	"2011-06-15": {"sts", "sts", "https://sts.amazonaws.com/doc/2011-06-15/"},
@@ -63,7 +66,8 @@ var services = map[string]service{
 	"2015-12-01": {"elbv2", "elasticloadbalancing", "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"},
 }
 
-// serviceOf returns the service of a request. If the parameter Version is unknown, it returns EC2.
+// serviceOf returns the service that a request asks for. If the request names no known service, it
+// returns EC2 for the query protocol, and ECR for the protocol JSON 1.1.
 func serviceOf(r *dialect.Request) service {
 	if isJSON(r) {
 		return jsonService(r)
@@ -74,8 +78,8 @@ func serviceOf(r *dialect.Request) service {
 	return services["2016-11-15"]
 }
 
-// The function calls lists all supported calls. A test fails if one of these calls has no test with
-// the SDK.
+// calls returns all calls that the dialect supports. TestEachCall in the package interop fails if
+// it makes one of these calls never or without success.
 func calls() []dialect.Call {
 	var all []dialect.Call
 	add := func(name, summary string, fn func(*query) (any, error)) {
@@ -166,8 +170,8 @@ func calls() []dialect.Call {
 
 var actionRE = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 
-// selectCall returns the name of the requested call, e.g. "ec2.DescribeInstances". In the query
-// protocol, it decodes the body into the field Form of the request.
+// selectCall returns the name of the requested call, e.g. "ec2.DescribeInstances". If the request
+// uses the query protocol, selectCall also decodes the body into r.Form.
 func selectCall(r *dialect.Request) (string, error) {
 	if r.Method != http.MethodPost || r.URL.Path != "/" || r.URL.RawQuery != "" {
 		return "", coded(http.StatusBadRequest, "InvalidAction", "the request must be POST / with the parameters in its body, got "+clip(r.Method+" "+r.URL.Path))
@@ -193,11 +197,11 @@ func selectCall(r *dialect.Request) (string, error) {
 	return s.name + "." + action, nil
 }
 
-// clip shortens a value of the caller for an error message.
+// clip quotes a value of a request for an error message, and shortens a long value.
 func clip(s string) string { return fmt.Sprintf("%.80q", s) }
 
-// number returns the number in an id of AWS, e.g. 42 for i-0000000000000002a. It returns false
-// for an id of another form.
+// number returns the number in an id of AWS, e.g. 42 for the prefix i and the id
+// i-0000000000000002a. If the id has another form, ok is false.
 func number(prefix, id string) (n int64, ok bool) {
 	hex, ok := strings.CutPrefix(id, prefix+"-")
 	if !ok || len(hex) != 17 || strings.Trim(hex, "0123456789abcdef") != "" {
@@ -209,7 +213,8 @@ func number(prefix, id string) (n int64, ok bool) {
 	return n, true
 }
 
-// idOf returns AWS's id for an id of this cloud.
+// idOf returns AWS's id of a resource. For example, i-00002a is the id of an instance in this
+// cloud, and AWS's id of this instance is i-0000000000000002a.
 func idOf[S ~string](prefix string, id S) string {
 	return fmt.Sprintf("%s-%017x", prefix, dialect.Number(id))
 }

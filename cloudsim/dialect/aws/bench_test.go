@@ -18,12 +18,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/dialecttest"
 )
 
-// BenchmarkDialect measures the answers of the dialect to signed requests, and the same calls
-// directly to the cloud. It does not measure the time that a client needs to decode XML. It fails
-// if an answer of the dialect takes more than twice as long as the direct calls. An answer about an
-// instance also contains its volumes, so a direct caller needs two calls. For a list of 1,000
-// instances, the benchmark fails if the answer takes more than three times as long as a direct
-// list without volumes.
+// BenchmarkDialect compares the time for signed requests to the dialect with the time for direct
+// calls to the cloud. It does not measure the time that a client needs to decode XML. It fails if
+// an answer of the dialect takes more than twice as long as the direct calls.
+//
+// An answer about an instance also contains the volumes of the instance, so a direct caller needs
+// two calls. The direct call for a list of 1,000 instances reads no volumes. For this list, the
+// answer of the dialect may take three times as long.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	api := dialecttest.NewInProcess()

@@ -10,12 +10,13 @@ import (
 	"testing"
 )
 
-// The path of the program in Debian's package awscli. Other programs with this name can be in PATH.
+// awscli is the path of the program in Debian's package awscli. The folders in PATH can contain
+// another program with the name "aws".
 const awscli = "/usr/bin/aws"
 
-// commandLine returns a function that runs Debian's program aws. The function returns the output of
-// the program, and the text of its error. The program reads AWS_ENDPOINT_URL only since version
-// 2.13, so the function sets --endpoint-url.
+// commandLine returns a function that runs Debian's program aws. This function returns the output
+// of the program and the text of its error. It sets the option --endpoint-url, because versions
+// before 2.13 do not read the variable AWS_ENDPOINT_URL.
 func commandLine(t *testing.T, w *world) func(args ...string) (out, failure string) {
 	t.Helper()
 	if testing.Short() {
@@ -39,8 +40,8 @@ func commandLine(t *testing.T, w *world) func(args ...string) (out, failure stri
 	}
 }
 
-// TestCommandLine runs the program of Debian's package awscli. Its clients, waiters and pages are
-// those of AWS's SDK for Python.
+// TestCommandLine runs the program of Debian's package awscli. The program uses the clients, the
+// waiters and the paginators of AWS's SDK for Python.
 func TestCommandLine(t *testing.T) {
 	w := start(t)
 	run := commandLine(t, w)
@@ -116,7 +117,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// expand replaces the names of ids in a text.
+// expand replaces the names of ids in a text, such as $vpc, with the ids.
 func expand(s string, ids map[string]string) string {
 	for name, id := range ids {
 		s = strings.ReplaceAll(s, name, id)
@@ -124,7 +125,7 @@ func expand(s string, ids map[string]string) string {
 	return s
 }
 
-// TestCommandLinePages proves that the program reads all pages of lists, and that a user can
+// TestCommandLinePages proves that the program reads all pages of a list, and that a user can
 // continue a list with the token of the last page.
 func TestCommandLinePages(t *testing.T) {
 	w := start(t)

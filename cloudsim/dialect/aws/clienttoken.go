@@ -11,22 +11,24 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// This file makes requests idempotent. The name of a new resource depends on the parameter
-// ClientToken, and a label contains the hash of the request. So a repeated request finds the
-// resource of the first request, also after another client has changed its tags.
+// The functions in this file make requests idempotent. The name of a new resource is a hash of the
+// parameter ClientToken, and a label of the resource contains a hash of the whole request. So a
+// repeated request finds the resource of the first request, even if another client has changed the
+// tags of the resource.
 
-// labelParameters stores the hash of the request that created the resource.
+// labelParameters is the label with the hash of the request that created the resource.
 const labelParameters = dialect.LabelPrefix + "parameters"
 
-// mismatch is the code of a request with the ClientToken of an earlier request and with other
-// parameters. If both requests come at the same time, the cloud returns Exists.
+// mismatch is EC2's error code for a request that has the ClientToken of an earlier request, but
+// other parameters. The dialect also returns this code if the cloud refuses such a request with the
+// error kind Exists. The cloud does so if it receives both requests at the same time.
 const mismatch = "IdempotentParameterMismatch"
 
 // clientTokenRE is the format of the parameter ClientToken.
 var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)
 
-// clientToken returns the parameter ClientToken. Without this parameter, it returns the id of the
-// request, so that the requests of a client differ.
+// clientToken returns the parameter ClientToken. If the parameter is absent, it returns the id of
+// the request, so that each request creates another resource.
 func (q *query) clientToken() string {
 	v := q.text("ClientToken")
 	if v != "" && !clientTokenRE.MatchString(v) {
@@ -41,9 +43,9 @@ func (q *query) parameters() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// alreadyMade returns the resource that an earlier request with the same ClientToken created. The
-// parameter name is the name of the resource. If the earlier request had other parameters,
-// alreadyMade returns an error with the code mismatch, as EC2 does.
+// alreadyMade returns the resource that an earlier request with the same ClientToken created, if
+// there is one. The parameter name is the name of this resource. If the earlier request had other
+// parameters, alreadyMade returns an error with the code mismatch, as EC2 does.
 func alreadyMade[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
 	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) == 0 {

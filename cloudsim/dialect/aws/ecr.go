@@ -16,8 +16,8 @@ var ecr = service{name: "ecr", signing: "ecr"}
 // ecrUser is the user name in authorization tokens of ECR.
 const ecrUser = "AWS"
 
-// RegistryHost returns the host name of a project's registry in ECR. In this cloud, all these names
-// belong to one registry.
+// RegistryHost returns the host name of a project's registry in ECR. In this cloud, the host names
+// of all projects and regions belong to one registry.
 func RegistryHost(p cloudsim.ProjectID, region string) string {
 	return account(p) + ".dkr.ecr." + region + ".amazonaws.com"
 }
@@ -34,10 +34,12 @@ func ecrCalls() []dialect.Call {
 	}
 }
 
-// seconds is a time in the format of the protocol JSON 1.1: seconds since 1970.
+// seconds returns a time in the format of the protocol JSON 1.1, which is the number of seconds
+// since 1970.
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// checkRegistry returns an error if id is not "" and is the account of another project.
+// checkRegistry returns an error if the parameter id is the AWS account of another project than the
+// caller's project. An empty id is valid.
 func checkRegistry(me cloudsim.Identity, id string) error {
 	if own := account(me.Project); id != "" && id != own {
 		return coded(http.StatusBadRequest, "InvalidParameterException", "the registry "+clip(id)+" is not the registry of this account: use "+own)
@@ -55,8 +57,8 @@ type authorizationData struct {
 	Endpoint  string  `json:"proxyEndpoint"`
 }
 
-// getAuthorizationToken returns a password of the registry, in the form of Basic authentication.
-// The password has the roles of the caller.
+// getAuthorizationToken creates a password for the registry and returns it in the format of Basic
+// authentication. A client with this password has the roles of the caller.
 func getAuthorizationToken(r *dialect.Request, me cloudsim.Identity, in getAuthorizationTokenInput) (any, error) {
 	for _, id := range in.RegistryIDs {
 		if err := checkRegistry(me, id); err != nil {
@@ -93,8 +95,8 @@ func repositoryOf(r *dialect.Request, own cloudsim.Repository) repository {
 	}
 }
 
-// The value mutable means that a push can move a tag to another image. This cloud has no other
-// repositories.
+// mutable is the value of imageTagMutability for a repository in which a push can move a tag to
+// another image. All repositories of this cloud have this value.
 const mutable = "MUTABLE"
 
 type repositoryAnswer struct {
@@ -111,8 +113,9 @@ type createRepositoryInput struct {
 	} `json:"tags"`
 }
 
-// createRepository creates a repository. The label of the request makes the cloud refuse a second
-// repository with the name.
+// createRepository creates a repository with the id of the request in a label. Because of this
+// label, two requests to create the same repository differ, so the cloud refuses the second
+// request. ECR does the same.
 func createRepository(r *dialect.Request, me cloudsim.Identity, in createRepositoryInput) (any, error) {
 	if err := checkRegistry(me, in.RegistryID); err != nil {
 		return nil, err
@@ -135,7 +138,7 @@ func createRepository(r *dialect.Request, me cloudsim.Identity, in createReposit
 	return repositoryAnswer{repositoryOf(r, own)}, err
 }
 
-// findRepository returns the repository with a name.
+// findRepository returns the repository with the given name.
 func findRepository(r *dialect.Request, name string) (cloudsim.Repository, error) {
 	if name == "" {
 		return cloudsim.Repository{}, coded(http.StatusBadRequest, "InvalidParameterException", "the field repositoryName must not be empty")
@@ -156,8 +159,8 @@ type deleteRepositoryInput struct {
 	Force      bool   `json:"force"`
 }
 
-// deleteRepository deletes a repository with its images. The cloud's API does not report whether a
-// repository contains images.
+// deleteRepository deletes a repository and its images. The request must set the field force,
+// because the cloud's API does not report whether a repository contains images.
 func deleteRepository(r *dialect.Request, me cloudsim.Identity, in deleteRepositoryInput) (any, error) {
 	if err := checkRegistry(me, in.RegistryID); err != nil {
 		return nil, err
@@ -184,7 +187,8 @@ type describeRepositoriesAnswer struct {
 	Next         string       `json:"nextToken,omitempty"`
 }
 
-// maxRepositoryNames is the largest number of names in a call. ECR has the same limit.
+// maxRepositoryNames is the largest number of names in one call of DescribeRepositories. ECR has
+// the same limit.
 const maxRepositoryNames = 100
 
 func describeRepositories(r *dialect.Request, me cloudsim.Identity, in describeRepositoriesInput) (any, error) {

@@ -16,12 +16,13 @@ import (
 
 const ecrTarget = "AmazonEC2ContainerRegistry_V20150921."
 
-// withRegistry gives the cloud the name of a registry, so that it creates passwords.
+// withRegistry sets the address of the registry in the configuration of the cloud. Without an
+// address, the cloud creates no passwords for the registry.
 func withRegistry() cloudtest.Option {
 	return cloudtest.WithConfig(func(c *engine.Config) { c.Registry = "registry.test:5000" })
 }
 
-// ecr returns a signed request for a call of ECR.
+// ecr returns a signed request that makes a call of ECR.
 func (w *world) ecr(tb testing.TB, call, body string) *http.Request {
 	tb.Helper()
 	r := w.sign(tb, time.Now(), "ecr", body, map[string]string{"x-amz-target": ecrTarget + call})
@@ -54,8 +55,8 @@ func doJSON(tb testing.TB, r *http.Request) (status int, code, body string) {
 	return resp.StatusCode, e.Type, string(raw)
 }
 
-// TestErrorsOfECR proves that each wrong request in the protocol JSON 1.1 gets AWS's error. The error
-// names the wrong part of the request, and nothing changes.
+// TestErrorsOfECR proves that each wrong request in the protocol JSON 1.1 gets AWS's error. The
+// error names the wrong part of the request, and the request changes nothing.
 func TestErrorsOfECR(t *testing.T) {
 	w := start(t, withRegistry())
 	if _, err := w.cloud.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "a"}); err != nil {
@@ -143,8 +144,8 @@ func TestErrorsOfECR(t *testing.T) {
 	}
 }
 
-// TestRegistryOfECR proves that a cloud without a registry gives no token, and that an
-// authorization token expires on the cloud's clock.
+// TestRegistryOfECR proves that a cloud without a registry creates no authorization token. It also
+// proves that the dialect computes the expiry of an authorization token from the cloud's clock.
 func TestRegistryOfECR(t *testing.T) {
 	if status, code, body := doJSON(t, start(t).ecr(t, "GetAuthorizationToken", `{}`)); status != 503 || code != "ServerException" || !strings.Contains(body, "no registry") {
 		t.Errorf("cloud without a registry: got %d %s %s", status, code, body)

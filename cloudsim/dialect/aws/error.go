@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The variable failures maps each error kind of this cloud to the status and code in AWS's API.
+// failures maps each error kind of this cloud to an HTTP status and an error code of AWS.
 var failures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "InternalError"},
 	cloudsim.Invalid:         {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
@@ -24,8 +24,8 @@ var failures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Gone:            {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
 }
 
-// signatureFailures maps the field of an error about a signature to the status and code in
-// AWS's API.
+// signatureFailures maps the field of an error about a signature to an HTTP status and an error
+// code of AWS.
 var signatureFailures = map[string]dialect.Failure{
 	cloudsim.SignatureKeyField:     {Status: http.StatusForbidden, Code: "InvalidClientTokenId"},
 	cloudsim.SignatureTimeField:    {Status: http.StatusBadRequest, Code: "RequestExpired"},
@@ -43,7 +43,7 @@ func failureOf(err error) dialect.Failure {
 		return e.Failure
 	}
 	if _, ok := errors.AsType[dialect.Unsupported](err); ok {
-		return dialect.Failure{Status: http.StatusBadRequest, Code: "UnsupportedOperation"} // the SDK repeats requests with a status of 500 and more
+		return dialect.Failure{Status: http.StatusBadRequest, Code: "UnsupportedOperation"} // not 501, because the SDK repeats a request if the status is 500 or more
 	}
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
 		if e.Kind == cloudsim.Exhausted && e.RetryAfter > 0 {
@@ -56,7 +56,7 @@ func failureOf(err error) dialect.Failure {
 	return failures[cloudsim.KindOf(err)]
 }
 
-// field returns the name of the first field in an error, or "" for none.
+// field returns the name of the first field in an error, or "" if the error names no field.
 func field(e *cloudsim.Error) string {
 	if len(e.Fields) == 0 {
 		return ""
@@ -71,7 +71,7 @@ type ec2Error struct {
 	ID      string `xml:"RequestID"`
 }
 
-// queryError is the body of an error of all services except EC2.
+// queryError is the body of an error of STS and Elastic Load Balancing.
 type queryError struct {
 	Type    string `xml:"Error>Type"`
 	Code    string `xml:"Error>Code"`
@@ -79,8 +79,8 @@ type queryError struct {
 	ID      string `xml:"RequestId"`
 }
 
-// refuse writes an error in the format of the requested service. It hides the details of
-// internal errors.
+// refuse answers a request with an error, in the format of the requested service. The answer does
+// not contain the details of internal errors.
 func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	f := failureOf(err)
 	message := dialect.Message(r, err)
@@ -100,7 +100,7 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	writeXML(w, f.Status, xml.Name{Space: s.namespace, Local: "ErrorResponse"}, queryError{Type: kind, Code: f.Code, Message: message, ID: r.ID})
 }
 
-// recode returns an error with another code of AWS. It returns an error without a code
+// recode replaces the code of an error that has a code of AWS. It returns all other errors
 // unchanged.
 func recode(err error, code string) error {
 	e, ok := errors.AsType[dialect.CodedError](err)

@@ -31,8 +31,8 @@ const (
 	nlbListen = nlbAction + "CreateListener&Protocol=TCP&Port=80&" + nlbLB
 )
 
-// startNetwork starts a cloud with a network load balancer, a target group and a listener for the port
-// 443. Their ids have the numbers 1, 1 and 2.
+// startNetwork starts a cloud with a network load balancer, a target group and a listener for the
+// port 443. The numbers in their ids are 1, 1 and 2.
 func startNetwork(t *testing.T) *world {
 	t.Helper()
 	w := start(t)
@@ -52,8 +52,8 @@ func startNetwork(t *testing.T) *world {
 	return w
 }
 
-// TestNetworkErrors proves that each wrong request about network load balancers gets AWS's error. The
-// error names the wrong parameter, and nothing changes.
+// TestNetworkErrors proves that each wrong request about network load balancers gets AWS's error.
+// The error names the wrong parameter, and the request changes nothing.
 func TestNetworkErrors(t *testing.T) {
 	w := startNetwork(t)
 	revision := func() (all string) {
@@ -97,7 +97,7 @@ func TestNetworkErrors(t *testing.T) {
 		{nlbAction + "DescribeTargetGroups&Names.member.1=none", "TargetGroupNotFound", "none"},
 		{nlbAction + "DescribeTargetGroups&Names.member.1=web&" + nlbLB, "ValidationError", "only one"},
 		{nlbAction + "DescribeTargetGroups&TargetGroupArns.member.1=" + nlbARN + "targetgroup/none/0000000000000001", "TargetGroupNotFound", "none"},
-		{nlbAction + "DescribeTargetGroups&TargetGroupArns.member.1=" + nlbARN + "targetgroup/web/0000000000000002", "TargetGroupNotFound", "0000000000000002"}, // a listener
+		{nlbAction + "DescribeTargetGroups&TargetGroupArns.member.1=" + nlbARN + "targetgroup/web/0000000000000002", "TargetGroupNotFound", "0000000000000002"}, // the record with the number 2 is a listener
 		{nlbAction + "DescribeListeners", "ValidationError", "ListenerArns"},
 		{nlbAction + "DescribeListeners&ListenerArns.member.1=" + nlbARN + "listener/net/net/0000000000000001/0000000000000001", "ListenerNotFound", "listener"},
 		{nlbAction + "DescribeListeners&ListenerArns.member.1=" + nlbARN + "listener/net/net/0000000000000009/0000000000000002", "ListenerNotFound", "0000000000000009"},
@@ -168,8 +168,8 @@ func TestNetworkErrors(t *testing.T) {
 	}
 }
 
-// TestNetworkProjects proves that the resources of another project do not exist for a caller, also by
-// their ARNs.
+// TestNetworkProjects proves that a caller cannot find the resources of another project, not even
+// by their ARNs.
 func TestNetworkProjects(t *testing.T) {
 	w := start(t)
 	p, err := w.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "shop"})
@@ -210,8 +210,8 @@ func TestNetworkProjects(t *testing.T) {
 	}
 }
 
-// TestErrors proves that each wrong request gets AWS's error. The error names the wrong
-// parameter, and nothing changes.
+// TestErrors proves that each wrong request gets AWS's error. The error names the wrong parameter,
+// and the request changes nothing.
 func TestErrors(t *testing.T) {
 	w := start(t)
 	i, err := w.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
@@ -264,7 +264,7 @@ func TestErrors(t *testing.T) {
 		{runOne + "&TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=a", "InvalidParameterValue", "TagSpecification.1.ResourceType"},
 		{runInstances + "&MinCount=1&MaxCount=2&PrivateIpAddress=127.64.0.9", "InvalidParameterCombination", "PrivateIpAddress"},
 		{"Action=StartInstances", "MissingParameter", "InstanceId"},
-		{"Action=StartInstances&InstanceId=i-00000000000000001", "MissingParameter", "InstanceId"}, // the list has no number
+		{"Action=StartInstances&InstanceId=i-00000000000000001", "MissingParameter", "InstanceId"}, // an element of a list must have a number
 		{"Action=StopInstances&InstanceId.1=i-00000000000000099", "InvalidInstanceID.NotFound", "i-00000000000000099"},
 		{"Action=StopInstances&InstanceId.1=i-00000000000000001&InstanceId.2=i-1", "InvalidInstanceID.Malformed", "i-1"},
 		{"Action=StopInstances&InstanceId.1=i-00000000000000001&Force=true", "UnsupportedOperation", "Force"},
@@ -427,8 +427,8 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// TestStale proves that a change returns an error if other callers change the resource before each
-// attempt.
+// TestStale proves that a call returns an error if other callers change the resource before each
+// attempt of the call.
 func TestStale(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

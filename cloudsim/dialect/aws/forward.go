@@ -8,14 +8,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// routing contains the records of network load balancers.
+// routing contains the listeners and the target groups of network load balancers. The dialect
+// stores them in records of the cloud.
 type routing struct {
 	listeners []networkListener                         // sorted by their ids
-	groups    []targetGroup                             // sorted by their ids, without the targets of deleted instances
-	instances map[cloudsim.InstanceID]cloudsim.Instance // nil if no target group has targets
+	groups    []targetGroup                             // sorted by their ids; without targets that are deleted instances
+	instances map[cloudsim.InstanceID]cloudsim.Instance // all instances; nil if no target group has targets
 }
 
-// readRouting reads all records of network load balancers.
+// readRouting reads the records of all listeners and target groups.
 func readRouting(q *query) (r routing, err error) {
 	if r.listeners, err = listStored[listenerDocument](q, listenerRecords); err != nil {
 		return r, err
@@ -37,7 +38,7 @@ func readRouting(q *query) (r routing, err error) {
 	return r, err
 }
 
-// The method group returns the target group with an id, and whether it exists.
+// group returns the target group with the given id, and reports whether this target group exists.
 func (r routing) group(id cloudsim.RecordID) (targetGroup, bool) {
 	n := slices.IndexFunc(r.groups, func(g targetGroup) bool { return g.ID == id })
 	if n < 0 {
@@ -46,7 +47,8 @@ func (r routing) group(id cloudsim.RecordID) (targetGroup, bool) {
 	return r.groups[n], true
 }
 
-// put replaces the element with the same id, or appends the new element.
+// put replaces the element of the list all that has the id of s. If there is no such element, put
+// appends s to the list.
 func put[D any](all []stored[D], s stored[D]) []stored[D] {
 	if n := slices.IndexFunc(all, func(have stored[D]) bool { return have.ID == s.ID }); n >= 0 {
 		all[n] = s
@@ -55,8 +57,9 @@ func put[D any](all []stored[D], s stored[D]) []stored[D] {
 	return append(all, s)
 }
 
-// users returns the ids of the load balancers with a listener that forwards to a target group. A
-// load balancer can be deleted already.
+// users returns the ids of the load balancers that have a listener for the target group with the
+// given id. The result can contain ids of deleted load balancers, because other clients delete a
+// load balancer without the records of its listeners.
 func (r routing) users(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID) {
 	for _, li := range r.listeners {
 		if li.Doc.TargetGroup == id && !slices.Contains(all, li.Doc.LoadBalancer) {
@@ -66,7 +69,8 @@ func (r routing) users(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID) {
 	return all
 }
 
-// liveUsers returns the load balancers in the list live that have a listener for a target group.
+// liveUsers returns those load balancers of the list live that have a listener for the target group
+// with the given id.
 func (r routing) liveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
 	users := r.users(id)
 	for _, l := range live {
@@ -77,13 +81,16 @@ func (r routing) liveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (
 	return all
 }
 
-// forward sets the listeners of a network load balancer. It derives them from the records: each
-// listener has the targets, the health check and the attributes of its target group. It also applies
-// the rules of the security groups. The parameters contain changes that are not stored yet: g is a
-// security group or nil, and change is a function that changes the records or nil.
+// forward computes the listeners of the network load balancer l from the records of listeners and
+// target groups. Each listener gets the targets, the health check and the attributes of its target
+// group. Then forward applies the rules of the security groups.
 //
-// The caller must have read the load balancer before the call, and must write it only if its
-// revision is still the same. Then the last write contains all records of all callers.
+// Two parameters contain changes that the cloud has not stored yet. If g is not nil, forward uses
+// the rules of g instead of the stored rules of this security group. If the function change is not
+// nil, it changes the records after forward has read them.
+//
+// The caller must read l before it calls forward, and must write l only if the revision of l is
+// still the same. Then the last write uses the records of all callers.
 func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
@@ -107,7 +114,7 @@ func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)
 		}
 		group, ok := r.group(li.Doc.TargetGroup)
 		if !ok {
-			continue // another client has deleted the record
+			continue // another client has deleted the record of the target group
 		}
 		for _, p := range transports[li.Doc.Protocol] {
 			one := cloudsim.Listener{Protocol: p, Port: li.Doc.Port, TargetPort: group.Doc.Port, HealthCheck: new(group.Doc.check()), Targets: []cloudsim.Target{}}
@@ -130,9 +137,10 @@ func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)
 	return nil
 }
 
-// inherited returns the security groups of all targets of a load balancer. In AWS, a network load
-// balancer without security groups keeps the addresses of its clients, so the rules of these groups
-// apply to the clients.
+// inherited returns the ids of the security groups of all targets of a load balancer. The rules of
+// these groups apply to the clients only if the load balancer itself has no security groups. In
+// AWS, such a load balancer keeps the addresses of its clients, so the rules for its targets apply
+// to these addresses.
 func (r routing) inherited(id cloudsim.LoadBalancerID) (all []string) {
 	for _, li := range r.listeners {
 		if li.Doc.LoadBalancer != id {
@@ -150,16 +158,16 @@ func (r routing) inherited(id cloudsim.LoadBalancerID) (all []string) {
 	return all
 }
 
-// inheriting returns a function that reports whether a load balancer is a network load balancer of a
-// VPC without security groups.
+// inheriting returns a function that reports whether a load balancer has no security groups and is
+// a network load balancer of the given VPC.
 func inheriting(network cloudsim.NetworkID) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelNetwork] == string(network) && l.Labels[labelGroups] == ""
 	}
 }
 
-// forwardInheriting applies the groups of targets to the network load balancers of a VPC without
-// security groups.
+// forwardInheriting updates the network load balancers of a VPC that have no security groups. The
+// rules of their targets' security groups apply to these load balancers.
 func forwardInheriting(q *query, network cloudsim.NetworkID) error {
 	all, err := loadBalancers(q, inheriting(network))
 	if err != nil {
@@ -172,12 +180,14 @@ func forwardInheriting(q *query, network cloudsim.NetworkID) error {
 	return forwardAll(q, ids, nil)
 }
 
-// forwardAll applies the records to network load balancers, with a change that is not stored yet.
-// It skips deleted load balancers.
+// forwardAll calls forward for the load balancers with the given ids, and writes them. The function
+// change is nil, or changes the records in a way that the cloud has not stored yet. forwardAll
+// skips deleted load balancers.
 //
-// Each change of a record calls forwardAll before and after the record is stored. So if a call
-// fails, the record is old, and the next attempt of the caller changes the load balancers again. The
-// second call applies the changes of other callers at the same time.
+// To change a record, a caller first calls forwardAll with the change, then stores the record, and
+// then calls forwardAll without the change. If the first call fails, the stored record is still the
+// old one. So a repeated request makes all changes again. The second call applies changes that
+// other callers have stored in the meantime.
 func forwardAll(q *query, ids []cloudsim.LoadBalancerID, change func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

@@ -12,14 +12,14 @@ import (
 )
 
 type healthCheck struct {
-	Target    string `xml:"Target"` // PROTOCOL:PORT, and a path for HTTP and HTTPS
+	Target    string `xml:"Target"` // PROTOCOL:PORT, or PROTOCOL:PORT/PATH for HTTP and HTTPS
 	Interval  int    `xml:"Interval"`
 	Timeout   int    `xml:"Timeout"`
 	Unhealthy int    `xml:"UnhealthyThreshold"`
 	Healthy   int    `xml:"HealthyThreshold"`
 }
 
-// defaultHealthCheck returns AWS's health check of a new load balancer.
+// defaultHealthCheck returns the health check of a new classic load balancer in AWS.
 func defaultHealthCheck(port int) cloudsim.HealthCheck {
 	return cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, Port: port, IntervalMillis: 30_000, TimeoutMillis: 5_000, HealthyThreshold: 10, UnhealthyThreshold: 2}
 }
@@ -38,7 +38,8 @@ func healthCheckOf(l cloudsim.LoadBalancer) healthCheck {
 
 var healthTargetRE = regexp.MustCompile(`^(?:(TCP|SSL):([0-9]{1,5})|(HTTPS?):([0-9]{1,5})(/.*))$`)
 
-// healthTarget returns the protocol, the port and the path of the parameter HealthCheck.Target.
+// healthTarget decodes the parameter HealthCheck.Target. The result has only a protocol, a port and
+// a path.
 func (q *query) healthTarget() (h cloudsim.HealthCheck) {
 	const name = "HealthCheck.Target"
 	v := q.required(name)
@@ -52,7 +53,7 @@ func (q *query) healthTarget() (h cloudsim.HealthCheck) {
 		q.fail(dialect.Unsupported{What: "a health check with the protocol SSL", Why: "use TCP or HTTPS"})
 	}
 	h.Protocol, h.Path = cloudsim.HealthProtocol(strings.ToLower(m[1]+m[3])), m[5]
-	h.Port, _ = strconv.Atoi(m[2] + m[4]) // only digits
+	h.Port, _ = strconv.Atoi(m[2] + m[4]) // the expression permits only digits
 	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && err != nil || len(h.Path) > 1024 || h.Port < 1 || h.Port > 65535 {
 		q.fail(invalid(name, v, "a port from 1 to 65535, and a valid path of at most 1024 bytes for HTTP and HTTPS"))
 	}

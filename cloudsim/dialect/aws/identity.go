@@ -16,7 +16,7 @@ type callerIdentityAnswer struct {
 
 func (a *callerIdentityAnswer) identify(id string) { a.ID = id }
 
-// account returns the number of an AWS account for a project: 12 digits.
+// account returns the number of the AWS account for a project. It has 12 digits.
 func account(p cloudsim.ProjectID) string { return fmt.Sprintf("%012d", dialect.Number(p)) }
 
 func getCallerIdentity(q *query) (any, error) {

@@ -34,8 +34,7 @@ type instanceState struct {
 	Name string `xml:"name"`
 }
 
-// instanceStates maps the states of an instance to EC2's states. EC2 has no state for a
-// reboot.
+// instanceStates maps the states of an instance to EC2's states. EC2 has no state for a reboot.
 var instanceStates = map[cloudsim.InstanceState]instanceState{
 	cloudsim.InstanceProvisioning: {0, "pending"}, cloudsim.InstanceStarting: {0, "pending"},
 	cloudsim.InstanceRunning: {16, "running"}, cloudsim.InstanceRebooting: {16, "running"},
@@ -131,10 +130,10 @@ type ipv6 struct {
 // timestamp returns a time in EC2's format.
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// related contains the resources that belong to a page of instances.
+// related contains the disks and the security groups of some instances.
 type related struct {
 	disks  map[cloudsim.InstanceID][]cloudsim.Disk
-	groups map[string]string // names of security groups by AWS's id
+	groups map[string]string // names of security groups; the keys are AWS's ids
 }
 
 // relatedTo returns the disks and the security groups of instances.
@@ -171,8 +170,8 @@ func relatedTo(q *query, all []cloudsim.Instance) (related, error) {
 	return r, err
 }
 
-// groupIDs returns the security groups of an instance: the groups that a caller has chosen, or the
-// default group of its VPC.
+// groupIDs returns the ids of the security groups of an instance. These are the groups that a
+// caller has chosen for the instance, or else the default group of its VPC.
 func groupIDs(i cloudsim.Instance) []string {
 	switch {
 	case i.Network == "": // the instance is terminated
@@ -183,9 +182,9 @@ func groupIDs(i cloudsim.Instance) []string {
 	return []string{defaultGroupID(i.Network)}
 }
 
-// instanceOf returns the instance in EC2's format. The private DNS name is the name of the
-// instance, because this name is also its host name. So the nodes of a lab have the private DNS
-// names of their instances, as AWS's cloud controller manager demands.
+// instanceOf returns an instance in EC2's format. The private DNS name is the name of the instance,
+// because this is also the host name of the instance. So each Node of a lab has the private DNS
+// name of its instance as its name. AWS's cloud controller manager requires this.
 func instanceOf(i cloudsim.Instance, r related) instance {
 	eni := interfaceOf(i, r)
 	out := instance{
@@ -212,7 +211,8 @@ func instanceOf(i cloudsim.Instance, r related) instance {
 	return out
 }
 
-// interfaceOf returns the network interface of an instance, which has all internal addresses.
+// interfaceOf returns the network interface of an instance in EC2's format. The network interface
+// has all internal addresses of the instance.
 func interfaceOf(i cloudsim.Instance, r related) networkInterface {
 	eni := networkInterface{
 		ID: idOf(prefixInterface, i.ID), Status: "in-use", SourceDestCheck: i.Labels[labelSourceDestCheck] != "false",
@@ -230,7 +230,7 @@ func interfaceOf(i cloudsim.Instance, r related) networkInterface {
 	for _, address := range internalAddresses(i) {
 		ip, err := netip.ParseAddr(address)
 		switch {
-		case err != nil: // not possible, because the cloud chooses the address
+		case err != nil: // impossible, because the cloud has checked the address
 		case ip.Is4():
 			eni.PrivateIPs.Items = append(eni.PrivateIPs.Items, privateIP{address, eni.PrivateIP == ""})
 			if eni.PrivateIP == "" {
@@ -277,8 +277,8 @@ type describeInstancesAnswer struct {
 	Next         string             `xml:"nextToken,omitempty"`
 }
 
-// reservation is the result of one request for instances in EC2. In lists of this dialect, each
-// reservation contains one instance.
+// reservation contains the instances that one request to EC2 has created. In lists of this dialect,
+// each reservation contains one instance.
 type reservation struct {
 	ID        string          `xml:"reservationId"`
 	Owner     string          `xml:"ownerId"`
@@ -291,9 +291,10 @@ func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	return func(i cloudsim.Instance) bool { return i.Region == region }
 }
 
-// The function withTerminated returns the kind of instances, in which a caller also finds terminated
-// instances by their ids. EC2 shows such instances for about an hour. This cloud shows them as
-// long as its journal contains their last value. Lists without ids do not contain them.
+// withTerminated returns a copy of the variable instances, in which the function get also finds
+// terminated instances. So a caller gets terminated instances by their ids, but not in lists
+// without ids. EC2 shows a terminated instance for about an hour. This dialect shows it until the
+// cloud deletes the event of the termination from its journal.
 func withTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 	k := instances
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression
@@ -333,7 +334,8 @@ func describeInstances(q *query) (any, error) {
 	return out, nil
 }
 
-// reservationOf returns the reservation of at least one instance.
+// reservationOf returns a reservation with the given instances. There must be at least one
+// instance.
 func reservationOf(all []cloudsim.Instance, r related) reservation {
 	out := reservation{ID: idOf("r", all[0].ID), Owner: account(all[0].Project), Instances: items[instance]{Items: make([]instance, len(all))}}
 	for n, i := range all {
@@ -347,7 +349,8 @@ type topologyAnswer struct {
 	Instances items[struct{}] `xml:"instanceSet"`
 }
 
-// describeTopology returns an empty list, as EC2 does for instance types without a topology.
+// describeTopology returns an empty list. EC2 does the same for instance types that have no
+// topology.
 func describeTopology(q *query) (any, error) {
 	_, _, err := list(q, instances, nil)
 	return &topologyAnswer{}, err

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// modifyInstance changes one attribute of an instance: SourceDestCheck or the security groups. The first
-// attribute has no effect on traffic. The second attribute affects only network load balancers without
-// security groups.
+// modifyInstance changes one attribute of an instance: SourceDestCheck or the security groups.
+// SourceDestCheck has no effect on traffic. The security groups of an instance affect only
+// connections through network load balancers that have no security groups themselves.
 func modifyInstance(q *query) (any, error) {
 	id, groupIDs := q.required("InstanceId"), q.list("GroupId")
 	_, hasCheck := q.left["SourceDestCheck.Value"]
@@ -45,8 +45,8 @@ func modifyInstance(q *query) (any, error) {
 }
 
 // changeInstance changes the labels of an instance with the function fn. If fn changes no label,
-// changeInstance does not call the cloud. AWS's cloud controller manager often sends the present
-// values.
+// changeInstance does not write the instance. AWS's cloud controller manager often sends values
+// that the instance already has.
 func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map[string]string) error) error {
 	return dialect.Retry(func() error {
 		found, err := byIDs(q, instances, []string{id}, inRegionOf(q))
@@ -62,7 +62,8 @@ func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map
 	})
 }
 
-// instanceWith returns the id of an instance with a security group, or "" for none.
+// instanceWith returns the id of an instance that has the given security group. It returns "" if no
+// instance has the group.
 func instanceWith(q *query, group string) (cloudsim.InstanceID, error) {
 	all, err := listAll(q, instances)
 	for _, i := range all {

@@ -13,28 +13,28 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Labels for values of EC2 that this cloud does not have.
+// Labels for properties that instances of EC2 have and instances of this cloud do not have.
 const (
-	labelImage           = dialect.LabelPrefix + "image"             // AWS's id
-	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false", or absent for true; without effect
+	labelImage           = dialect.LabelPrefix + "image"             // AWS's id of the image
+	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false", or absent for true; it has no effect
 )
 
-const maxInstanceGroups = 5 // of an instance, as in EC2
+const maxInstanceGroups = 5 // largest number of security groups of an instance, as in EC2
 
 // imageRE is the format of the ids of images.
 var imageRE = regexp.MustCompile(`^ami-([0-9a-f]{8}|[0-9a-f]{17})$`)
 
-// launchParameters maps the fields of this cloud's requests to the parameters of EC2.
+// launchParameters maps the fields of cloudsim.CreateInstance to the parameters of RunInstances.
 var launchParameters = map[string]string{
 	"address": "PrivateIpAddress", "labels": "TagSpecification", "serviceAccount": "IamInstanceProfile.Name", "subnet": "SubnetId", "type": "InstanceType", "userData": "UserData", "zone": "Placement.AvailabilityZone",
 }
 
-// launch is a request for instances.
+// launch contains the decoded parameters of a call of RunInstances.
 type launch struct {
 	cloudsim.CreateInstance // without a name
 	subnet, token           string
 	groups                  []string
-	least, most             int // number of instances
+	least, most             int // smallest and largest number of instances
 }
 
 // launch decodes the parameters of RunInstances.
@@ -72,8 +72,9 @@ func (q *query) launch() launch {
 	return l
 }
 
-// runInstances creates instances. Their names are hashes of the ClientToken, because instances of
-// EC2 have no names. So a repeated request finds the instances of the first request.
+// runInstances creates instances. The name of an instance is a hash that depends on the
+// ClientToken, because requests to EC2 contain no names. So a repeated request finds the instances
+// of the first request.
 func runInstances(q *query) (any, error) {
 	l := q.launch()
 	if err := q.end(); err != nil {
@@ -111,8 +112,8 @@ type runInstancesAnswer struct {
 	reservation
 }
 
-// place sets the zone and the subnet. It returns the network of the instances. Without a zone and
-// a subnet, it chooses the first zone of the region.
+// place sets the zone and the subnet of the instances, and returns their network. If the request
+// contains neither a zone nor a subnet, place chooses the first zone of the region.
 func (l *launch) place(q *query) (cloudsim.NetworkID, error) {
 	k, err := zoned(q)
 	if err != nil {
@@ -138,7 +139,7 @@ func (l *launch) place(q *query) (cloudsim.NetworkID, error) {
 	return n.ID, checkZone(q, "Placement.AvailabilityZone", l.Zone)
 }
 
-// The method join sets the security groups of the instances.
+// join sets the security groups of the instances. Each group must belong to the given network.
 func (l *launch) join(q *query, network cloudsim.NetworkID) error {
 	if len(l.groups) == 0 {
 		return nil
@@ -148,8 +149,8 @@ func (l *launch) join(q *query, network cloudsim.NetworkID) error {
 	return err
 }
 
-// create creates the instance with a number, or returns the instance that an earlier request
-// created.
+// create creates the instance with the number n of a request. If an earlier request with the same
+// ClientToken has created this instance, create returns the existing instance.
 func (l *launch) create(q *query, n int) (cloudsim.Instance, error) {
 	req := l.CreateInstance
 	req.Name = dialect.Name("instance/" + l.token + "/" + strconv.Itoa(n))
@@ -160,9 +161,9 @@ func (l *launch) create(q *query, n int) (cloudsim.Instance, error) {
 	return i, withCodes(withParameters(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
 }
 
-// takeBack terminates the instances of a failed request, and returns the error of the request. If
-// the same request can succeed later, it keeps the instances, because the client repeats the
-// request.
+// takeBack terminates the instances that a failed request has created, and returns cause, which is
+// the error of the request. If cause has a status of 500 or more, takeBack terminates nothing. In
+// this case the client repeats the request, and the repeated request finds the instances.
 func takeBack(q *query, made []cloudsim.Instance, cause error) error {
 	if failureOf(cause).Status >= http.StatusInternalServerError {
 		return cause
@@ -175,7 +176,7 @@ func takeBack(q *query, made []cloudsim.Instance, cause error) error {
 	return cause
 }
 
-// firstZone returns the name of the first zone of the region.
+// firstZone returns the first zone of the region in alphabetical order.
 func firstZone(q *query) (first string, err error) {
 	all, err := listAll(q, zones)
 	for _, z := range all {
@@ -189,7 +190,8 @@ func firstZone(q *query) (first string, err error) {
 	return first, err
 }
 
-// checkZone returns an error if a parameter is not the name of a zone in the region of the request.
+// checkZone returns an error if zone, the value of a parameter, is not the name of a zone in the
+// region of the request.
 func checkZone(q *query, parameter, zone string) error {
 	all, err := listAll(q, zones)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // transition is a call that changes the states of instances.
 type transition struct {
-	verb string                   // in errors
+	verb string                   // for error messages
 	from []cloudsim.InstanceState // states in which the call changes an instance
 	same []cloudsim.InstanceState // states in which the call succeeds and changes nothing
 	do   func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
@@ -54,8 +54,9 @@ type stateChangesAnswer struct {
 	Instances items[stateChange] `xml:"instancesSet"`
 }
 
-// apply changes the instances in the list InstanceId. It reads all instances before it changes the
-// first one, so that a wrong id or state changes nothing.
+// apply changes the states of the instances in the parameter InstanceId. It checks all instances
+// before it changes the first one. So a request with a wrong id, or for an instance in a wrong
+// state, changes nothing.
 func (t transition) apply(q *query) (*stateChangesAnswer, error) {
 	ids := q.list("InstanceId")
 	q.need(len(ids) > 0, "InstanceId")
@@ -78,7 +79,7 @@ func (t transition) apply(q *query) (*stateChangesAnswer, error) {
 			now, err = t.do(q.Cloud, q.Context(), was.ID)
 		}
 		if errors.Is(err, cloudsim.NotFound) {
-			err = instances.notFound(idOf(prefixInstance, was.ID)) // another caller has terminated it
+			err = instances.notFound(idOf(prefixInstance, was.ID)) // another caller has terminated the instance
 		}
 		if err != nil {
 			return nil, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectInstanceState"})
@@ -90,7 +91,7 @@ func (t transition) apply(q *query) (*stateChangesAnswer, error) {
 
 func startInstances(q *query) (any, error) { return starting.apply(q) }
 
-// noForce is the next step after a refused stop.
+// noForce is the advice in the error about a request to stop an instance by force.
 const noForce = "stop the instance without it, or cut its power with 'allinone cloud instances crash'"
 
 func stopInstances(q *query) (any, error) {
@@ -140,14 +141,16 @@ type describeStatusAnswer struct {
 	Next     string                `xml:"nextToken,omitempty"`
 }
 
-// noticeEvents maps the notices of an instance to EC2's events.
+// noticeEvents maps the types of notices to EC2's events. With a notice, the cloud announces that
+// it will reboot or terminate an instance.
 var noticeEvents = map[cloudsim.NoticeType]instanceStatusEvent{
 	cloudsim.NoticeMaintenance: {Code: "instance-reboot", Description: "the cloud will reboot the instance"},
 	cloudsim.NoticePreemption:  {Code: "instance-retirement", Description: "the cloud will terminate the instance"},
 }
 
-// summaryOf returns the result of the status checks of an instance. The parameter passed is the
-// result for a running instance.
+// summaryOf returns the result of a status check in EC2's format. The parameter passed tells
+// whether a running instance passes the check. It has no effect on the result for an instance in
+// another state.
 func summaryOf(i cloudsim.Instance, passed bool) statusSummary {
 	var status, detail string
 	switch name := instanceStates[i.State].Name; {
@@ -163,8 +166,8 @@ func summaryOf(i cloudsim.Instance, passed bool) statusSummary {
 	return statusSummary{Status: status, Details: items[statusDetail]{Items: []statusDetail{{Name: "reachability", Status: detail}}}}
 }
 
-// describeStatus lists the results of the status checks. The check of an instance fails if the
-// instance has lost its power.
+// describeStatus lists the results of two status checks for each instance. The instance check fails
+// if the instance has lost its power. The system check never fails.
 func describeStatus(q *query) (any, error) {
 	all := q.flag("IncludeAllInstances")
 	found, next, err := list(q, withTerminated(), inRegionOf(q))

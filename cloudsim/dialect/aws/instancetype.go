@@ -32,7 +32,7 @@ type describeTypesAnswer struct {
 	Next  string              `xml:"nextToken,omitempty"`
 }
 
-// The variable instanceTypes describes instance types. The id of an instance type is its name.
+// instanceTypes describes the instance types. The id of an instance type is its name.
 var instanceTypes = kind[cloudsim.InstanceType, string]{
 	one: "instance type", param: "InstanceType", code: "InvalidInstanceType",
 	get: (*client.Client).GetInstanceType, all: (*client.Client).ListInstanceTypes,
@@ -48,7 +48,8 @@ var instanceTypes = kind[cloudsim.InstanceType, string]{
 	},
 }
 
-// describeTypes lists instance types. Each type has one network interface and no local disks.
+// describeTypes lists instance types. An instance of any type has one network interface and no
+// local disks.
 func describeTypes(q *query) (any, error) {
 	found, next, err := list(q, instanceTypes, nil)
 	if failureOf(err).Code == "InvalidInstanceType.NotFound" {

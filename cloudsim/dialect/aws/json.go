@@ -20,18 +20,19 @@ var jsonServices = map[string]service{
 	"AmazonEC2ContainerRegistry_V20150921": ecr,
 }
 
-// isJSON reports whether a request has the protocol JSON 1.1, and not the query protocol.
+// isJSON reports whether a request uses the protocol JSON 1.1. All other requests use the query
+// protocol.
 func isJSON(r *dialect.Request) bool {
 	return r.Header.Get("X-Amz-Target") != "" || mediaType(r) == contentTypeJSON
 }
 
 func mediaType(r *dialect.Request) string {
-	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // an invalid header has no media type
+	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // for an invalid header, t is ""
 	return t
 }
 
-// jsonService returns the service in the header X-Amz-Target. If the header names no service, it
-// returns ECR.
+// jsonService returns the service that the header X-Amz-Target names. If the header names no known
+// service, jsonService returns ECR.
 func jsonService(r *dialect.Request) service {
 	name, _, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	if s, ok := jsonServices[name]; ok {
@@ -55,8 +56,8 @@ func selectJSON(r *dialect.Request) (string, error) {
 	return s.name + "." + action, nil
 }
 
-// jsonCall returns the function Do of a call with the protocol JSON 1.1. It identifies the caller
-// before it decodes the body.
+// jsonCall returns a function for the field Do of a dialect.Call. This function asks the cloud for
+// the identity of the caller, then decodes the JSON body, and then calls fn.
 func jsonCall[In any](fn func(*dialect.Request, cloudsim.Identity, In) (any, error)) func(*dialect.Request) (int, any, error) {
 	return func(r *dialect.Request) (int, any, error) {
 		me, err := r.Cloud.WhoAmI(r.Context())
@@ -78,8 +79,8 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // an error means that the client has disconnected
 }
 
-// jsonCodes maps codes of the query protocol to codes of the protocol JSON 1.1. Codes that are not
-// in the map are equal.
+// jsonCodes maps error codes of the query protocol to error codes of the protocol JSON 1.1. A code
+// that is not in the map is the same in both protocols.
 var jsonCodes = map[string]string{
 	"AuthFailure":                "UnrecognizedClientException",
 	"ExpiredToken":               "ExpiredTokenException",
@@ -100,7 +101,7 @@ var jsonCodes = map[string]string{
 	"XAmzContentSHA256Mismatch":  "InvalidSignatureException",
 }
 
-// refuseJSON writes an error in the format of the protocol JSON 1.1.
+// refuseJSON answers a request with an error in the format of the protocol JSON 1.1.
 func refuseJSON(w http.ResponseWriter, f dialect.Failure, err error, message string) {
 	if _, ok := errors.AsType[dialect.NotJSON](err); ok {
 		f = dialect.Failure{Status: http.StatusBadRequest, Code: "SerializationException"}

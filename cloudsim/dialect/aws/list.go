@@ -10,11 +10,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// list returns the resources of a list call that match the filters. If the call contains ids, the
-// function list returns only the resources with these ids. If not, it returns one page of all
-// resources. The result next is the token of the next page, or "" for the last page. The parameter
-// in is a function that reports whether a resource belongs to the region of the call. If in is nil,
-// all resources belong to the region.
+// list executes a call that lists resources of the kind k. If the call contains ids, the result
+// contains the resources with these ids. Otherwise the result is one page of all resources. In both
+// cases, the result contains only resources that match the filters of the call.
+//
+// The result next is the token of the next page, or "" for the last page. The function in reports
+// whether a resource belongs to the region of the call. If in is nil, all resources belong to the
+// region.
 func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
 	ids, filters, p := q.list(k.param), q.filters(), q.page()
 	if err := q.end(); err != nil {
@@ -34,7 +36,7 @@ func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T,
 	}
 	o := cloudsim.ListOptions{After: p.after, Limit: cloudsim.MaxPageSize}
 	if len(filters) == 0 && p.limit > 0 {
-		o.Limit = p.limit + 1 // one more than the page, to know whether another page follows
+		o.Limit = p.limit + 1 // one more than the page, to find out whether another page follows
 	}
 	for _, f := range filters {
 		if name, ok := f.literal(); ok && f.name == k.named {
@@ -62,8 +64,8 @@ func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T,
 	}
 }
 
-// byIDs reads the resources with the given ids. If one of the resources does not exist in the
-// region, byIDs returns k.notFound.
+// byIDs reads the resources with the given ids. If one of these resources does not exist in the
+// region, byIDs returns the error k.notFound. The function in is the same as for list.
 func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
 	seen := map[I]bool{}
 	for _, id := range ids {
@@ -95,7 +97,8 @@ func listAll[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
 	return found, err
 }
 
-// names is a set of requested names. The value is true if a resource has this name.
+// names is the set of names in a request. The value of a name tells whether a resource has this
+// name.
 type names map[string]bool
 
 func asked(all []string) names {
@@ -106,8 +109,9 @@ func asked(all []string) names {
 	return n
 }
 
-// The method named has reports whether the caller asked for a name. An empty set contains all
-// names.
+// has reports whether the result of the call may contain the resource with the given name. This is
+// the case if the set contains the name or is empty. If the set contains the name, has stores in
+// the set that a resource has this name.
 func (n names) has(name string) bool {
 	if len(n) == 0 {
 		return true
@@ -119,7 +123,7 @@ func (n names) has(name string) bool {
 	return false
 }
 
-// The method missing returns an error for the first name that no resource has.
+// missing returns an error for the first name of the set that no resource has.
 func (n names) missing(code, one string) error {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if !n[name] {

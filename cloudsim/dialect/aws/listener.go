@@ -23,7 +23,7 @@ type listener struct {
 	InstancePort     int    `xml:"InstancePort"`
 }
 
-// The method listeners returns the listeners in the list Listeners. The list must not be empty.
+// listeners decodes the parameter Listeners, which is a list with at least one element.
 func (q *query) listeners() (all []cloudsim.Listener) {
 	q.each("Listeners.member", func(prefix string) {
 		if q.left[prefix+"InstanceProtocol"] == "" {
@@ -46,8 +46,8 @@ func (q *query) listeners() (all []cloudsim.Listener) {
 	return all
 }
 
-// addListeners adds listeners to a load balancer. A listener that exists already, with the same
-// ports, is no error, as in AWS.
+// addListeners adds listeners to a load balancer. If the load balancer already has a listener with
+// the same two ports, addListeners adds nothing and returns no error, as AWS does.
 func addListeners(l *cloudsim.LoadBalancer, given []cloudsim.Listener) error {
 	for _, li := range given {
 		at := slices.IndexFunc(l.Listeners, func(have cloudsim.Listener) bool { return have.Port == li.Port })
@@ -70,7 +70,8 @@ func createListeners(q *query) (any, error) {
 	return done(q), err
 }
 
-// deleteListeners deletes listeners. A port without a listener is no error, as in AWS.
+// deleteListeners deletes the listeners at the given ports. If a port has no listener, this is no
+// error, as in AWS.
 func deleteListeners(q *query) (any, error) {
 	name, ports := q.required("LoadBalancerName"), q.list("LoadBalancerPorts.member")
 	q.need(len(ports) > 0, "LoadBalancerPorts")
@@ -89,27 +90,28 @@ func deleteListeners(q *query) (any, error) {
 	return done(q), err
 }
 
-// listenerPort returns the port of a listener. The rules of a load balancer's security groups apply to
-// this port.
+// listenerPort returns the port of a listener. The rules of a load balancer's security groups apply
+// to this port.
 func listenerPort(l cloudsim.Listener) int { return l.Port }
 
-// targetPort returns the port of a listener's targets. The rules of the targets' security group apply
-// to this port.
+// targetPort returns the port of a listener's targets. The rules of the targets' security groups
+// apply to this port.
 func targetPort(l cloudsim.Listener) int { return l.TargetPort }
 
-// permit applies the rules of security groups to a load balancer. The parameter port is listenerPort
-// or targetPort. Rules have ports, but this cloud has one list of source ranges for all listeners. So
-// permit does the following:
+// permit sets the source ranges and the targets of a load balancer, so that only clients that the
+// rules of security groups permit can connect. The parameter port is listenerPort or targetPort. In
+// AWS, each rule has a range of ports. In this cloud, a load balancer has one list of source ranges
+// for all its listeners. So permit does the following:
 //
-//   - If the rules permit no connections to the port of a listener, the listener gets an empty list
-//     of targets. Then it refuses all connections. All other listeners keep their targets.
-//   - The source ranges are the ranges that the rules permit for all other listeners. If there is
-//     no such range, all listeners refuse connections.
+//   - If no rule permits connections to the port of a listener, the listener gets an empty list of
+//     targets. Then it refuses all connections.
+//   - The source ranges are those ranges that the rules permit for each of the remaining listeners.
+//     If there is no such range, all listeners refuse connections.
 //
-// So a client can connect only if AWS also permits this. A rule with a group as its source permits
-// no connection to a load balancer.
+// So a client can connect only if AWS also permits the connection. A rule with a security group as
+// its source permits no connection to a load balancer.
 func permit(l *cloudsim.LoadBalancerSpec, rules []rule, port func(cloudsim.Listener) int) {
-	var open [][]netip.Prefix // ranges for each listener with a range
+	var open [][]netip.Prefix // permitted ranges of each listener that has any
 	for n := range l.Listeners {
 		if ranges := sources(rules, string(l.Listeners[n].Protocol), port(l.Listeners[n])); len(ranges) > 0 {
 			open = append(open, ranges)
@@ -134,13 +136,14 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule, port func(cloudsim.Liste
 	}
 }
 
-// The function sources returns the ranges of clients that may connect to a port of a protocol.
+// sources returns the address ranges from which the rules permit connections to the given protocol
+// and port.
 func sources(rules []rule, protocol string, port int) (all []netip.Prefix) {
 	for _, r := range rules {
 		if r.Protocol != "-1" && (r.Protocol != protocol || port < r.From || port > r.To) {
 			continue
 		}
-		if p, err := netip.ParsePrefix(r.CIDR); err == nil { // a rule with a group has no CIDR
+		if p, err := netip.ParsePrefix(r.CIDR); err == nil { // a rule whose source is a group has no CIDR
 			all = append(all, p)
 		}
 	}

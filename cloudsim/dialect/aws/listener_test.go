@@ -10,7 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestPermit proves which clients the rules of security groups permit.
+// TestPermit proves which source ranges permit computes from the rules of security groups. It also
+// proves which listeners then refuse all connections.
 func TestPermit(t *testing.T) {
 	tcp := func(from, to int, cidr string) rule { return rule{Protocol: "tcp", From: from, To: to, CIDR: cidr} }
 	for name, tc := range map[string]struct {
@@ -44,8 +45,8 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// TestPermitOnly proves for random rules that each client that can connect has a rule. With one
-// listener, each client with a rule can connect.
+// TestPermitOnly proves with random rules that a client can connect only if a rule permits this
+// client. If the load balancer has one listener, each client that a rule permits can connect.
 func TestPermitOnly(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // repeatable random numbers
 	for range 2000 {

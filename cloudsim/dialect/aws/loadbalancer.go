@@ -13,10 +13,11 @@ import (
 )
 
 // A classic load balancer of AWS is a load balancer of this cloud with the label labelGroups and
-// without the label labelNetwork. The dialect does not show load balancers of other clients, because
-// they have no security groups.
+// without the label labelNetwork. The dialect does not show load balancers that other clients have
+// created, because such load balancers have no security groups.
 
-// Labels for values of classic load balancers that this cloud does not have.
+// Labels for properties that classic load balancers of AWS have and load balancers of this cloud do
+// not have.
 const (
 	labelGroups    = dialect.LabelPrefix + "security-groups" // AWS's ids, with commas between them
 	labelSubnets   = dialect.LabelPrefix + "subnets"         // AWS's ids, with commas between them
@@ -28,9 +29,9 @@ const (
 // its load balancer, e.g. shop-1.127-65-0-1.elb.amazonaws.com for the address 127.65.0.1.
 const Domain = "elb.amazonaws.com"
 
-const maxPageSize = 400 // of the list of load balancers
+const maxPageSize = 400 // largest number of load balancers on one page of a list
 
-// members is a list in an answer of the services other than EC2.
+// members is a list in an answer of Elastic Load Balancing.
 type members[T any] struct {
 	Items []T `xml:"member"`
 }
@@ -49,7 +50,8 @@ type loadBalancer struct {
 	Scheme      string                       `xml:"Scheme"`
 }
 
-// The variable schemes maps AWS's schemes to those of this cloud.
+// schemes maps AWS's schemes of load balancers to this cloud's schemes. A request without a scheme
+// has the scheme "".
 var schemes = map[string]cloudsim.Scheme{"": cloudsim.SchemeExternal, "internet-facing": cloudsim.SchemeExternal, "internal": cloudsim.SchemeInternal}
 
 func schemeOf(l cloudsim.LoadBalancer) string {
@@ -67,15 +69,18 @@ func dnsName(l cloudsim.LoadBalancer) string {
 	return name
 }
 
-// hostLabel returns the first label of a load balancer's host name.
+// hostLabel returns the first part of a load balancer's host name, e.g. shop-1. It contains the
+// name and the number of the load balancer.
 func hostLabel(l cloudsim.LoadBalancer) string {
 	return fmt.Sprintf("%s-%d", strings.ToLower(dialect.OtherName(l.Meta)), dialect.Number(l.ID))
 }
 
-// addressLabel returns the label with the address in a load balancer's host name.
+// addressLabel returns the address of a load balancer in the form that its host name contains, e.g.
+// 127-65-0-1.
 func addressLabel(l cloudsim.LoadBalancer) string { return strings.ReplaceAll(l.IP, ".", "-") }
 
-// idsIn returns the ids in a label, or nil if the label is empty.
+// idsIn returns the ids in the value of a label. It returns nil if the load balancer does not have
+// the label.
 func idsIn(l cloudsim.LoadBalancer, label string) []string {
 	if l.Labels[label] == "" {
 		return nil
@@ -83,8 +88,9 @@ func idsIn(l cloudsim.LoadBalancer, label string) []string {
 	return strings.Split(l.Labels[label], ",")
 }
 
-// The function classic returns a function that reports whether a load balancer is a classic load
-// balancer of a region. AWS does not show load balancers during their deletion.
+// classic returns a function that reports whether a load balancer is a classic load balancer in the
+// given region. The function returns false during the deletion of a load balancer, because AWS does
+// not show such a load balancer.
 func classic(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelGroups] != "" && l.Labels[labelNetwork] == "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
@@ -97,7 +103,8 @@ func loadBalancers(q *query, in func(cloudsim.LoadBalancer) bool) ([]cloudsim.Lo
 	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
 }
 
-// loadBalancerNamed returns the load balancer with a name for which the function in returns true.
+// loadBalancerNamed returns the load balancer with the given name. It returns an error if no load
+// balancer has this name, or if the function in returns false for the load balancer.
 func loadBalancerNamed(q *query, name string, in func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {
 	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
 	if err != nil {
@@ -109,23 +116,24 @@ func loadBalancerNamed(q *query, name string, in func(cloudsim.LoadBalancer) boo
 	return cloudsim.LoadBalancer{}, noLoadBalancer(name)
 }
 
-// findLoadBalancer returns the classic load balancer with a name.
+// findLoadBalancer returns the classic load balancer with the given name.
 func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return loadBalancerNamed(q, name, classic(q.region()))
 }
 
-// noLoadBalancer returns the error about a load balancer that does not exist. The parameter is a name
-// or an ARN.
+// noLoadBalancer returns the error for a load balancer that does not exist. The parameter name is
+// the name or the ARN in the request.
 func noLoadBalancer(name string) error {
 	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clipARN(name)+" does not exist")
 }
 
-// change changes the classic load balancer with a name.
+// change changes the classic load balancer with the given name by the function fn.
 func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return changeFound(q, findLoadBalancer, name, fn)
 }
 
-// changeFound changes the load balancer that the function find returns for a name or an ARN.
+// changeFound changes a load balancer by the function fn. It passes wanted, a name or an ARN, to
+// the function find, which returns the load balancer.
 func changeFound(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	l, err := find(q, wanted)
 	if err != nil {
@@ -143,9 +151,10 @@ func changeFound(q *query, find func(*query, string) (cloudsim.LoadBalancer, err
 	return l, err
 }
 
-// update changes a load balancer with the function fn, and applies its security groups, except
-// during its deletion. The parameter g is nil, or a group with rules that are not stored yet. For a
-// network load balancer, update also applies the records; see forward.
+// update changes a load balancer by the function fn, and then applies the rules of its security
+// groups. The parameter g is nil, or a security group with rules that the cloud has not stored yet.
+// For a network load balancer, update also applies the records; see forward. If the cloud is
+// deleting the load balancer, update only calls fn.
 func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
 		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {
@@ -159,7 +168,7 @@ func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadB
 			return err
 		}
 		for n := range l.Listeners {
-			l.Listeners[n].Targets = nil // those of the load balancer
+			l.Listeners[n].Targets = nil // nil means the targets of the load balancer
 		}
 		permit(&l.LoadBalancerSpec, rules, listenerPort)
 		return nil
@@ -174,8 +183,8 @@ type createLoadBalancerResult struct {
 	DNSName string   `xml:"DNSName"`
 }
 
-// createLoadBalancer creates a classic load balancer. The same request for the same name returns
-// the existing load balancer, as in AWS.
+// createLoadBalancer creates a classic load balancer. If a load balancer with the same name and the
+// same settings exists, createLoadBalancer returns it, as AWS does.
 func createLoadBalancer(q *query) (any, error) {
 	name, listeners, given := q.required("LoadBalancerName"), q.listeners(), labelsOf(q.tags("Tags.member"))
 	subnetIDs, groupIDs := q.list("Subnets.member"), q.list("SecurityGroups.member")
@@ -227,8 +236,8 @@ func createLoadBalancer(q *query) (any, error) {
 	return &queryAnswer{Result: createLoadBalancerResult{DNSName: dnsName(l)}}, nil
 }
 
-// newLoadBalancer returns the request for a new load balancer. The parameter given contains the tags
-// in the request, and own contains the labels of the dialect.
+// newLoadBalancer returns the request to this cloud for a new load balancer. The parameter given
+// contains the tags in the client's request, and own contains the labels of the dialect.
 func newLoadBalancer(q *query, name string, scheme cloudsim.Scheme, given, own map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
 	if dialect.Name(name) != name {
 		own[dialect.NameLabel] = name
@@ -238,8 +247,8 @@ func newLoadBalancer(q *query, name string, scheme cloudsim.Scheme, given, own m
 	return req, err
 }
 
-// subnetNetwork returns the network of subnets. It returns an error if the subnets belong to
-// different networks, or if there are none.
+// subnetNetwork returns the network of the subnets with the given ids. It returns an error if the
+// list of ids is empty, or if the subnets belong to different networks.
 func subnetNetwork(q *query, ids []string) (network cloudsim.NetworkID, err error) {
 	if len(ids) == 0 {
 		return "", coded(http.StatusBadRequest, "InvalidConfigurationRequest", "a load balancer must have a subnet in the parameter Subnets")
@@ -256,7 +265,8 @@ func subnetNetwork(q *query, ids []string) (network cloudsim.NetworkID, err erro
 	return network, nil
 }
 
-// checkGroups checks the security groups of a load balancer in a network.
+// checkGroups returns an error if a load balancer in the given network cannot have the security
+// groups with the given ids.
 func checkGroups(q *query, ids []string, network cloudsim.NetworkID) error {
 	if n := len(ids); n < 1 || n > 5 {
 		return coded(http.StatusBadRequest, "InvalidConfigurationRequest", fmt.Sprintf("a load balancer must have 1 to 5 security groups, got %d", n))
@@ -282,7 +292,7 @@ func deleteLoadBalancer(q *query) (any, error) {
 	}
 	_, err = q.Cloud.DeleteLoadBalancer(q.Context(), l.ID)
 	if errors.Is(err, cloudsim.NotFound) {
-		err = nil // another caller has deleted it
+		err = nil // another caller has deleted the load balancer
 	}
 	return done(q), err
 }
@@ -328,7 +338,8 @@ func describeLoadBalancers(q *query) (any, error) {
 	return &queryAnswer{Result: out}, nil
 }
 
-// describe returns a load balancer in AWS's format. The parameter all contains all subnets.
+// describe returns a load balancer in AWS's format. The parameter all contains all subnets of the
+// project.
 func describe(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
 	out := loadBalancer{
 		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: timestamp(l.CreatedAt), Scheme: schemeOf(l),
@@ -397,8 +408,8 @@ func detachSubnets(q *query) (any, error) {
 	return &queryAnswer{Result: detachSubnetsResult{subnetsResult: out}}, err
 }
 
-// changeSubnets changes the subnets of a load balancer. The subnets do not affect traffic: a load
-// balancer reaches all instances of its project.
+// changeSubnets changes the subnets of a load balancer with the function fn. The subnets do not
+// affect traffic: a load balancer reaches all instances of its project.
 func changeSubnets(q *query, fn func(have, given []string) []string) (out subnetsResult, err error) {
 	name, given := q.required("LoadBalancerName"), q.list("Subnets.member")
 	if err := q.end(); err != nil {
@@ -416,8 +427,8 @@ func changeSubnets(q *query, fn func(have, given []string) []string) (out subnet
 	return out, err
 }
 
-// rulesOf returns the rules of all groups with these ids. It takes the rules of the group g from
-// the parameter, unless g is nil.
+// rulesOf returns the rules of the security groups with the given ids. The parameter g is nil, or
+// one of these groups with rules that the cloud has not stored yet.
 func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 	for _, id := range ids {
 		if g != nil && g.id() == id {
@@ -433,9 +444,9 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 	return all, nil
 }
 
-// applyGroup applies the rules of the group g to all load balancers with this group. It also applies
-// them to network load balancers without groups, because their targets can have this group. The
-// record of g can still contain older rules.
+// applyGroup applies the rules of the security group g to all load balancers that have this group.
+// It also updates the network load balancers of the VPC that have no security groups, because their
+// targets can have the group g. The cloud need not have stored the rules of g yet.
 func applyGroup(q *query, g group) error {
 	hasGroup, inherits := withGroup(g), inheriting(g.Network)
 	users, err := loadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })
@@ -450,7 +461,7 @@ func applyGroup(q *query, g group) error {
 	return nil
 }
 
-// withGroup returns a function that reports whether a load balancer has a security group.
+// withGroup returns a function that reports whether a load balancer has the security group g.
 func withGroup(g group) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool { return slices.Contains(idsIn(l, labelGroups), g.id()) }
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/aws"
 )
 
-// world contains a cloud with a dialect, and an access key of a service account with the role
-// writer.
+// world contains a cloud, the URL of a dialect for this cloud, and an access key of a service
+// account with the role writer.
 type world struct {
 	cloud *client.Client
 	url   string
@@ -53,7 +53,8 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	return w
 }
 
-// request returns a signed request for an action of EC2.
+// request returns a signed request with the given parameters. If they do not contain the parameter
+// Version, the request is for EC2.
 func (w *world) request(tb testing.TB, at time.Time, form url.Values) *http.Request {
 	tb.Helper()
 	if !form.Has("Version") {
@@ -71,7 +72,8 @@ func (w *world) request(tb testing.TB, at time.Time, form url.Values) *http.Requ
 	return r
 }
 
-// sign returns a signed request with a body. The signature covers the headers in the map amz.
+// sign returns a signed request with the given body. The signature also covers the headers in the
+// map amz.
 func (w *world) sign(tb testing.TB, at time.Time, service, body string, amz map[string]string) *http.Request {
 	tb.Helper()
 	r, err := http.NewRequest(http.MethodPost, w.url+"/", strings.NewReader(body))

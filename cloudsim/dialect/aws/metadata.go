@@ -9,9 +9,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// metadataTree returns the paths of the metadata service of EC2, with sessions (IMDSv2). The names
-// of the paths follow "Instance metadata categories" in the user guide of Amazon EC2. The role in
-// the path of the credentials is the service account of the instance.
+// metadataTree describes the paths of EC2's metadata service. A client needs a session token for
+// each request (IMDSv2). The names of the paths come from the section "Instance metadata
+// categories" in the user guide of Amazon EC2. Where AWS has the name of a role in the path of the
+// credentials, this tree has the service account of the instance.
 func metadataTree() *cloudsim.MetadataTreeSpec {
 	const eni, image = "/meta-data/network/interfaces/macs/${mac}", "${labels." + labelImage + "}"
 	texts := map[string]string{
@@ -59,8 +60,8 @@ func metadataTree() *cloudsim.MetadataTreeSpec {
 	return tree
 }
 
-// The function directories returns the sorted children of each directory above the given paths. A
-// child that is a directory ends with a slash.
+// directories maps each directory above the given paths to the sorted names of its children. The
+// name of a child that is a directory ends with a slash.
 func directories(paths []string) map[string][]string {
 	all := map[string][]string{}
 	for _, p := range paths {

@@ -47,7 +47,8 @@ var vpcs = kind[cloudsim.Network, cloudsim.NetworkID]{
 	},
 }
 
-// describeVPCs lists all networks in each region, because a network belongs to no region.
+// describeVPCs lists the networks of the project. The list is the same in all regions, because a
+// network belongs to no region.
 func describeVPCs(q *query) (any, error) {
 	found, next, err := list(q, vpcs, nil)
 	if err != nil {
@@ -94,8 +95,9 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// The function zoned returns the kind of subnets in which each subnet has a zone, as in EC2. A
-// subnet for all zones of a region has the first zone of the region.
+// zoned returns a copy of the variable subnets, in which the functions get and all set the zone of
+// each subnet. In EC2, each subnet has a zone. If a subnet of this cloud covers all zones of its
+// region, zoned chooses the first zone.
 func zoned(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := listAll(q, zones)
@@ -146,8 +148,8 @@ func describeSubnets(q *query) (any, error) {
 	return out, nil
 }
 
-// size returns how many addresses of a range instances can use. It does not subtract used
-// addresses, because the cloud does not count them.
+// size returns the number of addresses in a range that instances can use. It includes addresses
+// that instances already have, because the cloud does not count them.
 func size(cidr string) int {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil || p.Bits() > 30 {

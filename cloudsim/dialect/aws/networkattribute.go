@@ -27,7 +27,7 @@ type networkAttribute struct {
 	Value string `xml:"Value"`
 }
 
-// attributes returns the list Attributes. The list must not be empty.
+// attributes decodes the parameter Attributes, which is a list with at least one element.
 func (q *query) attributes() (all []networkAttribute) {
 	q.each("Attributes.member", func(prefix string) {
 		all = append(all, networkAttribute{q.required(prefix + "Key"), q.text(prefix + "Value")})
@@ -36,7 +36,7 @@ func (q *query) attributes() (all []networkAttribute) {
 	return all
 }
 
-// The method flag returns the value of an attribute that is true or false.
+// flag returns the value of a boolean attribute.
 func (a networkAttribute) flag() (bool, error) {
 	if a.Value != "true" && a.Value != "false" {
 		return false, a.invalid("true or false")
@@ -73,8 +73,9 @@ func describeNetworkAttributes(q *query) (any, error) {
 	return attributeAnswer(q, networkAttributesOf(l)), err
 }
 
-// modifyNetworkAttributes changes the attributes in the request. The attribute for other zones has
-// no effect, because a load balancer of this cloud always uses the targets of all zones.
+// modifyNetworkAttributes changes the attributes that the request contains. The attribute
+// load_balancing.cross_zone.enabled has no effect, because a load balancer of this cloud always
+// uses the targets of all zones.
 func modifyNetworkAttributes(q *query) (any, error) {
 	wanted, given := q.required("LoadBalancerArn"), q.attributes()
 	if err := q.end(); err != nil {
@@ -131,8 +132,9 @@ func describeGroupAttributes(q *query) (any, error) {
 	return attributeAnswer(q, groupAttributesOf(g)), err
 }
 
-// modifyGroupAttributes changes the attributes in the request. The attribute for the addresses of
-// clients has no effect: the targets see the address of the load balancer.
+// modifyGroupAttributes changes the attributes that the request contains. The attribute
+// preserve_client_ip.enabled has no effect: the targets always see the address of the load balancer
+// as the address of the client.
 func modifyGroupAttributes(q *query) (any, error) {
 	wanted, given := q.required("TargetGroupArn"), q.attributes()
 	if err := q.end(); err != nil {

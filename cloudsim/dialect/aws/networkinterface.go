@@ -4,8 +4,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// describedInterface is a network interface in the answer about network interfaces. This answer has
-// more values than the answer about instances.
+// describedInterface is a network interface in the answer of DescribeNetworkInterfaces. The network
+// interfaces in the answer of DescribeInstances have fewer fields.
 type describedInterface struct {
 	networkInterface
 	Zone           string     `xml:"availabilityZone"`
@@ -22,12 +22,12 @@ type describeInterfacesAnswer struct {
 	Next       string                    `xml:"nextToken,omitempty"`
 }
 
-// interfaces describes network interfaces. Each instance has one. The number of an interface is the
-// number of its instance.
+// interfaces describes the network interfaces. Each instance has one network interface. The ids of
+// the instance and of its network interface contain the same number.
 var interfaces = kind[cloudsim.Instance, cloudsim.InstanceID]{
 	one: "network interface", param: "NetworkInterfaceId", prefix: prefixInterface, code: "InvalidNetworkInterfaceID", own: instances.own,
 	get: instances.get, all: instances.all,
-	meta: func(cloudsim.Instance) cloudsim.Meta { return cloudsim.Meta{} }, // the labels of an instance are the tags of the instance
+	meta: func(cloudsim.Instance) cloudsim.Meta { return cloudsim.Meta{} }, // network interfaces have no tags: the labels of an instance are the tags of the instance
 	id:   instances.id,
 	values: map[string]func(cloudsim.Instance) []string{
 		"addresses.private-ip-address": internalAddresses,

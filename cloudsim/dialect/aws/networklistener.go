@@ -11,14 +11,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A listener of a network load balancer is a record, because it has an ARN and tags. A listener with
-// the protocol TCP_UDP is two listeners of this cloud.
+// The dialect stores each listener of a network load balancer in a record, because listeners of AWS
+// have ARNs and tags. Listeners of this cloud have neither. A listener with the protocol TCP_UDP
+// becomes two listeners of this cloud, one for TCP and one for UDP.
 
 const listenerRecords = "aws-listener" // kind of the records
 
 type networkListener = stored[listenerDocument]
 
-// listenerDocument is the document of a record.
+// listenerDocument is the document of a record that stores a listener.
 type listenerDocument struct {
 	LoadBalancer cloudsim.LoadBalancerID `json:"loadBalancer"`
 	TargetGroup  cloudsim.RecordID       `json:"targetGroup"`
@@ -26,14 +27,14 @@ type listenerDocument struct {
 	Port         int                     `json:"port"`
 }
 
-// The method name returns the name of the record. Two listeners of a load balancer with the same
-// protocol and port have the same name.
+// name returns the name of a listener's record. Two listeners of one load balancer with the same
+// protocol and port would have the same name, so the cloud refuses the second record.
 func (d listenerDocument) name() string {
 	return fmt.Sprintf("%s/%s/%d", d.LoadBalancer, d.Protocol, d.Port)
 }
 
-// The method overlaps reports whether two listeners have a port and a protocol of this cloud in
-// common.
+// overlaps reports whether two listeners belong to the same load balancer, have the same port, and
+// share a protocol. For example, TCP_UDP and TCP share the protocol TCP.
 func (d listenerDocument) overlaps(other listenerDocument) bool {
 	return d.LoadBalancer == other.LoadBalancer && d.Port == other.Port &&
 		slices.ContainsFunc(transports[d.Protocol], func(p cloudsim.Protocol) bool { return slices.Contains(transports[other.Protocol], p) })
@@ -53,8 +54,8 @@ type forwardAction struct {
 	Order       int    `xml:"Order"`
 }
 
-// networkListenerOf returns a listener in AWS's format. It has no action if another client has
-// deleted the record of its target group.
+// networkListenerOf returns a listener in AWS's format. The result has no action if another client
+// has deleted the record of the listener's target group.
 func networkListenerOf(r routing, l cloudsim.LoadBalancer, li networkListener) networkListenerDescription {
 	d := networkListenerDescription{ARN: listenerARN(l, li), LoadBalancer: loadBalancerARN(l), Port: li.Doc.Port, Protocol: li.Doc.Protocol}
 	if g, ok := r.group(li.Doc.TargetGroup); ok {
@@ -67,7 +68,8 @@ func listenerAnswer(q *query, next string, found ...networkListenerDescription) 
 	return networkAnswer(q, networkResult{Listeners: &members[networkListenerDescription]{found}, Next: next})
 }
 
-// forwardTo returns the ARN of the target group in the list DefaultActions, or "" for an empty list.
+// forwardTo decodes the parameter DefaultActions. It returns the ARN of the target group to which
+// the listener forwards connections, or "" if the list is empty.
 func (q *query) forwardTo() (wanted string) {
 	n := 0
 	q.each("DefaultActions.member", func(prefix string) {
@@ -113,7 +115,7 @@ func createNetworkListener(q *query) (any, error) {
 	return storeListener(q, l, r, li)
 }
 
-// modifyListener changes the port, the protocol and the target group of a listener.
+// modifyListener changes the port, the protocol or the target group of a listener.
 func modifyListener(q *query) (any, error) {
 	wanted, groupARN, port := q.required("ListenerArn"), q.forwardTo(), q.integer("Port", 1, 65535, 0)
 	protocol := ""
@@ -142,7 +144,7 @@ func modifyListener(q *query) (any, error) {
 	return storeListener(q, l, r, li)
 }
 
-// findListener returns the listener with an ARN and its load balancer.
+// findListener returns the listener with the given ARN, and the load balancer of the listener.
 func (r routing) findListener(q *query, wanted string) (l cloudsim.LoadBalancer, li networkListener, err error) {
 	id, err := ownIDInARN[cloudsim.RecordID](wanted, arnListener, groupPrefix, "a listener")
 	if err != nil {
@@ -161,7 +163,8 @@ func (r routing) findListener(q *query, wanted string) (l cloudsim.LoadBalancer,
 	return l, li, err
 }
 
-// storeListener creates or changes a listener, and changes its load balancer; see forwardAll.
+// storeListener stores a new or changed listener. It updates the load balancer before and after
+// that; see forwardAll.
 func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListener) (any, error) {
 	if err := r.checkListener(q, l, li); err != nil {
 		return nil, err
@@ -188,8 +191,11 @@ func duplicateListener(li networkListener) error {
 	return coded(http.StatusBadRequest, "DuplicateListener", fmt.Sprintf("the load balancer has another listener at the port %d of the protocol %s", li.Doc.Port, li.Doc.Protocol))
 }
 
-// checkListener checks that the target group of a new or changed listener fits to the listener, and
-// that no other listener of the load balancer has the same port.
+// checkListener returns an error if the dialect cannot store the new or changed listener li of the
+// load balancer l:
+//   - The target group must have a fitting protocol and the same VPC as l.
+//   - No other listener of l may have the same port and protocol.
+//   - No other load balancer may use the target group.
 func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkListener) error {
 	g, ok := r.group(li.Doc.TargetGroup)
 	if !ok {
@@ -216,7 +222,8 @@ func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkList
 	return nil
 }
 
-// deleteListener deletes a listener. A listener that does not exist is an error, as in AWS.
+// deleteListener deletes a listener. It returns an error if the listener does not exist, as AWS
+// does.
 func deleteListener(q *query) (any, error) {
 	wanted := q.required("ListenerArn")
 	if err := q.end(); err != nil {
@@ -241,7 +248,8 @@ func deleteListener(q *query) (any, error) {
 	return done(q), forwardAll(q, users, nil)
 }
 
-// deleteListenerRecords deletes the records of the selected listeners.
+// deleteListenerRecords deletes the records of the listeners for which the function selected
+// returns true.
 func deleteListenerRecords(q *query, all []networkListener, selected func(networkListener) bool) error {
 	for _, li := range all {
 		if !selected(li) {

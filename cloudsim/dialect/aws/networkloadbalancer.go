@@ -13,12 +13,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A network load balancer of AWS is a load balancer of this cloud with the label labelNetwork. Its
-// listeners and target groups are records. The dialect derives the listeners of this cloud's load
-// balancer from these records; see forward.
+// A network load balancer of AWS is a load balancer of this cloud with the label labelNetwork. The
+// dialect stores its listeners and target groups in records. From these records it derives the
+// listeners of the load balancer in this cloud; see forward.
 
-// Labels for values of network load balancers that this cloud does not have. The labels for
-// security groups, subnets and zones are those of classic load balancers.
+// Labels for properties that network load balancers of AWS have and load balancers of this cloud do
+// not have. Network load balancers also use the labels labelGroups, labelSubnets and labelCrossZone
+// of classic load balancers.
 const (
 	labelNetwork    = dialect.LabelPrefix + "network"             // id of the VPC in this cloud
 	labelProtection = dialect.LabelPrefix + "deletion-protection" // "true" or "false"
@@ -63,26 +64,29 @@ type availabilityZone struct {
 	Subnet string `xml:"SubnetId"`
 }
 
-// networkDNSName returns the host name of a network load balancer. Like in AWS, it has another form
-// than the host name of a classic load balancer. The address is in the place of AWS's region.
+// networkDNSName returns the host name of a network load balancer, e.g.
+// shop-1.elb.127-65-0-1.amazonaws.com. As in AWS, this host name has another form than the host
+// name of a classic load balancer. It has the address of the load balancer where AWS's host names
+// have the region.
 func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }
 
-// The function network returns a function that reports whether a load balancer is a network load
-// balancer of a region. AWS does not show load balancers during their deletion.
+// network returns a function that reports whether a load balancer is a network load balancer in the
+// given region. The function returns false during the deletion of a load balancer, because AWS does
+// not show such a load balancer.
 func network(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelNetwork] != "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
 	}
 }
 
-// networkLoadBalancers returns all network load balancers of the region.
+// networkLoadBalancers returns all network load balancers in the region of the request.
 func networkLoadBalancers(q *query) ([]cloudsim.LoadBalancer, error) {
 	return loadBalancers(q, network(q.region()))
 }
 
-// findNetworkLoadBalancer returns the network load balancer with an ARN.
+// findNetworkLoadBalancer returns the network load balancer with the given ARN.
 func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, error) {
 	id, err := ownIDInARN[cloudsim.LoadBalancerID](wanted, arnLoadBalancer, "lb", "a load balancer")
 	if err != nil {
@@ -95,19 +99,20 @@ func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, er
 	return l, err
 }
 
-// networkByName returns the network load balancer with a name.
+// networkByName returns the network load balancer with the given name.
 func networkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return loadBalancerNamed(q, name, network(q.region()))
 }
 
-// changeNetwork changes the network load balancer with an ARN, and applies its security groups and
-// its records.
+// changeNetwork changes the network load balancer with the given ARN by the function fn. Then it
+// applies the security groups and the records of the load balancer.
 func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return changeFound(q, findNetworkLoadBalancer, wanted, fn)
 }
 
-// choice returns a parameter that must be one of the supported values. An absent parameter has the
-// value absent. For a value that only AWS supports, the error names the feature.
+// choice returns the value of the parameter name. If the request does not contain the parameter,
+// choice uses the argument absent as the value. The value must be one of the supported values. For
+// a value in the list onlyAWS, the error says that this cloud does not support the feature.
 func (q *query) choice(name, absent, feature string, supported, onlyAWS []string) string {
 	v := cmp.Or(q.text(name), absent)
 	switch {
@@ -120,7 +125,8 @@ func (q *query) choice(name, absent, feature string, supported, onlyAWS []string
 	return v
 }
 
-// newName returns the required name of a new load balancer or target group.
+// newName returns the parameter Name, which a request for a new load balancer or target group must
+// contain.
 func (q *query) newName() string {
 	name := q.required("Name")
 	if name != "" && (!loadBalancerNameRE.MatchString(name) || strings.HasPrefix(name, "internal-")) {
@@ -129,7 +135,7 @@ func (q *query) newName() string {
 	return name
 }
 
-// networkSubnets returns the ids in the list Subnets or SubnetMappings.
+// networkSubnets returns the ids of subnets in the parameters Subnets and SubnetMappings.
 func (q *query) networkSubnets() []string {
 	ids := q.list("Subnets.member")
 	q.each("SubnetMappings.member", func(prefix string) {
@@ -143,8 +149,8 @@ func (q *query) networkSubnets() []string {
 	return ids
 }
 
-// createNetworkLoadBalancer creates a network load balancer. The same request for the same name
-// returns the existing load balancer, as in AWS.
+// createNetworkLoadBalancer creates a network load balancer. If a load balancer with the same name
+// and the same settings exists, createNetworkLoadBalancer returns it, as AWS does.
 func createNetworkLoadBalancer(q *query) (any, error) {
 	name, given, subnetIDs, groupIDs := q.newName(), labelsOf(q.tags("Tags.member")), q.networkSubnets(), q.list("SecurityGroups.member")
 	q.choice("Type", "application", "a load balancer of the type", []string{"network"}, []string{"application", "gateway"})
@@ -170,7 +176,8 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 	req.HealthCheck.Protocol, req.DrainTimeoutSeconds = cloudsim.HealthTCP, defaultDrain
 	l, err := q.Cloud.CreateLoadBalancer(q.Context(), req)
 	if errors.Is(err, cloudsim.Exists) {
-		// The existing load balancer can have listeners and attributes.
+		// sameNetwork ignores the listeners and attributes of the existing load balancer, because
+		// CreateLoadBalancer does not set them.
 		if l, err = networkByName(q, name); err != nil || !sameNetwork(l, req) {
 			err = coded(http.StatusBadRequest, "DuplicateLoadBalancerName", "a load balancer with the name "+clip(name)+" and other settings exists already")
 		}
@@ -181,7 +188,7 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 	return describeNetworks(q, []cloudsim.LoadBalancer{l}, "")
 }
 
-// sameNetwork reports whether a network load balancer has the settings of a request.
+// sameNetwork reports whether the network load balancer l has the settings in the request req.
 func sameNetwork(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) bool {
 	for _, label := range []string{labelNetwork, labelGroups, labelSubnets} {
 		if l.Labels[label] != req.Labels[label] {
@@ -217,12 +224,13 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 	return done(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
 }
 
-// The method paging returns the parameters PageSize and Marker.
+// paging returns the page of a list that the parameters PageSize and Marker select.
 func (q *query) paging() page {
 	return page{limit: q.integer("PageSize", 1, maxPageSize, maxPageSize), after: q.token("Marker")}
 }
 
-// pageOf returns a page of a list that is sorted by ids, and the marker of the next page.
+// pageOf returns the elements of the list all that belong to the page p, and the marker of the next
+// page. The list must be sorted by ids.
 func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
 	first := 0
 	for first < len(all) && dialect.Number(id(all[first])) <= dialect.Number(p.after) {
@@ -234,7 +242,8 @@ func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
 	return all[:p.limit], nextToken(id(all[p.limit-1]))
 }
 
-// onlyOne returns an error if more than one of the lists has elements.
+// onlyOne returns an error if more than one of the lists has elements. The text names contains the
+// names of the parameters with these lists.
 func onlyOne(names string, lists ...[]string) error {
 	n := 0
 	for _, l := range lists {
@@ -276,7 +285,8 @@ func describeNetworkLoadBalancers(q *query) (any, error) {
 	return describeNetworks(q, found, next)
 }
 
-// describeNetworks returns an answer with network load balancers in AWS's format.
+// describeNetworks returns an answer that contains the given network load balancers in AWS's
+// format.
 func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any, error) {
 	k, err := zoned(q)
 	if err != nil {
@@ -297,7 +307,7 @@ func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any
 		}
 		for _, id := range idsIn(l, labelSubnets) {
 			at := slices.IndexFunc(all, func(s cloudsim.Subnet) bool { return idOf(prefixSubnet, s.ID) == id })
-			if at >= 0 { // the subnet can be deleted
+			if at >= 0 { // at is -1 for a deleted subnet
 				d.Zones.Items = append(d.Zones.Items, availabilityZone{all[at].Zone, id})
 			}
 		}
@@ -307,7 +317,8 @@ func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any
 }
 
 // setGroups replaces the security groups of a network load balancer. As in AWS, a load balancer
-// either always has security groups or never.
+// that was created without security groups cannot get any, and a load balancer with security groups
+// must keep at least one.
 func setGroups(q *query) (any, error) {
 	wanted, ids := q.required("LoadBalancerArn"), q.list("SecurityGroups.member")
 	if err := q.end(); err != nil {

@@ -14,7 +14,8 @@ type resourceTags struct {
 	Tags members[loadBalancerTag] `xml:"Tags"`
 }
 
-// taggedARNs returns the list ResourceArns. The list must have 1 to 20 ARNs, as in AWS.
+// taggedARNs returns the ARNs in the parameter ResourceArns. As in AWS, the list must have 1 to 20
+// elements.
 func (q *query) taggedARNs() []string {
 	all := q.list("ResourceArns.member")
 	if len(all) < 1 || len(all) > maxTagged {
@@ -23,7 +24,8 @@ func (q *query) taggedARNs() []string {
 	return all
 }
 
-// tagged returns the resource with an ARN, and a function that replaces its labels.
+// tagged finds the resource with the given ARN. It returns the metadata of the resource, and a
+// function that replaces the labels of the resource.
 func tagged(q *query, wanted string) (m cloudsim.Meta, set func(labels map[string]string) error, err error) {
 	resource, _, err := parseARN(wanted)
 	if err != nil {
@@ -89,8 +91,8 @@ func removeResourceTags(q *query) (any, error) {
 	})
 }
 
-// changeResourceTags changes the tags of all resources with these ARNs. It reads all resources before
-// it changes the first one, so that a wrong ARN changes nothing.
+// changeResourceTags changes the tags of all resources with the given ARNs. It checks all resources
+// before it changes the first one, so that a request with a wrong ARN changes nothing.
 func changeResourceTags(q *query, arns []string, fn func(labels map[string]string)) (any, error) {
 	if err := q.end(); err != nil {
 		return nil, err
@@ -105,7 +107,8 @@ func changeResourceTags(q *query, arns []string, fn func(labels map[string]strin
 	return done(q), nil
 }
 
-// changeTagsOf changes the tags of one resource. If dry is true, it only reads the resource.
+// changeTagsOf changes the tags of one resource by the function fn. If dry is true, it only checks
+// the change and does not write it.
 func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]string)) error {
 	err := dialect.Retry(func() error {
 		m, set, err := tagged(q, wanted)

@@ -16,10 +16,10 @@ const maxGroupTargets = 1000
 // targetParameter is an element of the list Targets in a request.
 type targetParameter struct {
 	id   string
-	port int // 0 for the port of the target group
+	port int // 0 means the port of the target group
 }
 
-// targetParameters returns the list Targets.
+// targetParameters decodes the parameter Targets, which is a list.
 func (q *query) targetParameters() (all []targetParameter) {
 	q.each("Targets.member", func(prefix string) {
 		all = append(all, targetParameter{q.required(prefix + "Id"), q.integer(prefix+"Port", 1, 65535, 0)})
@@ -27,14 +27,15 @@ func (q *query) targetParameters() (all []targetParameter) {
 	return all
 }
 
-// someTargets returns the list Targets. The list must not be empty.
+// someTargets decodes the parameter Targets, which is a list with at least one element.
 func (q *query) someTargets() []targetParameter {
 	all := q.targetParameters()
 	q.need(len(all) > 0, "Targets")
 	return all
 }
 
-// registerTargets adds targets to a target group. An instance that is a target already is no error.
+// registerTargets adds instances to the targets of a target group. It ignores instances that are
+// already targets.
 func registerTargets(q *query) (any, error) {
 	wanted, given := q.required("TargetGroupArn"), q.someTargets()
 	if err := q.end(); err != nil {
@@ -68,8 +69,8 @@ func registerTargets(q *query) (any, error) {
 	return done(q), err
 }
 
-// deregisterTargets removes targets from a target group. An instance that is no target is no error,
-// as in AWS.
+// deregisterTargets removes instances from the targets of a target group. It ignores instances that
+// are not targets, as AWS does.
 func deregisterTargets(q *query) (any, error) {
 	wanted, given := q.required("TargetGroupArn"), q.someTargets()
 	if err := q.end(); err != nil {
@@ -103,8 +104,8 @@ type targetHealth struct {
 	Description string `xml:"Description,omitempty"`
 }
 
-// describeTargetHealth returns the health of the targets of a target group, and of removed targets
-// that still have connections.
+// describeTargetHealth returns the health of the targets of a target group. Its answer also
+// contains removed targets that still have connections.
 func describeTargetHealth(q *query) (any, error) {
 	wanted, given := q.required("TargetGroupArn"), q.targetParameters()
 	if err := q.end(); err != nil {
@@ -136,7 +137,7 @@ func describeTargetHealth(q *query) (any, error) {
 		switch {
 		case !used:
 			add(id, targetHealth{"unused", "Target.NotInUse", "no listener forwards to the target group"})
-		case at < 0: // the data plane has not reported yet, or the listener refuses all connections
+		case at < 0: // the data plane has not reported the health yet, or the listener refuses all connections
 			add(id, targetHealth{"initial", "Elb.RegistrationInProgress", "Target registration is in progress"})
 		case statuses[at].Health == cloudsim.TargetInitial:
 			add(id, targetHealth{"initial", "Elb.InitialHealthChecking", "Initial health checks in progress"})
@@ -165,8 +166,9 @@ func describeTargetHealth(q *query) (any, error) {
 	return networkAnswer(q, networkResult{Health: out}), nil
 }
 
-// statuses returns the status of the targets of each listener that forwards to a target group. It
-// also reports whether there is such a listener.
+// statuses returns the status of each target of the target group with the given id, once for each
+// listener that forwards to the target group. The result used tells whether there is such a
+// listener.
 func (r routing) statuses(q *query, id cloudsim.RecordID) (used bool, all []cloudsim.TargetStatus, err error) {
 	live, err := networkLoadBalancers(q)
 	if err != nil {

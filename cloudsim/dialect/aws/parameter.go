@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The method refuseTrue returns boolean parameters of features that this cloud does not have. It
-// accepts only the value false.
+// refuseTrue reads boolean parameters that turn on features which this cloud does not have. If one
+// of them is true, it stores an error in q. The parameter why is the advice in this error.
 func (q *query) refuseTrue(why string, names ...string) {
 	for _, name := range names {
 		if q.flag(name) {
@@ -18,15 +18,17 @@ func (q *query) refuseTrue(why string, names ...string) {
 	}
 }
 
-// The method need fails with MissingParameter if a request does not have a parameter.
+// need stores the error MissingParameter in q if has is false. The parameter name is the name of
+// the missing parameter.
 func (q *query) need(has bool, name string) {
 	if !has {
 		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))
 	}
 }
 
-// withParameters returns an error about a field of this cloud's request with the name of EC2's
-// parameter. It returns other errors unchanged.
+// withParameters translates an error about a field of a request to this cloud, so that the error
+// names a parameter of EC2. The map names contains the parameter for each field. withParameters
+// returns all other errors unchanged.
 func withParameters(err error, names map[string]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || names[field(e)] == "" {
@@ -35,8 +37,9 @@ func withParameters(err error, names map[string]string) error {
 	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+names[field(e)]+" "+e.Fields[0].Reason)
 }
 
-// withCodes returns an error of this cloud with the code of EC2 for its kind. It returns other
-// errors, and errors about a rate limit, unchanged.
+// withCodes translates an error of this cloud to an error with a code of EC2. The map codes
+// contains the code for each error kind. withCodes returns errors of other kinds, and errors about
+// a rate limit, unchanged.
 func withCodes(err error, codes map[cloudsim.Kind]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.RetryAfter > 0 || codes[e.Kind] == "" {

@@ -17,13 +17,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// query decodes the parameters of a request. If one of its methods returns a parameter, it also
-// deletes the parameter from q.left. So q.end can refuse all parameters that the call has not read,
-// because the call does not support them. A method that finds an invalid value stores an error,
-// and q.end returns this error.
+// query decodes the parameters of a request. When a method of query returns a parameter, it deletes
+// this parameter from q.left. The call reads all parameters that it supports, and then calls q.end.
+// If q.left still contains parameters, q.end refuses the request. A method that finds an invalid
+// value stores an error in q.err, and q.end returns this error.
 type query struct {
 	*dialect.Request
-	left map[string]string // the parameters that no method has returned
+	left map[string]string // the parameters that no method has returned yet
 	err  error             // the first error
 }
 
@@ -54,21 +54,22 @@ func invalid(name, value, must string) error {
 	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+name+" must be "+must+", got "+clip(value))
 }
 
-// text returns a parameter, or "" if it is absent.
+// text returns the value of a parameter, or "" if the parameter is absent.
 func (q *query) text(name string) string {
 	v := q.left[name]
 	delete(q.left, name)
 	return v
 }
 
-// The method required returns a parameter that must be present and not empty.
+// required returns the value of a parameter that must be present and not empty.
 func (q *query) required(name string) string {
 	v := q.text(name)
 	q.need(v != "", name)
 	return v
 }
 
-// integer returns a number from low to high. It returns absent if the parameter is absent.
+// integer returns the value of a parameter that must be a number from low to high. If the request
+// does not contain the parameter, integer returns the argument absent.
 func (q *query) integer(name string, low, high, absent int) int {
 	v := q.text(name)
 	if v == "" {
@@ -81,7 +82,8 @@ func (q *query) integer(name string, low, high, absent int) int {
 	return n
 }
 
-// requiredInteger returns a number from low to high. The parameter must be present.
+// requiredInteger returns the value of a parameter that must be present and a number from low to
+// high.
 func (q *query) requiredInteger(name string, low, high int) int {
 	if q.left[name] == "" {
 		q.required(name)
@@ -90,7 +92,7 @@ func (q *query) requiredInteger(name string, low, high int) int {
 	return q.integer(name, low, high, 0)
 }
 
-// flag returns a boolean parameter. It returns false if the parameter is absent.
+// flag returns the value of a boolean parameter, or false if the parameter is absent.
 func (q *query) flag(name string) bool {
 	v := q.text(name)
 	if v != "" && v != "true" && v != "false" {
@@ -106,7 +108,8 @@ const maxParameters = 4000
 // maxList is the largest number of elements in a list. EC2 has the same limit.
 const maxList = 1000
 
-// list returns the elements of a list: the parameters NAME.1, NAME.2 and so on.
+// list returns the elements of the list with the given name. The elements are the parameters
+// NAME.1, NAME.2 and so on.
 func (q *query) list(name string) (all []string) {
 	q.dropEmpty(name)
 	for n := 1; n <= maxList; n++ {
@@ -121,8 +124,9 @@ func (q *query) list(name string) (all []string) {
 	return all
 }
 
-// The method each calls fn for each structure in a list of structures, e.g. with the prefix
-// "IpPermissions.1.". It ends at the first error.
+// each calls fn for each structure in a list of structures. The argument of fn is the prefix of the
+// parameters of the structure, e.g. "IpPermissions.1.". After an error, each does not call fn
+// again.
 func (q *query) each(name string, fn func(prefix string)) {
 	q.dropEmpty(name)
 	for n := 1; n <= maxList && q.err == nil; n++ {
@@ -134,7 +138,7 @@ func (q *query) each(name string, fn func(prefix string)) {
 	}
 }
 
-// The method has reports whether the name of a parameter begins with a prefix.
+// has reports whether q.left contains a parameter with the given prefix.
 func (q *query) has(prefix string) bool {
 	for name := range q.left {
 		if strings.HasPrefix(name, prefix) {
@@ -144,21 +148,23 @@ func (q *query) has(prefix string) bool {
 	return false
 }
 
-// dropEmpty removes the parameter with which the SDK sends an empty list.
+// dropEmpty deletes the parameter that the SDK sends for an empty list. The name of this parameter
+// is the name of the list, and its value is "".
 func (q *query) dropEmpty(list string) {
 	if name := strings.TrimSuffix(list, ".member"); q.left[name] == "" {
 		delete(q.left, name)
 	}
 }
 
-// A filter selects resources of a list: the values of a resource must match one of the patterns.
+// A filter selects resources for a list. A resource matches the filter if one of the resource's
+// values matches one of the expressions in the field match.
 type filter struct {
 	name   string
 	values []string
 	match  []*regexp.Regexp
 }
 
-// The method filters returns the filters Filter.1.Name, Filter.1.Value.1 and so on.
+// filters decodes the filters of a call: the parameters Filter.1.Name, Filter.1.Value.1 and so on.
 func (q *query) filters() (all []filter) {
 	for n := 1; n <= maxList; n++ {
 		prefix := "Filter." + strconv.Itoa(n)
@@ -181,8 +187,8 @@ func (q *query) filters() (all []filter) {
 	return all
 }
 
-// pattern returns an expression for the value of a filter, in which * stands for any
-// characters, ? for one character, and \ removes the special meaning of the next character.
+// pattern returns a regular expression for the value of a filter. In the value, * stands for any
+// characters, ? stands for one character, and \ removes the special meaning of the next character.
 func pattern(value string) *regexp.Regexp {
 	var b strings.Builder
 	b.WriteString(`(?s)^`)
@@ -205,19 +211,19 @@ func pattern(value string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// The method literal returns the first value of a filter. It also reports whether this value is the
-// only one and contains no special characters.
+// literal returns the first value of a filter. It also reports whether the filter has no other
+// values, and whether this value contains no special characters.
 func (f filter) literal() (string, bool) {
 	return f.values[0], len(f.values) == 1 && !strings.ContainsAny(f.values[0], `*?\`)
 }
 
-// page is the requested page of a list.
+// page is the page of a list that a call asks for.
 type page struct {
 	limit int    // 0 means all
-	after string // id in this cloud; "" for the first page
+	after string // the page begins after the resource with this id of the cloud; "" for the first page
 }
 
-// page returns the parameters MaxResults and NextToken.
+// page returns the page that the parameters MaxResults and NextToken select.
 func (q *query) page() (p page) {
 	if v := q.text("MaxResults"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -230,7 +236,8 @@ func (q *query) page() (p page) {
 	return p
 }
 
-// token returns the id in the token of the next page, or "" if the parameter is absent.
+// token returns the id in a parameter that contains the token of a page. It returns "" if the
+// parameter is absent.
 func (q *query) token(name string) string {
 	v := q.text(name)
 	id, ok := parseNextToken(v)
@@ -244,14 +251,16 @@ var tokenRE = regexp.MustCompile(`^[-a-z0-9]{1,128}$`)
 
 func nextToken(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
 
-// parseNextToken returns the id in a token of nextToken. It returns "" for an empty token.
+// parseNextToken returns the id in a token that nextToken has created. For the token "", it returns
+// the id "".
 func parseNextToken(token string) (id string, ok bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	return string(raw), token == "" || err == nil && tokenRE.Match(raw)
 }
 
-// end returns the first error of a parameter. If all parameters are valid, it returns an error
-// for an unknown parameter, or the result of dryRun if the request is a dry run.
+// end returns the first error that a method has stored. If there is none, it returns an error for a
+// parameter that the call does not support. If the request is a dry run, end then returns the
+// result of dryRun.
 func (q *query) end() error {
 	dry := q.flag("DryRun")
 	if q.err != nil {
@@ -267,7 +276,8 @@ func (q *query) end() error {
 	return nil
 }
 
-// dryRun returns DryRunOperation if the caller's signature is valid.
+// dryRun returns the error DryRunOperation if the caller's signature is valid. With this error, EC2
+// reports the success of a dry run.
 func (q *query) dryRun() error {
 	if _, err := q.Cloud.WhoAmI(q.Context()); err != nil {
 		return err
@@ -275,37 +285,37 @@ func (q *query) dryRun() error {
 	return coded(http.StatusPreconditionFailed, "DryRunOperation", "the request would have succeeded, but the parameter DryRun is set")
 }
 
-// region returns the region of the request's signature.
+// region returns the region in the signature of the request.
 func (q *query) region() string { return regionOf(q.Header) }
 
 func regionOf(h http.Header) string {
-	s, _, _ := parseAuthorization(h) // the function token has checked the header
+	s, _, _ := parseAuthorization(h) // no error, because the function token has checked the header
 	return s.Region
 }
 
-// kind describes a kind of resources T with a list call. I is the type of their ids in this
-// cloud.
+// kind describes the resources of one kind for the calls that list them. T is the Go type of a
+// resource, and I is the type of its id in this cloud.
 type kind[T any, I ~string] struct {
 	one    string // name in errors, e.g. "instance"
 	param  string // list parameter with AWS's ids, e.g. "InstanceId"
 	prefix string // prefix of AWS's ids; "" if the ids are names of this cloud
 	code   string // first part of the codes of errors about ids, e.g. "InvalidInstanceID"
-	// The field malformed is the code of the error about an id of another form. If it is "", the
-	// code is the field code with the suffix ".Malformed".
+	// malformed is the error code for an id of AWS with a wrong format. If malformed is "", the
+	// error code is the field code plus the suffix ".Malformed".
 	malformed string
 	own       string // prefix of this cloud's ids
-	named     string // filter whose values are names of this cloud; "" for none
+	named     string // filter whose values are the names of resources in this cloud; "" for none
 	get       func(*client.Client, context.Context, I) (T, error)
 	all       func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 	meta      func(T) cloudsim.Meta
 	id        func(T) string // id in this cloud
-	// The field values maps the name of each filter to a function that returns the values of a
-	// resource. It does not contain the filters for tags.
+	// values maps the name of each filter to a function, which returns the values of a resource for
+	// this filter. It does not contain the filters for tags; see valuesOf.
 	values map[string]func(T) []string
 }
 
-// ownID returns this cloud's id for an id of AWS. For an id of another form, it returns an error
-// with the code k.code and the suffix .Malformed.
+// ownID returns this cloud's id for an id of AWS. It returns an error if the format of AWS's id is
+// wrong.
 func (k kind[T, I]) ownID(id string) (I, error) {
 	if k.prefix == "" {
 		return I(id), nil
@@ -321,8 +331,8 @@ func (k kind[T, I]) notFound(id string) error {
 	return coded(http.StatusBadRequest, k.code+".NotFound", "the "+k.one+" "+clip(id)+" does not exist")
 }
 
-// The method matches returns a function that reports whether a resource matches all filters. It
-// returns an error for an unknown filter.
+// matches returns a function that reports whether a resource matches all filters. If one of the
+// filters is unknown, matches returns an error.
 func (k kind[T, I]) matches(filters []filter) (func(T) bool, error) {
 	for _, f := range filters {
 		if k.values[f.name] == nil && f.name != "tag-key" && !strings.HasPrefix(f.name, "tag:") {
@@ -341,7 +351,7 @@ func (k kind[T, I]) matches(filters []filter) (func(T) bool, error) {
 	}, nil
 }
 
-// valuesOf returns the values of a resource for a filter.
+// valuesOf returns the values of the resource v for the filter with the given name.
 func (k kind[T, I]) valuesOf(name string, v T) (all []string) {
 	labels := dialect.Visible(k.meta(v).Labels)
 	if name == "tag-key" {

@@ -6,10 +6,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// stored is a record whose document has the type D. It describes an object of AWS that this cloud
-// does not have.
+// stored is a record of the cloud with a document of the type D. The dialect stores objects of AWS
+// in records if this cloud does not have such objects, e.g. target groups.
 type stored[D any] struct {
-	cloudsim.Record   // its id is "" if there is no record yet
+	cloudsim.Record   // its ID is "" if the cloud has not stored the record yet
 	Doc             D // the decoded document
 }
 
@@ -37,9 +37,10 @@ func listStored[D any](q *query, kind string) (all []stored[D], err error) {
 	return all, nil
 }
 
-// The function store writes the name, the labels and the document of s. If s has no id, it creates
-// a record of a kind, and returns Exists if there is another record with this name. Otherwise it
-// updates the record, and returns Stale if another caller has changed the record since it was read.
+// store writes the name, the labels and the document of s. If s has no id, store creates a record
+// of the given kind. Then it returns Exists if another record has the same name, but other labels
+// or another document. If s has an id, store updates the record. Then it returns Stale if another
+// caller has changed the record since the caller read it.
 func store[D any](q *query, kind string, s stored[D]) (stored[D], error) {
 	doc, err := json.Marshal(s.Doc)
 	if err != nil {

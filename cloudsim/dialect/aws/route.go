@@ -12,16 +12,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// routeRequest is a request for a change of a route table.
+// routeRequest contains the parameters of a call that changes a route table.
 type routeRequest struct {
 	table       string
 	destination string
-	parameter   string // the parameter with the destination
-	instance    string // the next hop, or ""
-	eni         string // the network interface of the next hop, or ""
+	parameter   string // name of the parameter that contains the destination
+	instance    string // instance of the next hop, or ""
+	eni         string // network interface of the next hop, or ""
 }
 
-// routeRequest decodes a request. If needsTarget is true, the request must have a next hop.
+// routeRequest decodes the parameters of a call that changes a route table. If needsTarget is true,
+// the call must contain a next hop.
 func (q *query) routeRequest(needsTarget bool) routeRequest {
 	r := routeRequest{table: q.required("RouteTableId"), parameter: "DestinationCidrBlock"}
 	if r.destination = q.text(r.parameter); r.destination == "" {
@@ -44,8 +45,8 @@ func (q *query) routeRequest(needsTarget bool) routeRequest {
 	return r
 }
 
-// find returns the network of the request, and the route to its destination or nil. The route can be
-// in the state deleting.
+// find returns the network of the route table, and the route to the destination of the request. If
+// there is no route, found is nil. The cloud may be deleting the route.
 func (r routeRequest) find(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
 	tables, err := byIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {
@@ -59,7 +60,7 @@ func (r routeRequest) find(q *query) (n cloudsim.Network, found *cloudsim.Route,
 	return n, found, err
 }
 
-// hop returns the next hop of the request.
+// hop returns the id of the instance that is the next hop of the request.
 func (r routeRequest) hop(q *query) (cloudsim.InstanceID, error) {
 	k, id := instances, r.instance
 	if r.eni != "" {
@@ -72,13 +73,15 @@ func (r routeRequest) hop(q *query) (cloudsim.InstanceID, error) {
 	return found[0].ID, nil
 }
 
-// fixed reports whether the destination belongs to a route that each table has.
+// fixed reports whether the destination of the request is the destination of a route that the
+// dialect adds to each route table.
 func (r routeRequest) fixed(n cloudsim.Network) bool {
 	return r.destination == internet || slices.ContainsFunc(n.Ranges(), func(p netip.Prefix) bool { return p.String() == r.destination })
 }
 
-// create creates a route. If the cloud still deletes the earlier route old to the same destination,
-// create waits until this route is deleted.
+// create creates a route. The parameter old is nil, or an earlier route to the same destination,
+// which the cloud is deleting. In this case, create first waits until the cloud has deleted the
+// earlier route.
 func (r routeRequest) create(q *query, n cloudsim.Network, old *cloudsim.Route, hop cloudsim.InstanceID) error {
 	if old != nil {
 		if _, err := q.Cloud.WaitOperation(q.Context(), old.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {
@@ -92,7 +95,7 @@ func (r routeRequest) create(q *query, n cloudsim.Network, old *cloudsim.Route, 
 	return withCodes(err, map[cloudsim.Kind]string{cloudsim.Exists: "RouteAlreadyExists", cloudsim.Exhausted: "RouteLimitExceeded"})
 }
 
-// createRoute creates a route. If the same route exists, it changes nothing.
+// createRoute creates a route. If the same route already exists, createRoute changes nothing.
 func createRoute(q *query) (any, error) {
 	r := q.routeRequest(true)
 	if err := q.end(); err != nil {
@@ -125,8 +128,8 @@ func deleteRoute(q *query) (any, error) {
 	return &returnAnswer{Return: true}, err
 }
 
-// The method delete deletes the route to the destination, and returns it in the state deleting. The
-// parameter code is the code of the error if there is no route.
+// delete deletes the route to the destination of the request, and returns this route. If there is
+// no route, the error has the given code.
 func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
 	n, old, err := r.find(q)
 	switch {
@@ -144,8 +147,8 @@ func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
 	return &gone, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
 }
 
-// replaceRoute replaces the next hop of a route. It deletes the route and creates another one, so
-// the destination is unreachable for a short time.
+// replaceRoute replaces the next hop of a route. It deletes the route and creates a new one, so the
+// destination is unreachable for a short time.
 func replaceRoute(q *query) (any, error) {
 	r := q.routeRequest(true)
 	if err := q.end(); err != nil {

@@ -10,11 +10,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// tableRecords is the kind of the records that store the tags of route tables. The labels of a
-// record are the tags. The name of a record is the id of the network.
+// tableRecords is the kind of the records that store the tags of route tables. The labels of such a
+// record are the tags of one route table. The name of the record is the id of the network.
 const tableRecords = "aws-route-table"
 
-// mainTable is the main route table of a network. If the table has no tags, its record has no id.
+// mainTable is the main route table of a network. If the table has no tags, the record in the field
+// tags has no id.
 type mainTable struct {
 	cloudsim.Network
 	tags cloudsim.Record
@@ -40,7 +41,7 @@ type route struct {
 	Origin    string `xml:"origin"`
 }
 
-// destined returns the route r with a destination.
+// destined returns a copy of the route r with the given destination.
 func (r route) destined(to string) route {
 	if strings.Contains(to, ":") {
 		r.IPv6 = to
@@ -63,8 +64,8 @@ type describeRouteTablesAnswer struct {
 	Next   string            `xml:"nextToken,omitempty"`
 }
 
-// routeTables describes the main route table of each VPC. A VPC has no other route tables. The
-// number of a route table is the number of its VPC.
+// routeTables describes the route tables. The only route table of a VPC is its main route table.
+// The ids of the VPC and of its route table contain the same number.
 var routeTables = kind[mainTable, cloudsim.NetworkID]{
 	one: "route table", param: "RouteTableId", prefix: prefixRouteTable, code: "InvalidRouteTableID", own: vpcs.own,
 	get: getTable, all: listTables,
@@ -108,8 +109,8 @@ func listTables(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (
 	return out, nil
 }
 
-// storeTags stores the tags of a route table. It returns Stale if another caller has changed them
-// since they were read.
+// storeTags stores the tags of a route table. It returns Stale if another caller has changed the
+// tags since the caller read the table.
 func (t mainTable) storeTags(q *query, tags map[string]string) error {
 	if t.tags.ID != "" {
 		_, err := q.Cloud.UpdateRecord(q.Context(), t.tags.ID, cloudsim.UpdateRecord{Labels: tags, Document: t.tags.Document}, t.tags.Revision)
@@ -124,9 +125,11 @@ func (t mainTable) storeTags(q *query, tags map[string]string) error {
 
 const internet = "0.0.0.0/0" // destination of the route to the internet gateway
 
-// describeRouteTables lists the main route tables. Each table has local routes, and a route to an
-// internet gateway, because all subnets of this cloud can have public load balancers. The routes of
-// the network follow.
+// describeRouteTables lists the main route tables. The routes of each table are in this order:
+//   - local routes
+//   - a route to an internet gateway, because all subnets of this cloud can have public load
+//     balancers
+//   - the routes of the network in this cloud
 func describeRouteTables(q *query) (any, error) {
 	found, next, err := list(q, routeTables, nil)
 	if err != nil {
@@ -149,7 +152,7 @@ func describeRouteTables(q *query) (any, error) {
 		}
 		for _, r := range routes {
 			if r.State == cloudsim.RouteDeleting {
-				continue // EC2 deletes a route at once
+				continue // EC2 never shows a deleted route
 			}
 			shown, err := routeOf(q, r)
 			if err != nil {
@@ -162,9 +165,10 @@ func describeRouteTables(q *query) (any, error) {
 	return out, nil
 }
 
-// routeOf returns a route in EC2's format. If the next hop is terminated, the route contains only
-// its network interface. If the route contained the instance, AWS's cloud controller manager could
-// not list the routes, because it reads all instances of the routes.
+// routeOf returns a route in EC2's format. If the next hop is terminated, the result contains the
+// network interface of the next hop, but not the instance. AWS's cloud controller manager reads all
+// instances in a route table. So it could not list the routes if one of the instances did not
+// exist.
 func routeOf(q *query, r cloudsim.Route) (route, error) {
 	out := route{Interface: idOf(prefixInterface, r.NextHop), State: "active", Origin: "CreateRoute"}.destined(r.Destination)
 	exists := true

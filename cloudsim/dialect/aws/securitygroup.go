@@ -15,27 +15,28 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// This cloud has no security groups, so they are stored in records. The rules of a group have an
-// effect only on load balancers; see permit. Instances accept all connections.
+// This cloud has no security groups, so the dialect stores them in records. The rules of a security
+// group affect only load balancers; see permit. Instances accept all connections.
 
 const (
 	groupRecords = "aws-security-group" // kind of the records
-	groupPrefix  = "rec"                // of the ids of records
+	groupPrefix  = "rec"                // prefix of the ids of records
 	// defaultGroup is the name of the group that each VPC has. EC2 reserves this name.
 	defaultGroup = "default"
-	// defaultGroups is added to the number of a VPC. The result is the number in the id of the
-	// VPC's default group. So the default group has an id before it has a record.
+	// defaultGroups plus the number of a VPC is the number in the id of the VPC's default group. So
+	// the default group has an id before the dialect stores it in a record.
 	defaultGroups int64 = 1 << 56
 )
 
-// group is a security group. The default group of a VPC has no record until its first change.
+// group is a security group. The default group of a VPC has no record until a caller changes the
+// group.
 type group struct {
-	cloudsim.Record       // its id is "" if there is no record
-	groupDocument         // its name is EC2's name; the record has another name
-	number          int64 // in the id
+	cloudsim.Record       // its ID is "" if there is no record
+	groupDocument         // its Name is the name in EC2; the record has another name
+	number          int64 // number in the id of the group
 }
 
-// groupDocument is the document of a record.
+// groupDocument is the document of a record that stores a security group.
 type groupDocument struct {
 	Name        string             `json:"name"`
 	Description string             `json:"description"`
@@ -47,8 +48,8 @@ func (g group) id() string { return fmt.Sprintf("%s-%017x", prefixGroup, g.numbe
 
 func recordName(n cloudsim.NetworkID, name string) string { return string(n) + "/" + name }
 
-// defaultGroupOf returns the default group of a VPC without a record. Like in EC2, its only rule
-// permits connections from its own instances.
+// defaultGroupOf returns the default group of a VPC for which there is no record. As in EC2, its
+// only rule permits connections from instances that have the group.
 func defaultGroupOf(n cloudsim.Network) group {
 	g := group{number: defaultGroups + dialect.Number(n.ID), groupDocument: groupDocument{Name: defaultGroup, Description: "default VPC security group", Network: n.ID}}
 	g.Rules = []rule{{Protocol: "-1", Group: g.id()}}
@@ -61,7 +62,7 @@ func defaultGroupID(n cloudsim.NetworkID) string {
 	return group{number: defaultGroups + dialect.Number(n)}.id()
 }
 
-// groupOf decodes a record.
+// groupOf returns the security group that a record stores.
 func groupOf(r cloudsim.Record) (group, error) {
 	s, err := decodeRecord[groupDocument](r)
 	g := group{Record: r, groupDocument: s.Doc, number: dialect.Number(r.ID)}
@@ -97,7 +98,8 @@ var groups = kind[group, cloudsim.RecordID]{
 	},
 }
 
-// getGroup returns the group with an id. The number of a default group is not the number of its
+// getGroup returns the security group with the given id. For a default group, the number in the id
+// is defaultGroups plus the number of the VPC. For all other groups, the id is the id of the
 // record.
 func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (group, error) { //nolint:revive // the order of a method expression
 	if n := dialect.Number(id) - defaultGroups; n > 0 {
@@ -125,8 +127,8 @@ func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (grou
 	return g, err
 }
 
-// allGroups returns all groups after an id in one page, sorted by their numbers. The default
-// groups follow the other groups.
+// allGroups returns all security groups after the id o.After, sorted by the numbers in their ids.
+// So the default groups come last. The result is always the last page.
 func allGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[group], err error) { //nolint:revive // the order of a method expression
 	after := dialect.Number(o.After)
 	records, _, err := cloudsim.All(ctx, c.ListRecords, cloudsim.ListOptions{Kind: groupRecords})
@@ -146,7 +148,7 @@ func allGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (o
 		if err != nil {
 			return out, err
 		}
-		if exists[g.Network] { // a deleted network leaves the records of its groups
+		if exists[g.Network] { // if a network is deleted, the records of its groups remain
 			out.Items = append(out.Items, g)
 		}
 	}
@@ -184,7 +186,7 @@ type describeGroupsAnswer struct {
 	Next   string               `xml:"nextToken,omitempty"`
 }
 
-// describeGroups lists security groups. Each group permits all outgoing connections.
+// describeGroups lists security groups. In the answer, each group permits all outgoing connections.
 func describeGroups(q *query) (any, error) {
 	found, next, err := list(q, groups, nil)
 	if err != nil {
@@ -209,7 +211,8 @@ type createGroupAnswer struct {
 // groupTextRE is the format of the names and descriptions of groups in EC2.
 var groupTextRE = regexp.MustCompile(`^[-A-Za-z0-9 ._:/()#,@\[\]+=&;{}!$*]{1,255}$`)
 
-// groupText returns the required name or description of a group.
+// groupText returns the value of a required parameter that contains the name or the description of
+// a security group.
 func (q *query) groupText(name string) string {
 	v := q.required(name)
 	if v != "" && !groupTextRE.MatchString(v) {
@@ -232,7 +235,8 @@ func createGroup(q *query) (any, error) {
 		return nil, err
 	}
 	doc.Network = network.ID
-	// Each request has another id. So a second request for the same name gets an error, as in EC2.
+	// The id of the request is different in each request. So the cloud refuses a second request for
+	// the same name, as EC2 does.
 	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: q.ID})
 	if err != nil {
 		return nil, err
@@ -247,8 +251,8 @@ func createGroup(q *query) (any, error) {
 	return &createGroupAnswer{Group: g.id(), Tags: tagsOf(g.Meta)}, nil
 }
 
-// groupNetwork returns the network of a new group: the VPC with an id, or the default VPC if the
-// id is "".
+// groupNetwork returns the VPC with the given id. If the id is "", it returns the default VPC of
+// the project.
 func groupNetwork(q *query, id string) (cloudsim.Network, error) {
 	if id != "" {
 		found, err := byIDs(q, vpcs, []string{id}, nil)
@@ -267,8 +271,8 @@ func groupNetwork(q *query, id string) (cloudsim.Network, error) {
 	return l.Items[0], nil
 }
 
-// storeGroup creates or updates the record of a group. It returns Stale if another caller has
-// changed the group since it was read.
+// storeGroup creates or updates the record of a security group. It returns Stale if another caller
+// has changed the group since the caller read it.
 func storeGroup(q *query, g group, labels map[string]string) (group, error) {
 	s := stored[groupDocument]{g.Record, g.groupDocument}
 	s.Name, s.Labels = recordName(g.Network, g.Name), labels
@@ -304,7 +308,7 @@ func deleteGroup(q *query) (any, error) {
 			return nil, coded(http.StatusBadRequest, "DependencyViolation", "a rule of the security group "+other.id()+" names "+id+": revoke this rule first")
 		}
 	}
-	users, err := loadBalancers(q, withGroup(g)) // also load balancers during their deletion
+	users, err := loadBalancers(q, withGroup(g)) // includes load balancers that the cloud is deleting
 	if err != nil {
 		return nil, err
 	}

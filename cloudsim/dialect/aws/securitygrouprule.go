@@ -12,19 +12,20 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-const maxRules = 60 // of a group, as in EC2
+const maxRules = 60 // largest number of rules of a security group, as in EC2
 
-// rule permits connections from one source. Exactly one of CIDR and Group is not empty.
+// rule permits connections from one source. The source is either CIDR or Group, and the other field
+// is empty.
 type rule struct {
 	Protocol    string `json:"protocol"` // tcp, udp, icmp, icmpv6, or -1 for all
-	From        int    `json:"from"`     // first port, or type of ICMP
-	To          int    `json:"to"`       // last port, or code of ICMP
+	From        int    `json:"from"`     // first port, or type of ICMP messages
+	To          int    `json:"to"`       // last port, or code of ICMP messages
 	CIDR        string `json:"cidr,omitempty"`
 	Group       string `json:"group,omitempty"` // AWS's id
 	Description string `json:"description,omitempty"`
 }
 
-// The method same reports whether two rules permit the same connections.
+// same reports whether two rules permit the same connections. Their descriptions may differ.
 func (r rule) same(other rule) bool {
 	r.Description = other.Description
 	return r == other
@@ -56,7 +57,8 @@ type ipv6Range struct {
 	Description string `xml:"description,omitempty"`
 }
 
-// permissionsOf groups rules as EC2 does.
+// permissionsOf returns rules in EC2's format. Rules with the same protocol and the same ports are
+// in one permission.
 func permissionsOf(p cloudsim.ProjectID, rules []rule) (out items[permission]) {
 	for _, r := range rules {
 		at := slices.IndexFunc(out.Items, func(have permission) bool {
@@ -83,13 +85,13 @@ func permissionsOf(p cloudsim.ProjectID, rules []rule) (out items[permission]) {
 	return out
 }
 
-// The variable protocols maps the values of the parameter IpProtocol to the names of protocols in
-// rules.
+// protocols maps the values of the parameter IpProtocol to the protocols of rules.
 var protocols = map[string]string{
 	"-1": "-1", "tcp": "tcp", "6": "tcp", "udp": "udp", "17": "udp", "icmp": "icmp", "1": "icmp", "icmpv6": "icmpv6", "58": "icmpv6",
 }
 
-// The method rules returns the rules in the list IpPermissions.
+// rules decodes the rules in the parameter IpPermissions, which is a list with at least one
+// element.
 func (q *query) rules() (all []rule) {
 	const list = "IpPermissions"
 	q.each(list, func(prefix string) {
@@ -98,7 +100,7 @@ func (q *query) rules() (all []rule) {
 			q.fail(invalid(prefix+"IpProtocol", v, "tcp, udp, icmp, icmpv6 or -1"))
 		}
 		switch r.Protocol {
-		case "-1": // EC2 ignores the ports
+		case "-1": // EC2 ignores the ports of a rule for all protocols
 			_, _ = q.text(prefix+"FromPort"), q.text(prefix+"ToPort")
 		case "tcp", "udp":
 			r.From = q.requiredInteger(prefix+"FromPort", 0, 65535)
@@ -128,7 +130,8 @@ func (q *query) rules() (all []rule) {
 	return all
 }
 
-// cidr returns a required range of addresses in its canonical form.
+// cidr returns the value of a required parameter that contains a range of addresses. The result is
+// in canonical form.
 func (q *query) cidr(name string, ipv6 bool) string {
 	v := q.text(name)
 	p, err := netip.ParsePrefix(v)
@@ -171,7 +174,8 @@ func revokeIngress(q *query) (any, error) {
 	})
 }
 
-// changeRules changes the rules of the group GroupId with the rules of the request.
+// changeRules changes the security group in the parameter GroupId. The arguments of the function
+// change are this group, and the rules in the request.
 func changeRules(q *query, change func(*group, []rule) error) (any, error) {
 	id, given := q.required("GroupId"), q.rules()
 	if err := q.end(); err != nil {
@@ -194,10 +198,11 @@ func changeRules(q *query, change func(*group, []rule) error) (any, error) {
 		if err := change(&g, given); err != nil {
 			return nil, err
 		}
-		// The load balancers change before the record. So if a call fails, the rules in the record
-		// are old, and the next attempt of the caller changes the load balancers again. They also
-		// change after the record, because another caller may change another group of the same
-		// load balancer at the same time.
+		// The first call of applyGroup changes the load balancers before storeGroup stores the
+		// rules. If one of these calls fails, the stored rules are still the old ones, so a
+		// repeated request changes the load balancers again. The second call of applyGroup is
+		// necessary because another caller may change another group of the same load balancer at
+		// the same time.
 		if err = applyGroup(q, g); err != nil {
 			return nil, err
 		}

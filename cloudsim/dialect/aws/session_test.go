@@ -11,7 +11,8 @@ import (
 )
 
 // TestSessions proves that the dialect accepts temporary credentials only with their session token,
-// until they expire on the cloud's clock. Other requests get AWS's errors, in both protocols.
+// and only until they expire on the cloud's clock. Other requests get AWS's errors, in both
+// protocols.
 func TestSessions(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := start(t, withRegistry(), cloudtest.WithFrozenClock(at))

@@ -13,16 +13,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// algorithm is the name of the only supported algorithm.
+// algorithm is the name of the only signature algorithm that the dialect supports.
 const algorithm = "AWS4-HMAC-SHA256"
 
-// token returns the signature of a request as a bearer token for the cloud. It computes the
-// hash of the canonical request from the bytes that the server received. See "Create a signed
-// AWS API request" in the user guide of AWS Identity and Access Management.
+// token returns the signature of a request as a bearer token for the cloud. It computes the hash of
+// the canonical request from the bytes that the server received. See "Create a signed AWS API
+// request" in the user guide of AWS Identity and Access Management.
 //
-// The signature must be in the header Authorization, and must cover the headers Host and
-// X-Amz-Date, all other headers X-Amz-*, and the body. The header X-Amz-Security-Token contains the
-// session token of temporary credentials.
+// The signature must be in the header Authorization. It must cover the headers Host and X-Amz-Date,
+// all other headers X-Amz-*, and the body. If the caller has temporary credentials, the header
+// X-Amz-Security-Token contains their session token.
 func token(r *dialect.Request) (string, error) {
 	s, headers, err := parseAuthorization(r.Header)
 	if err != nil {
@@ -52,8 +52,8 @@ func incomplete(msg string) error {
 	return coded(http.StatusBadRequest, "IncompleteSignature", "the header Authorization is not valid: "+msg)
 }
 
-// parseAuthorization decodes the header Authorization. It returns the signature without its
-// hash and session token, and the names of the signed headers.
+// parseAuthorization decodes the header Authorization. It returns the signature and the names of
+// the signed headers. The fields Hash and SessionToken of the signature are empty.
 func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, err error) {
 	name, rest, _ := strings.Cut(h.Get("Authorization"), " ")
 	if name == "" {
@@ -85,8 +85,8 @@ func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, 
 	return s, strings.Split(parts["SignedHeaders"], ";"), nil
 }
 
-// canonicalHash returns the hex SHA-256 of the canonical request. The path must be / and the
-// query must be empty; selectCall checks this.
+// canonicalHash returns the SHA-256 of the canonical request in hex digits. It expects the path /
+// and an empty query, which selectCall has checked.
 func canonicalHash(r *http.Request, headers []string, body []byte) (string, error) {
 	for _, must := range append(amzHeaders(r.Header), "host") {
 		if !slices.Contains(headers, must) {
@@ -118,8 +118,9 @@ func amzHeaders(h http.Header) (names []string) {
 	return names
 }
 
-// headerValue returns the value of a header in a canonical request. The server has removed the
-// headers Host and Content-Length from the headers of the request.
+// headerValue returns the value of a header in the form that a canonical request contains. The
+// package net/http stores the headers Host and Content-Length in fields of the request, and not in
+// r.Header.
 func headerValue(r *http.Request, name string) string {
 	switch name {
 	case "host":

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestSignature proves that the dialect accepts only a valid signature that covers the request.
-// For other signatures, it answers with AWS's error.
+// TestSignature proves that the dialect accepts only a valid signature that covers the whole
+// request. A request with another signature gets AWS's error.
 func TestSignature(t *testing.T) {
 	w := start(t)
 	auth := func(old, new string) func(*http.Request) {
@@ -78,8 +78,8 @@ func must(r *http.Request, err error) func(*testing.T, http.Header) *http.Reques
 	}
 }
 
-// TestClock proves that the time of a signature follows the cloud's clock, and that the header
-// Date contains the cloud's time.
+// TestClock proves that the cloud compares the time of a signature with its own clock, and that the
+// header Date of an answer contains the cloud's time.
 func TestClock(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := start(t, cloudtest.WithFrozenClock(at))
@@ -102,7 +102,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestPermissions proves that a call has only the permissions of the signer's account.
+// TestPermissions proves that a call has only the permissions of the service account whose access
+// key signed the request.
 func TestPermissions(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

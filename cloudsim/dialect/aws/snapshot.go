@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelDescription stores the description of a snapshot.
+// labelDescription is the label with the description of a snapshot.
 const labelDescription = dialect.LabelPrefix + "description"
 
 type snapshot struct {
@@ -28,8 +28,8 @@ type snapshot struct {
 	Tags        items[tag] `xml:"tagSet"`
 }
 
-// snapshotStates maps the states of a snapshot to EC2's states. EC2 does not show snapshots during
-// their deletion.
+// snapshotStates maps the states of a snapshot to EC2's states. It has no entry for the deletion of
+// a snapshot, because EC2 does not show a snapshot then.
 var snapshotStates = map[cloudsim.SnapshotState]string{
 	cloudsim.SnapshotCreating: "pending", cloudsim.SnapshotCopying: "pending", cloudsim.SnapshotReady: "completed", cloudsim.SnapshotFailed: "error",
 }
@@ -61,7 +61,7 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 	},
 }
 
-// snapshotIn returns a function that reports whether EC2 shows a snapshot in the region of a
+// snapshotIn returns a function that reports whether EC2 would show a snapshot in the region of a
 // request.
 func snapshotIn(q *query) func(cloudsim.Snapshot) bool {
 	region := q.region()
@@ -73,8 +73,8 @@ type createSnapshotAnswer struct {
 	snapshot
 }
 
-// createSnapshot creates a snapshot. As in EC2, the call has no ClientToken, so a repeated request
-// creates another snapshot.
+// createSnapshot creates a snapshot. As in EC2, the request has no ClientToken, so a repeated
+// request creates another snapshot.
 func createSnapshot(q *query) (any, error) {
 	id, description := q.required("VolumeId"), q.text("Description")
 	if len(description) > cloudsim.MaxLabelValue {
@@ -106,7 +106,7 @@ func deleteSnapshot(q *query) (any, error) {
 	}
 	_, err = q.Cloud.DeleteSnapshot(q.Context(), found[0].ID)
 	if errors.Is(err, cloudsim.NotFound) {
-		err = snapshots.notFound(id) // another caller has deleted it
+		err = snapshots.notFound(id) // another caller has deleted the snapshot
 	}
 	return &returnAnswer{Return: true}, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "InvalidSnapshot.InUse"})
 }
@@ -117,8 +117,8 @@ type describeSnapshotsAnswer struct {
 	Next      string          `xml:"nextToken,omitempty"`
 }
 
-// describeSnapshots lists the snapshots of the caller's project. There are no public snapshots, and
-// no snapshots of other owners.
+// describeSnapshots lists the snapshots of the caller's project. This cloud has no public
+// snapshots, and a caller cannot see the snapshots of other projects.
 func describeSnapshots(q *query) (any, error) {
 	owners, users := q.list("Owner"), q.list("RestorableBy")
 	in := snapshotIn(q)

@@ -16,7 +16,7 @@ type tagParameter struct {
 	hasValue   bool
 }
 
-// The method tags returns the elements of a list of tags, e.g. of the list "Tag".
+// tags decodes a list of tags: the parameters LIST.1.Key, LIST.1.Value and so on.
 func (q *query) tags(list string) (all []tagParameter) {
 	q.dropEmpty(list)
 	for n := 1; n <= maxList; n++ {
@@ -36,7 +36,7 @@ func (q *query) tags(list string) (all []tagParameter) {
 	return all
 }
 
-// labelsOf returns tags as labels.
+// labelsOf returns the labels for a list of tags.
 func labelsOf(all []tagParameter) map[string]string {
 	labels := map[string]string{}
 	for _, t := range all {
@@ -45,7 +45,8 @@ func labelsOf(all []tagParameter) map[string]string {
 	return labels
 }
 
-// tagsFor returns the tags of a new resource of a type, e.g. "security-group".
+// tagsFor returns the tags of a new resource from the parameter TagSpecification. The parameter
+// resource is the type of the resource in EC2, e.g. "security-group".
 func (q *query) tagsFor(resource string) map[string]string {
 	labels := map[string]string{}
 	q.each("TagSpecification", func(prefix string) {
@@ -57,7 +58,7 @@ func (q *query) tagsFor(resource string) map[string]string {
 	return labels
 }
 
-// returnAnswer is the answer of a call of EC2 without a result.
+// returnAnswer is the answer of an EC2 call that has no other result than its success.
 type returnAnswer struct {
 	ec2Answer
 	Return bool `xml:"return"`
@@ -84,8 +85,8 @@ func deleteTags(q *query) (any, error) {
 	})
 }
 
-// changeTags changes the tags of the resources in the list ResourceId. It reads all resources
-// before it changes the first one, so that a wrong id changes nothing.
+// changeTags changes the tags of the resources in the parameter ResourceId. It checks all resources
+// before it changes the first one, so that a request with a wrong id changes nothing.
 func changeTags(q *query, change func(labels map[string]string, all []tagParameter)) (any, error) {
 	ids, given := q.list("ResourceId"), q.tags("Tag")
 	if err := q.end(); err != nil {
@@ -104,7 +105,8 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 	return &returnAnswer{Return: true}, nil
 }
 
-// tagResource changes the tags of one resource. If dry is true, it only reads the resource.
+// tagResource changes the tags of one resource by the function change. If dry is true, it only
+// checks that the resource exists.
 func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) error {
 	prefix, _, _ := strings.Cut(id, "-")
 	return dialect.Retry(func() error {
@@ -151,10 +153,11 @@ func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dry bool, chang
 	return update(all[0], labels)
 }
 
-// maxTagged is the largest number of load balancers in a call about tags, as in AWS.
+// maxTagged is the largest number of resources in a call about tags of Elastic Load Balancing, as
+// in AWS.
 const maxTagged = 20
 
-// loadBalancerTag is a tag in the format of load balancers.
+// loadBalancerTag is a tag in the format of Elastic Load Balancing.
 type loadBalancerTag struct {
 	Key   string `xml:"Key"`
 	Value string `xml:"Value"`
@@ -170,7 +173,8 @@ type describeTagsResult struct {
 	Descriptions members[tagDescription] `xml:"TagDescriptions"`
 }
 
-// taggedLoadBalancers returns the list LoadBalancerNames. The list must have 1 to limit names.
+// taggedLoadBalancers returns the names in the parameter LoadBalancerNames. The list must have 1 to
+// limit elements.
 func (q *query) taggedLoadBalancers(limit int) []string {
 	all := q.list("LoadBalancerNames.member")
 	if len(all) < 1 || len(all) > limit {
@@ -179,7 +183,8 @@ func (q *query) taggedLoadBalancers(limit int) []string {
 	return all
 }
 
-// loadBalancerTags returns the labels of a resource as tags in the format of load balancers.
+// loadBalancerTags returns the labels of a resource as tags in the format of Elastic Load
+// Balancing.
 func loadBalancerTags(m cloudsim.Meta) (all members[loadBalancerTag]) {
 	for _, t := range tagsOf(m).Items {
 		all.Items = append(all.Items, loadBalancerTag(t))
@@ -215,8 +220,8 @@ func removeLoadBalancerTags(q *query) (any, error) {
 	})
 }
 
-// changeLoadBalancerTags changes the tags of the load balancer in the list LoadBalancerNames. As
-// in AWS, the list has exactly one name.
+// changeLoadBalancerTags changes the tags of the load balancer in the parameter LoadBalancerNames.
+// As in AWS, this list must have exactly one element.
 func changeLoadBalancerTags(q *query, fn func(labels map[string]string, all []tagParameter)) (any, error) {
 	names, given := q.taggedLoadBalancers(1), q.tags("Tags.member")
 	q.need(len(given) > 0, "Tags")

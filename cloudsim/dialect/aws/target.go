@@ -17,13 +17,14 @@ func instancesOf(l cloudsim.LoadBalancer) (out members[registeredInstance]) {
 	return out
 }
 
-// The method registered returns the ids in the list Instances.
+// registered returns the ids of instances in the parameter Instances, which is a list.
 func (q *query) registered() (ids []string) {
 	q.each("Instances.member", func(prefix string) { ids = append(ids, q.required(prefix+"InstanceId")) })
 	return ids
 }
 
-// someInstances returns the ids in the list Instances. The list must not be empty.
+// someInstances returns the ids of instances in the parameter Instances, which is a list with at
+// least one element.
 func (q *query) someInstances() []string {
 	ids := q.registered()
 	q.need(len(ids) > 0, "Instances")
@@ -40,7 +41,8 @@ type deregisterResult struct {
 	Instances members[registeredInstance] `xml:"Instances"`
 }
 
-// registerInstances adds targets. An instance that is a target already is no error.
+// registerInstances adds instances to the targets of a load balancer. It ignores instances that are
+// already targets.
 func registerInstances(q *query) (any, error) {
 	name, ids := q.required("LoadBalancerName"), q.someInstances()
 	if err := q.end(); err != nil {
@@ -61,8 +63,8 @@ func registerInstances(q *query) (any, error) {
 	return &queryAnswer{Result: registerResult{Instances: instancesOf(l)}}, err
 }
 
-// deregisterInstances removes targets. An instance that is no target is no error, because the
-// cloud removes the targets of deleted instances itself.
+// deregisterInstances removes instances from the targets of a load balancer. It ignores instances
+// that are not targets, because the cloud itself removes a deleted instance from the targets.
 func deregisterInstances(q *query) (any, error) {
 	name, ids := q.required("LoadBalancerName"), q.someInstances()
 	if err := q.end(); err != nil {
@@ -111,8 +113,8 @@ func describeHealth(q *query) (any, error) {
 	return &queryAnswer{Result: out}, wanted.missing("InvalidInstance", "registered instance")
 }
 
-// healthOf returns the health of a target in AWS's format. A target of listeners that refuse all
-// connections has no status.
+// healthOf returns the health of a target in AWS's format. If all listeners of the load balancer
+// refuse connections, the list all contains no status of the target.
 func healthOf(id string, t cloudsim.Target, all []cloudsim.TargetStatus) instanceHealth {
 	at := slices.IndexFunc(all, func(s cloudsim.TargetStatus) bool { return s.Key() == t.Key() && s.Health != cloudsim.TargetDraining })
 	switch {

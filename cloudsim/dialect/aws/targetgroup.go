@@ -12,28 +12,28 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// This cloud has no target groups, so they are stored in records. The listeners of network load
-// balancers take over the targets and the health check of their target group; see forward.
+// This cloud has no target groups, so the dialect stores them in records. It copies the targets and
+// the health check of a target group to the listeners of network load balancers; see forward.
 
 const targetGroupRecords = "aws-target-group" // kind of the records
 
 type targetGroup = stored[targetGroupDocument]
 
-// targetGroupDocument is the document of a record.
+// targetGroupDocument is the document of a record that stores a target group.
 type targetGroupDocument struct {
 	Name          string                `json:"name"`
 	Region        string                `json:"region"`
 	Network       cloudsim.NetworkID    `json:"network"`
 	Protocol      string                `json:"protocol"` // a key of transports
 	Port          int                   `json:"port"`
-	HealthCheck   cloudsim.HealthCheck  `json:"healthCheck"` // with port 0 for the port of the targets
+	HealthCheck   cloudsim.HealthCheck  `json:"healthCheck"` // its port is 0 if it uses the port of the targets
 	Targets       []cloudsim.InstanceID `json:"targets"`
 	DrainSeconds  int                   `json:"drainSeconds"`
 	ProxyProtocol bool                  `json:"proxyProtocol"`
-	PreserveIP    bool                  `json:"preserveClientIP"` // without effect
+	PreserveIP    bool                  `json:"preserveClientIP"` // has no effect
 }
 
-// The method check returns the health check with its port.
+// check returns the health check of a target group with the port that it uses.
 func (d targetGroupDocument) check() cloudsim.HealthCheck {
 	h := d.HealthCheck
 	if h.Port == 0 {
@@ -42,8 +42,8 @@ func (d targetGroupDocument) check() cloudsim.HealthCheck {
 	return h
 }
 
-// The method same reports whether a request for a new target group asks for the settings of d. Other
-// calls set the targets and the attributes.
+// same reports whether the target group d has the settings in a request for the target group new.
+// It does not compare the targets and the attributes, because other calls set them.
 func (d targetGroupDocument) same(new targetGroupDocument) bool {
 	return d.Name == new.Name && d.Region == new.Region && d.Network == new.Network && d.Protocol == new.Protocol && d.Port == new.Port && d.HealthCheck == new.HealthCheck
 }
@@ -55,7 +55,7 @@ var transports = map[string][]cloudsim.Protocol{
 }
 
 // transport returns the parameter Protocol of a listener or a target group. If the parameter is
-// absent, it returns the argument absent.
+// absent, transport returns the argument absent. If this argument is "", the parameter is required.
 func (q *query) transport(one, absent string) string {
 	if absent == "" && q.left["Protocol"] == "" {
 		return q.required("Protocol")
@@ -83,7 +83,7 @@ type targetGroupDescription struct {
 	AddressType   string          `xml:"IpAddressType"`
 }
 
-const trafficPort = "traffic-port" // the port of the targets, in the parameter HealthCheckPort
+const trafficPort = "traffic-port" // value of the parameter HealthCheckPort that means the port of the targets
 
 // checkPort returns the port of a health check in AWS's format.
 func checkPort(h cloudsim.HealthCheck) string {
@@ -93,7 +93,7 @@ func checkPort(h cloudsim.HealthCheck) string {
 	return strconv.Itoa(h.Port)
 }
 
-// targetGroupsOf returns an answer with target groups in AWS's format.
+// targetGroupsOf returns an answer that contains the given target groups in AWS's format.
 func targetGroupsOf(q *query, r routing, found []targetGroup, next string) (any, error) {
 	live, err := networkLoadBalancers(q)
 	if err != nil {
@@ -115,7 +115,7 @@ func targetGroupsOf(q *query, r routing, found []targetGroup, next string) (any,
 	return networkAnswer(q, networkResult{TargetGroups: out, Next: next}), nil
 }
 
-// find returns the target group with an ARN.
+// find returns the target group with the given ARN.
 func (r routing) find(q *query, wanted string) (targetGroup, error) {
 	id, err := ownIDInARN[cloudsim.RecordID](wanted, arnTargetGroup, groupPrefix, "a target group")
 	if err != nil {
@@ -132,8 +132,9 @@ func noTargetGroup(name string) error {
 	return coded(http.StatusBadRequest, "TargetGroupNotFound", "the target group "+clipARN(name)+" does not exist")
 }
 
-// changeCheck changes a health check with the parameters of a request. An absent parameter changes
-// nothing, except that a new protocol has a new timeout, path and codes.
+// changeCheck changes the values of a health check that the request contains. All other values stay
+// the same, with one exception. If the request changes the protocol, the timeout, the path and the
+// codes get AWS's defaults for this protocol, unless the request contains them.
 func (q *query) changeCheck(h *cloudsim.HealthCheck) {
 	before := h.Protocol
 	h.Protocol = cloudsim.HealthProtocol(strings.ToLower(q.choice("HealthCheckProtocol", strings.ToUpper(string(h.Protocol)), "", []string{"TCP", "HTTP", "HTTPS"}, nil)))
@@ -180,8 +181,8 @@ func (q *query) changeCheck(h *cloudsim.HealthCheck) {
 	}
 }
 
-// createTargetGroup creates a target group. The same request for the same name returns the existing
-// target group, as in AWS.
+// createTargetGroup creates a target group. If a target group with the same name and the same
+// settings exists, createTargetGroup returns it, as AWS does.
 func createTargetGroup(q *query) (any, error) {
 	g := targetGroup{Doc: targetGroupDocument{
 		Name: q.newName(), Region: q.region(), Protocol: q.transport("a target group", ""), Port: q.requiredInteger("Port", 1, 65535),
@@ -211,7 +212,7 @@ func createTargetGroup(q *query) (any, error) {
 	if readErr != nil {
 		return nil, readErr
 	}
-	if err != nil { // the existing target group can have targets and attributes
+	if err != nil { // the name exists; other calls may have changed the targets and the attributes of the existing target group
 		at := slices.IndexFunc(r.groups, func(have targetGroup) bool { return have.Doc.same(wanted) })
 		if at < 0 {
 			return nil, coded(http.StatusBadRequest, "DuplicateTargetGroupName", "a target group with the name "+clip(wanted.Name)+" and other settings exists already")
@@ -263,7 +264,8 @@ func describeTargetGroups(q *query) (any, error) {
 	return targetGroupsOf(q, r, found, next)
 }
 
-// changeTargetGroup changes the target group with an ARN, and the load balancers that use it.
+// changeTargetGroup changes the target group with the given ARN by the function fn. It also updates
+// the load balancers that use the target group.
 func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r routing, g targetGroup, err error) {
 	for range dialect.Attempts {
 		if r, err = readRouting(q); err != nil {
@@ -303,7 +305,7 @@ func modifyTargetGroup(q *query) (any, error) {
 		return nil, q.err
 	}
 	r, g, err := changeTargetGroup(q, wanted, func(g *targetGroup) error {
-		attempt := *q // the absent parameters depend on the latest health check
+		attempt := *q // each attempt decodes the parameters again, because absent parameters keep the latest values of the health check
 		attempt.left = maps.Clone(q.left)
 		attempt.changeCheck(&g.Doc.HealthCheck)
 		return attempt.end()
@@ -338,7 +340,8 @@ func deleteTargetGroup(q *query) (any, error) {
 	if users := r.liveUsers(live, g.ID); len(users) > 0 {
 		return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(users[0])+" uses the target group "+wanted+": delete the listener first")
 	}
-	// Another client can have deleted a load balancer, but not the records of its listeners.
+	// If another client has deleted a load balancer, the records of its listeners still exist. So
+	// some of these records may name the target group.
 	if err := deleteListenerRecords(q, r.listeners, func(li networkListener) bool { return li.Doc.TargetGroup == g.ID }); err != nil {
 		return nil, err
 	}

@@ -103,8 +103,8 @@ func describeVolumes(q *query) (any, error) {
 	return out, nil
 }
 
-// volumeOf returns the volume of a disk in EC2's format. A regional disk has the zone that is first
-// in the alphabet.
+// volumeOf returns a disk in EC2's format. The zone of a regional disk is the first of its two
+// zones in alphabetical order.
 func volumeOf(d cloudsim.Disk) volume {
 	v := volume{
 		ID: idOf(prefixVolume, d.ID), Size: d.SizeGiB, Zone: d.Zones()[0], State: stateOfVolume(d), Created: timestamp(d.CreatedAt),
@@ -120,12 +120,12 @@ func volumeOf(d cloudsim.Disk) volume {
 }
 
 // diskLink returns the path of a volume's device on an instance. The path contains the id of the
-// volume without its hyphen, as the serial number of an NVMe device in EC2.
+// volume without its hyphen, because EC2 uses this text as the serial number of the NVMe device.
 func diskLink(id cloudsim.DiskID) string {
 	return cloudsim.DiskLinks + "/nvme-Amazon_Elastic_Block_Store_" + strings.Replace(idOf(prefixVolume, id), "-", "", 1)
 }
 
-// volumeParameters maps the fields of this cloud's requests to the parameters of EC2.
+// volumeParameters maps the fields of this cloud's requests about disks to the parameters of EC2.
 var volumeParameters = map[string]string{
 	"iops": "Iops", "multiAttach": "MultiAttachEnabled", "sizeGiB": "Size", "sourceSnapshot": "SnapshotId", "throughputMiBps": "Throughput", "type": "VolumeType", "zone": "AvailabilityZone",
 }
@@ -135,8 +135,8 @@ type createVolumeAnswer struct {
 	volume
 }
 
-// createVolume creates a disk. Its name is a hash of the ClientToken, because volumes have no names.
-// So a repeated request finds the disk of the first request.
+// createVolume creates a disk. The name of the disk is a hash of the ClientToken, because requests
+// for volumes contain no names. So a repeated request finds the disk of the first request.
 func createVolume(q *query) (any, error) {
 	snapshotID, token := q.text("SnapshotId"), q.clientToken()
 	p := performance{Type: cmp.Or(q.text("VolumeType"), defaultVolumeType), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
@@ -180,7 +180,7 @@ func createVolume(q *query) (any, error) {
 	return &createVolumeAnswer{volume: volumeOf(d)}, withCodes(withParameters(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Exists: mismatch})
 }
 
-// findVolume returns the disk with the id in the required parameter VolumeId.
+// findVolume returns the disk of the volume with the given id.
 func findVolume(q *query, id string) (cloudsim.Disk, error) {
 	found, err := byIDs(q, volumes, []string{id}, diskIn(q))
 	if err != nil {
@@ -209,10 +209,11 @@ func volumeInUse(d cloudsim.Disk) error {
 	return coded(http.StatusBadRequest, "VolumeInUse", "the volume "+idOf(prefixVolume, d.ID)+" is attached to "+idOf(prefixInstance, d.Attachments[0].Instance)+": detach it first")
 }
 
-// volumeError returns an error of a call for a volume with a code of EC2.
+// volumeError translates an error of this cloud about the volume with the given id to an error with
+// a code of EC2.
 func volumeError(err error, id string) error {
 	if errors.Is(err, cloudsim.NotFound) {
-		return volumes.notFound(id) // another caller has deleted it
+		return volumes.notFound(id) // another caller has deleted the volume
 	}
 	return withCodes(withParameters(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
 }
@@ -229,7 +230,7 @@ type describeVolumeStatusAnswer struct {
 	Next     string              `xml:"nextToken,omitempty"`
 }
 
-// describeVolumeStatus lists the states of the data of volumes.
+// describeVolumeStatus lists the results of the status check of each volume.
 func describeVolumeStatus(q *query) (any, error) {
 	k := volumes
 	k.values = maps.Clone(volumes.values)
@@ -245,7 +246,8 @@ func describeVolumeStatus(q *query) (any, error) {
 	return out, nil
 }
 
-// dataStatus returns the result of the status check of a volume: whether its data are complete.
+// dataStatus returns the result of the status check of a volume in EC2's format. The check fails if
+// the data of the volume are not complete.
 func dataStatus(d cloudsim.Disk) statusSummary {
 	status, detail := "ok", "passed"
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelDevice is followed by the id of an instance. The value is the device name of the attachment
-// to this instance.
+// labelDevice is the prefix of labels of a disk. The rest of the label is the id of an instance.
+// The value of the label is the device name in the attachment of the disk to this instance.
 const labelDevice = dialect.LabelPrefix + "device."
 
 // deviceRE is the format of device names.
@@ -31,8 +31,9 @@ func attachmentOf(d cloudsim.Disk, a cloudsim.Attachment) volumeAttachment {
 	return volumeAttachment{Volume: idOf(prefixVolume, d.ID), Instance: idOf(prefixInstance, a.Instance), Device: deviceOf(d, a), State: string(a.State)}
 }
 
-// deviceOf returns the device name of an attachment: the name in the request for the attachment, or
-// the name of this cloud if another client attached the disk.
+// deviceOf returns the device name of an attachment. This is the name in the request that created
+// the attachment. If another client has attached the disk, it is the name that this cloud has
+// chosen.
 func deviceOf(d cloudsim.Disk, a cloudsim.Attachment) string {
 	return cmp.Or(d.Labels[labelDevice+string(a.Instance)], "/dev/"+a.Device)
 }
@@ -42,8 +43,8 @@ type attachmentAnswer struct {
 	volumeAttachment
 }
 
-// attachVolume attaches a disk. The device name has no effect on the instance: programs on the
-// instance find the device at the path that diskLink returns.
+// attachVolume attaches a disk to an instance. The device name in the request has no effect on the
+// instance: the instance has the device at the path that diskLink returns.
 func attachVolume(q *query) (any, error) {
 	id, instanceID, device := q.required("VolumeId"), q.required("InstanceId"), q.required("Device")
 	if device != "" && !deviceRE.MatchString(device) {
@@ -79,8 +80,8 @@ func attachVolume(q *query) (any, error) {
 	return &attachmentAnswer{volumeAttachment: attachmentOf(d, a)}, nil
 }
 
-// withDevice returns the labels of a disk with the device name of a new attachment. It removes the
-// device names of former attachments.
+// withDevice returns the labels of a disk with the device name for a new attachment to the instance
+// to. The result does not contain the device names of former attachments.
 func withDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[string]string {
 	labels := map[string]string{}
 	for k, v := range d.Labels {
@@ -93,8 +94,8 @@ func withDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[stri
 	return labels
 }
 
-// attachable returns an error of EC2 if the disk d cannot be attached to the instance i with a
-// device name.
+// attachable returns an error of EC2 if the cloud cannot attach the disk d to the instance i. It
+// also returns an error if the instance has another disk with the given device name.
 func attachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) error {
 	volumeID, instanceID := idOf(prefixVolume, d.ID), idOf(prefixInstance, i.ID)
 	_, attached := d.Attachment(i.ID)
@@ -114,15 +115,16 @@ func attachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) e
 	}
 	for _, other := range r.disks[i.ID] {
 		if a, _ := other.Attachment(i.ID); deviceOf(other, a) == device {
-			// The EBS CSI driver looks for the words "already in use", and then chooses another name.
+			// If the error contains the words "already in use", the EBS CSI driver repeats the
+			// request with another device name.
 			return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter Device must be a free name: "+device+" of the instance "+instanceID+" is already in use")
 		}
 	}
 	return nil
 }
 
-// detachVolume detaches a disk. Without the parameter InstanceId, the disk must have exactly one
-// attachment.
+// detachVolume detaches a disk from an instance. If the request has no parameter InstanceId, the
+// disk must have exactly one attachment.
 func detachVolume(q *query) (any, error) {
 	id, instanceID, device, force := q.required("VolumeId"), q.text("InstanceId"), q.text("Device"), q.flag("Force")
 	if err := q.end(); err != nil {
@@ -147,7 +149,8 @@ func detachVolume(q *query) (any, error) {
 	return &attachmentAnswer{volumeAttachment: out}, nil
 }
 
-// The function chosen returns the attachment that a request for a detachment selects.
+// chosen returns the attachment that a DetachVolume request selects. The parameters instanceID and
+// device are "" if the request does not contain them.
 func chosen(d cloudsim.Disk, instanceID, device string) (a cloudsim.Attachment, err error) {
 	id := idOf(prefixVolume, d.ID)
 	switch {

@@ -14,18 +14,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelModification stores the last modification of a volume.
+// labelModification is the label with the last modification of a volume.
 const labelModification = dialect.LabelPrefix + "modification"
 
-// modification is the last modification of a volume. The JSON names are short, because a label is
-// short.
+// modification is the last modification of a volume, which the dialect stores in a label as JSON.
+// The JSON names are short, because the cloud limits the length of a label.
 type modification struct {
 	Start  time.Time `json:"s"`
 	Before settings  `json:"b"`
 	After  settings  `json:"a"`
 }
 
-// settings are the values of a volume that a modification can change.
+// settings contains the values of a volume that a modification can change.
 type settings struct {
 	Size       int    `json:"g"` // GiB
 	Type       string `json:"t"`
@@ -82,9 +82,10 @@ type modifyVolumeAnswer struct {
 	Modification volumeModification `xml:"volumeModification"`
 }
 
-// modifyVolume changes the size, the type and the performance of a volume. These are two operations
-// of this cloud. If a request needs both, modifyVolume waits for the end of the first one. It checks
-// the whole request before the first operation.
+// modifyVolume changes the size, the type and the performance of a volume. It checks the whole
+// request before it changes anything. In this cloud, a change of the size is one operation, and a
+// change of the type or the performance is another operation. If a request needs both operations,
+// modifyVolume waits until the first operation ends.
 func modifyVolume(q *query) (any, error) {
 	id, size := q.required("VolumeId"), q.integer("Size", 1, cloudsim.MaxDiskGiB, 0)
 	p := performance{Type: q.text("VolumeType"), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
@@ -127,8 +128,10 @@ func modifyVolume(q *query) (any, error) {
 	return &modifyVolumeAnswer{Modification: out}, err
 }
 
-// changeOf returns the request that changes the type and the performance of the disk d, or the zero
-// value for no change. It returns an error if the disk cannot have the requested values.
+// changeOf returns the request to this cloud that changes the type and the performance of the disk
+// d. It returns the zero value if the disk already has the requested type and performance. The
+// parameter size is the requested size, or 0. If the disk cannot have the requested values,
+// changeOf returns an error.
 func (p performance) changeOf(q *query, d cloudsim.Disk, size int) (change cloudsim.ModifyDisk, err error) {
 	own, err := p.diskType(q)
 	if err != nil {
@@ -156,7 +159,8 @@ func (p performance) changeOf(q *query, d cloudsim.Disk, size int) (change cloud
 	return change, err
 }
 
-// storeModification stores the last modification and EC2's type of a disk in its labels.
+// storeModification stores the last modification of a disk, and EC2's type of the volume, in labels
+// of the disk.
 func storeModification(q *query, d cloudsim.Disk, m modification) (out cloudsim.Disk, err error) {
 	raw, err := json.Marshal(m)
 	if err != nil {
@@ -181,8 +185,8 @@ type describeModificationsAnswer struct {
 	Next          string                    `xml:"nextToken,omitempty"`
 }
 
-// describeModifications lists the last modification of each volume. A volume that no request has
-// modified is not in the list.
+// describeModifications lists the last modification of each volume. The list does not contain
+// volumes that no request has modified.
 func describeModifications(q *query) (any, error) {
 	k := volumes
 	k.code = "InvalidVolumeModification"

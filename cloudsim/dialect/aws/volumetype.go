@@ -8,19 +8,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelVolumeType stores EC2's type of a volume, because several types of EC2 are one type of this
-// cloud.
+// labelVolumeType is the label with EC2's type of a volume. The dialect needs this label because
+// different types of EC2, such as gp2 and gp3, are the same disk type in this cloud.
 const labelVolumeType = dialect.LabelPrefix + "volume-type"
 
 const (
-	defaultVolumeType = "gp2"     // as in EC2
-	maxPerformance    = 1_000_000 // of IOPS and throughput; more than any disk type allows
+	defaultVolumeType = "gp2"     // the same as in EC2
+	maxPerformance    = 1_000_000 // largest number for IOPS and throughput in a request; all disk types have lower limits
 )
 
-// volumeType describes a type of EC2.
+// volumeType describes a volume type of EC2.
 type volumeType struct {
 	own              string // disk type of this cloud
-	iops, throughput bool   // whether a request may contain the parameter
+	iops, throughput bool   // whether a request may contain the parameters Iops and Throughput
 	needsIOPS        bool   // whether a request for a new volume must contain the parameter Iops
 }
 
@@ -32,12 +32,13 @@ var volumeTypes = map[string]volumeType{
 	"standard": {own: "standard"},
 }
 
-// shownTypes maps disk types to EC2's types, for disks of other clients.
+// shownTypes maps disk types of this cloud to volume types of EC2. The dialect uses it for disks
+// that other clients have created or changed.
 var shownTypes = map[string]string{"balanced": "gp3", "fast": "io2", "standard": "standard"}
 
-// typeOf returns EC2's type of a disk: the type of the last request through this dialect, or a type
-// with the properties of the disk type. For other disk types of the catalogue, it returns the name
-// of the disk type.
+// typeOf returns EC2's type of a disk. This is the type in the last request through this dialect,
+// if no other client has changed the disk type since. Otherwise it is the type in shownTypes. For a
+// disk type that is not in shownTypes, typeOf returns the name of the disk type.
 func typeOf(d cloudsim.Disk) string {
 	if name := d.Labels[labelVolumeType]; name == d.Type || name != "" && volumeTypes[name].own == d.Type {
 		return name
@@ -48,21 +49,22 @@ func typeOf(d cloudsim.Disk) string {
 	return d.Type
 }
 
-// performance contains the requested type of a volume, and the requested performance or 0.
+// performance contains the type and the performance that a request asks for. A field is "" or 0 if
+// the request does not contain its parameter.
 type performance struct {
 	Type             string
 	IOPS, Throughput int
 }
 
-// diskType returns the name of the disk type in this cloud. If the catalogue contains a disk type
-// with EC2's name, it returns this name. It returns an error for a type that this cloud does not
-// have, and for parameters that EC2 does not allow for the type.
+// diskType returns the name of the disk type for the requested volume type. If the catalogue
+// contains a disk type with the name of the volume type, it returns this name. It returns an error
+// if this cloud has no such type, or if EC2 does not allow the other parameters for the type.
 func (p performance) diskType(q *query) (string, error) {
 	t, known := volumeTypes[p.Type]
 	_, err := q.Cloud.GetDiskType(q.Context(), p.Type)
 	switch {
 	case err == nil && !known:
-		return p.Type, nil // a type of the operator, with the limits in the catalogue
+		return p.Type, nil // a disk type of the operator; the catalogue contains its limits
 	case err == nil:
 		t.own = p.Type
 	case !errors.Is(err, cloudsim.NotFound):

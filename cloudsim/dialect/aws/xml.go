@@ -8,7 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The type identified is the body of an answer. The method identify sets the id of the request.
+// identified is the body of an answer that contains the id of the request. The method identify sets
+// this id.
 type identified interface{ identify(id string) }
 
 // ec2Answer is the common part of EC2's answers.
@@ -18,8 +19,8 @@ type ec2Answer struct {
 
 func (a *ec2Answer) identify(id string) { a.ID = id }
 
-// The function write writes an answer in the format of the requested service. If the body
-// implements identified, the answer contains the id of the request.
+// write writes an answer in the format of the requested service. If the body implements identified,
+// write sets the id of the request in the body.
 func write(w http.ResponseWriter, r *dialect.Request, status int, body any) {
 	if serviceOf(r).namespace == "" {
 		writeJSON(w, status, body)
@@ -45,8 +46,8 @@ type items[T any] struct {
 	Items []T `xml:"item"`
 }
 
-// queryAnswer is an answer of a service other than EC2. The type of the result sets the name of
-// its XML element.
+// queryAnswer is an answer of Elastic Load Balancing. The result has a field XMLName, which is the
+// name of its XML element.
 type queryAnswer struct {
 	Result any
 	ID     string `xml:"ResponseMetadata>RequestId"`
@@ -54,7 +55,7 @@ type queryAnswer struct {
 
 func (a *queryAnswer) identify(id string) { a.ID = id }
 
-// The function done returns the answer of a call without a result.
+// done returns the answer of an Elastic Load Balancing call that has no result.
 func done(q *query) *queryAnswer {
 	return &queryAnswer{Result: struct{ XMLName xml.Name }{xml.Name{Local: q.Form.Get("Action") + "Result"}}}
 }
