@@ -45,7 +45,7 @@ type world struct {
 	cfg    sdk.Config
 
 	mu   sync.Mutex
-	seen map[string]int // number of successful calls by name
+	seen map[string]int // number of successful calls; the key is the name of the call
 }
 
 // start runs a cloud and a dialect until the test ends.
@@ -98,7 +98,7 @@ func (w *world) instance(tb testing.TB, name, zone string, labels map[string]str
 	return must(w.cloud.CreateInstance(context.Background(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small", Labels: labels}))(tb)
 }
 
-// The function fails checks the code and the request id of an error.
+// fails checks that an error has the given code and contains the id of a request.
 func fails(t *testing.T, err error, code string) {
 	t.Helper()
 	e, ok := errors.AsType[smithy.APIError](err)
@@ -107,8 +107,8 @@ func fails(t *testing.T, err error, code string) {
 	}
 }
 
-// failsJSON checks the code of an error in the protocol JSON 1.1. The SDK does not show the id of the
-// request.
+// failsJSON checks that an error of the protocol JSON 1.1 has the given code. For this protocol,
+// the SDK does not show the id of the request.
 func failsJSON(t *testing.T, err error, code string) {
 	t.Helper()
 	if e, ok := errors.AsType[smithy.APIError](err); !ok || e.ErrorCode() != code {
@@ -116,8 +116,8 @@ func failsJSON(t *testing.T, err error, code string) {
 	}
 }
 
-// TestEachCall makes each supported call with AWS's SDK. For each supported call, at least one
-// call of the test must succeed.
+// TestEachCall makes each supported call with AWS's SDK. It fails if one of these calls never
+// succeeds.
 func TestEachCall(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	a := w.instance(t, "node-1", "sim-1a", map[string]string{"kubernetes.io/cluster/lab": "owned"})
@@ -252,8 +252,8 @@ func namesOf(all []types.Reservation) (names []string) {
 	return names
 }
 
-// TestClockSkew proves that the SDK corrects the time of its signatures. The cloud's clock is
-// years ahead of the machine's clock.
+// TestClockSkew proves that the SDK signs its requests with the cloud's time, although the cloud's
+// clock is years ahead of the machine's clock.
 func TestClockSkew(t *testing.T) {
 	w := start(t, cloudtest.WithFrozenClock(time.Time{}))
 	if got := must(w.DescribeRegions(t.Context(), &ec2.DescribeRegionsInput{}))(t); len(got.Regions) != 1 {
@@ -261,8 +261,8 @@ func TestClockSkew(t *testing.T) {
 	}
 }
 
-// TestPages proves that all pages together contain each instance once, for random filters and
-// page sizes. A model of the instances gives the expected result.
+// TestPages proves that the pages of a list together contain each instance once. It uses random
+// filters and page sizes, and computes the expected result itself.
 func TestPages(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable random numbers

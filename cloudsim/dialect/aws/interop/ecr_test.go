@@ -14,8 +14,8 @@ import (
 
 const registryHost = "000000000001.dkr.ecr.sim-1.amazonaws.com"
 
-// testECR makes the calls of ECR. The password in an authorization token permits the pulls and pushes of
-// the caller.
+// testECR makes the calls of ECR. It also proves that the password in an authorization token
+// belongs to the caller.
 func testECR(t *testing.T, w *world) {
 	ctx := t.Context()
 	got := must(w.ecr.GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{}))(t)

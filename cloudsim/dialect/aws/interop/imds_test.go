@@ -22,7 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// metadataOf serves the metadata service of an instance. It returns the URL of the service.
+// metadataOf starts the metadata service of an instance, and returns the URL of the service.
 func (w *world) metadataOf(t *testing.T, i cloudsim.InstanceID) string {
 	t.Helper()
 	admin := *w.cloud
@@ -43,9 +43,10 @@ func (w *world) metadataOf(t *testing.T, i cloudsim.InstanceID) string {
 	return "http://" + ln.Addr().String()
 }
 
-// TestMetadata reads the metadata of an instance with the SDK's client, which uses IMDSv2. It proves
-// that the values are equal to those of the dialect, that each listed path exists, and that the
-// credentials of the instance's role sign requests.
+// TestMetadata reads the metadata of an instance with the SDK's client, which uses IMDSv2. It
+// proves that the metadata service and the dialect return the same values, and that each path in a
+// list of paths exists. It also proves that a request signed with the credentials of the instance
+// succeeds.
 func TestMetadata(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.instance(t, "node-0", "sim-1a", nil)

@@ -18,7 +18,7 @@ import (
 
 const image = "ami-0123456789abcdef0"
 
-// run returns a request for instances.
+// run returns a request for at least the smaller and at most the larger number of instances.
 func run(least, most int32) *ec2.RunInstancesInput {
 	return &ec2.RunInstancesInput{ImageId: sdk.String(image), InstanceType: "small", MinCount: &least, MaxCount: &most}
 }
@@ -27,7 +27,7 @@ func ownInstance(id string) cloudsim.InstanceID {
 	return dialect.ID[cloudsim.InstanceID]("i", dialect.Number(id))
 }
 
-// testInstances makes each call about instances, from their creation to their end.
+// testInstances makes each call about instances, from their creation to their termination.
 func testInstances(t *testing.T, w *world) {
 	ctx := t.Context()
 	all := must(w.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{}))(t).InstanceTypes
@@ -128,14 +128,14 @@ func testInstances(t *testing.T, w *world) {
 	must(w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &group}))(t)
 }
 
-// shown returns an instance.
+// shown returns the instance with the given id as the dialect shows it.
 func (w *world) shown(t *testing.T, id string) types.Instance {
 	t.Helper()
 	return must(w.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{id}}))(t).Reservations[0].Instances[0]
 }
 
-// TestInstanceStates proves that an instance has EC2's states during its transitions, and that the
-// waiters of the SDK wait until a transition ends.
+// TestInstanceStates proves that a starting or stopping instance has EC2's states, and that the
+// SDK's waiters wait until the instance has started or stopped.
 func TestInstanceStates(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Provision: time.Second, Boot: time.Second, Shutdown: time.Second})), t.Context()
 	made := must(w.RunInstances(ctx, run(1, 1)))(t).Instances[0]
@@ -184,7 +184,8 @@ func TestInstanceStates(t *testing.T) {
 	}
 }
 
-// TestPartOfTheInstances proves that RunInstances creates at least MinCount instances or none.
+// TestPartOfTheInstances proves that RunInstances creates fewer instances than MaxCount if the
+// quota permits at least MinCount. Otherwise it creates no instance.
 func TestPartOfTheInstances(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaInstances: 3} })), t.Context()
 	_, err := w.RunInstances(ctx, run(4, 5))
@@ -206,15 +207,15 @@ func TestPartOfTheInstances(t *testing.T) {
 	}
 }
 
-// lostReply returns a fault that loses the reply of one call.
+// lostReply returns a fault that drops the reply to one call of the given operation.
 func lostReply(operation string) cloudsim.CreateFault {
 	return cloudsim.CreateFault{Name: "lost", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: operation}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply},
 	}}
 }
 
-// TestRetriedRun proves that the SDK creates one instance if it has to repeat the request, because
-// the reply was lost.
+// TestRetriedRun proves that the SDK creates only one instance if the reply is lost and the SDK
+// repeats the request.
 func TestRetriedRun(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateFault(ctx, lostReply("instances.create")))(t)

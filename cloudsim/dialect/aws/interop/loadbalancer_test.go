@@ -18,7 +18,7 @@ func listen(port, instancePort int32) types.Listener {
 	return types.Listener{Protocol: sdk.String("tcp"), LoadBalancerPort: port, InstanceProtocol: sdk.String("tcp"), InstancePort: &instancePort}
 }
 
-// The method own returns this cloud's load balancer.
+// own returns the load balancer with the given name from the cloud, and not from the dialect.
 func (w *world) own(t *testing.T, name string) cloudsim.LoadBalancer {
 	t.Helper()
 	l := must(w.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: name}))(t)
@@ -28,7 +28,7 @@ func (w *world) own(t *testing.T, name string) cloudsim.LoadBalancer {
 	return l.Items[0]
 }
 
-// The function refusing returns the ports that refuse all connections.
+// refusing returns the ports of the listeners that refuse all connections.
 func refusing(l cloudsim.LoadBalancer) (ports []int) {
 	for _, li := range l.Listeners {
 		if li.Targets != nil {
@@ -43,8 +43,8 @@ func (w *world) describe(t *testing.T, name string) types.LoadBalancerDescriptio
 	return must(w.elb.DescribeLoadBalancers(t.Context(), &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}}))(t).LoadBalancerDescriptions[0]
 }
 
-// testLoadBalancer makes each call about classic load balancers, in the order of AWS's cloud
-// controller manager.
+// testLoadBalancer makes each call about classic load balancers. The order of the calls is the
+// order in AWS's cloud controller manager.
 func testLoadBalancer(t *testing.T, w *world) {
 	ctx, name := t.Context(), sdk.String("shop")
 	instance := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t).Reservations[0].Instances[0]
@@ -111,7 +111,7 @@ func testLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("health: got %+v", s)
 	}
 
-	// Listeners and rules. The rules of a port apply to this port only.
+	// Listeners and rules. A rule permits connections only to the listeners at its ports.
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30443), listen(80, 30080)}}))(t)
 	_, err = w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30444)}})
 	fails(t, err, "DuplicateListener")
@@ -168,8 +168,9 @@ func testLoadBalancer(t *testing.T, w *world) {
 	fails(t, err, "LoadBalancerNotFound")
 }
 
-// TestLoadBalancerPages proves that a list contains each classic load balancer once, in pages, and
-// no other load balancers. A name with capital letters is a name of AWS.
+// TestLoadBalancerPages proves that the pages of a list contain each classic load balancer once,
+// and no other load balancers. The list has two load balancers with names that differ only in
+// capital letters.
 func TestLoadBalancerPages(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)
@@ -193,7 +194,7 @@ func TestLoadBalancerPages(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got load balancers %v, want %v", got, want)
 	}
-	// The default group permits no client.
+	// The default security group permits no client to connect to a load balancer.
 	if l := w.own(t, "c"); !slices.Equal(refusing(l), []int{80}) {
 		t.Errorf("load balancer with the default group: got %+v", l.LoadBalancerSpec)
 	}

@@ -75,7 +75,8 @@ func (w *world) register(tb testing.TB, group string, ids ...string) {
 	must(w.elbv2.RegisterTargets(context.Background(), &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targetsOf(ids...)}))(tb)
 }
 
-// The method health returns the targets of a target group with their states and reasons.
+// health returns the targets of a target group as text, with the state and the reason of each
+// target.
 func (w *world) health(tb testing.TB, group string, ids ...string) (all []string) {
 	tb.Helper()
 	for _, d := range must(w.elbv2.DescribeTargetHealth(context.Background(), &elbv2.DescribeTargetHealthInput{TargetGroupArn: &group, Targets: targetsOf(ids...)}))(tb).TargetHealthDescriptions {
@@ -84,7 +85,7 @@ func (w *world) health(tb testing.TB, group string, ids ...string) (all []string
 	return all
 }
 
-// spec returns the listeners of this cloud's load balancer as text.
+// spec returns the listeners of a load balancer in the cloud as text.
 func (w *world) spec(t *testing.T, name string) (all []string) {
 	t.Helper()
 	for _, li := range w.own(t, name).Listeners {
@@ -101,8 +102,8 @@ func listenerText(li cloudsim.Listener) string {
 	return s
 }
 
-// testNetworkLoadBalancer makes each call about network load balancers, in the order of AWS's cloud
-// controller manager.
+// testNetworkLoadBalancer makes each call about network load balancers. The order of the calls is
+// the order in AWS's cloud controller manager.
 func testNetworkLoadBalancer(t *testing.T, w *world) {
 	ctx := t.Context()
 	_, err := w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}})
@@ -181,7 +182,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 		}
 	}
 
-	// Changes. A listener keeps its ARN.
+	// Changes. A changed listener keeps its ARN.
 	g = must(w.elbv2.ModifyTargetGroup(ctx, &elbv2.ModifyTargetGroupInput{TargetGroupArn: &web, HealthCheckProtocol: types.ProtocolEnumTcp, HealthCheckPort: sdk.String("traffic-port"), HealthyThresholdCount: sdk.Int32(4)}))(t).TargetGroups[0]
 	if g.HealthCheckProtocol != types.ProtocolEnumTcp || *g.HealthCheckPort != "traffic-port" || g.HealthCheckPath != nil || *g.HealthCheckTimeoutSeconds != 10 || *g.HealthyThresholdCount != 4 || *g.UnhealthyThresholdCount != 3 {
 		t.Errorf("changed target group: got %+v", g)
@@ -275,8 +276,8 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	}
 }
 
-// TestNetworkKinds proves that the two versions of the API show only their own load balancers, and
-// that pages contain each resource once.
+// TestNetworkKinds proves that each of the two versions of the API shows only its own load
+// balancers. It also proves that the pages of a list contain each resource once.
 func TestNetworkKinds(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)
@@ -349,8 +350,9 @@ func TestNetworkKinds(t *testing.T) {
 	}
 }
 
-// TestNetworkWithoutGroups proves that the rules of the targets' security groups apply to the clients of
-// a network load balancer without security groups. These rules contain the port of the targets.
+// TestNetworkWithoutGroups tests a network load balancer without security groups. It proves that
+// the rules of the targets' security groups then apply to the clients of the load balancer. The
+// ports in these rules are ports of the targets.
 func TestNetworkWithoutGroups(t *testing.T) {
 	w := start(t)
 	w.instance(t, "node-1", "sim-1a", nil)
@@ -387,7 +389,7 @@ func TestNetworkWithoutGroups(t *testing.T) {
 	fails(t, err, "InvalidConfigurationRequest")
 }
 
-// TestNetworkHealth proves that each state of a target has a state in AWS's format.
+// TestNetworkHealth proves that the dialect translates each state of a target to a state of AWS.
 func TestNetworkHealth(t *testing.T) {
 	engines := make(chan *engine.Engine, 1)
 	w := start(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
@@ -427,8 +429,8 @@ func TestNetworkHealth(t *testing.T) {
 	}
 }
 
-// TestNetworkFaults proves that a repetition of a call completes the work of a call that failed between
-// its changes. The SDK repeats calls that fail with a status of 500 or more.
+// TestNetworkFaults proves that a repeated call completes the work of a call that failed after only
+// some of its changes. The SDK repeats a call if it fails with a status of 500 or more.
 func TestNetworkFaults(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.elbv2 = elbv2.New(w.elbv2.Options(), func(o *elbv2.Options) {
@@ -455,7 +457,7 @@ func TestNetworkFaults(t *testing.T) {
 				w.register(t, other, "i-00000000000000002")
 				must(w.elbv2.ModifyListener(ctx, &elbv2.ModifyListenerInput{ListenerArn: &first, Port: sdk.Int32(82), DefaultActions: forwardTo(other)}))(t)
 				if _, err := w.elbv2.DeleteListener(ctx, &elbv2.DeleteListenerInput{ListenerArn: &second}); err != nil && !strings.Contains(err.Error(), "ListenerNotFound") {
-					t.Errorf("%s: delete a listener: %v", run, err) // ListenerNotFound: the first attempt has deleted it
+					t.Errorf("%s: delete a listener: %v", run, err) // the first attempt may have deleted the listener
 				}
 				if s := w.spec(t, name); !slices.Equal(s, []string{"tcp/82 to 30080 check tcp/30080 i-000002"}) {
 					t.Errorf("%s: got %v", run, s)
@@ -472,8 +474,8 @@ func TestNetworkFaults(t *testing.T) {
 	}
 }
 
-// TestNetworkLateRecord proves that a listener forwards to a target that another caller registers at the
-// same time: the cloud stores the target after the listener.
+// TestNetworkLateRecord proves that a new listener forwards to a target that another caller
+// registers at the same time. In this test, the cloud stores the target after the listener.
 func TestNetworkLateRecord(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.instance(t, "node-1", "sim-1a", nil)
@@ -501,8 +503,9 @@ func TestNetworkLateRecord(t *testing.T) {
 	}
 }
 
-// TestNetworkCallers proves that changes of several callers at the same time have the same result as
-// one after the other. A caller repeats a call if too many others changed the same resource.
+// TestNetworkCallers makes changes by several callers at the same time. It proves that the result
+// is the same as if the callers made their changes one after the other. A caller repeats a call
+// that fails because other callers changed the same resource.
 func TestNetworkCallers(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	const n = 3

@@ -28,14 +28,15 @@ type modelListener struct {
 	port     int32
 }
 
-// networkModel contains the expected load balancers, target groups and listeners by their ARNs.
-// The slices contain all ARNs, also those of deleted resources, in the order of their creation.
+// networkModel contains the load balancers, target groups and listeners that the cloud should have.
+// The keys of the maps are ARNs. The slices contain the ARNs of all resources in the order of their
+// creation, including deleted resources.
 type networkModel struct {
 	lbs, groups, listeners []string
 	lb                     map[string]string // name
 	group                  map[string]*modelTargets
 	listener               map[string]*modelListener
-	open                   bool // the security group permits all clients
+	open                   bool // whether the security group permits all clients
 	instances              []string
 	next                   int // number of the next instance
 }
@@ -73,8 +74,9 @@ func (m *networkModel) newInstance(t *testing.T, w *world) {
 	m.instances = append(m.instances, fmt.Sprintf("i-%017x", m.next))
 }
 
-// pick returns the random ARN of a resource. Some results are ARNs of deleted resources, or ARNs that no
-// resource ever had.
+// pick returns the ARN of a random resource of the given kind. Sometimes this is a deleted
+// resource. If there is no resource to choose, the result is an ARN that never belonged to a
+// resource.
 func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) string {
 	if rng.IntN(5) > 0 {
 		all = slices.DeleteFunc(slices.Clone(all), func(arn string) bool { _, ok := live[arn]; return !ok })
@@ -87,12 +89,12 @@ func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) s
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
-// The variable weights contains the numbers of the calls in step. A call with more elements is more
-// frequent.
+// weights contains numbers of calls in the function step. The function step makes a call more often
+// if its number occurs more often.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
-// step makes a random call. It returns a description of the call, the code of the expected error, and
-// the error.
+// step makes a random call, and changes the model as the call should change the cloud. It returns a
+// description of the call, the code of the expected error, and the error.
 func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want string, err error) {
 	ctx := t.Context()
 	lb, group, listener := pick(rng, m.lbs, m.lb, "loadbalancer/net"), pick(rng, m.groups, m.group, "targetgroup"), pick(rng, m.listeners, m.listener, "listener/net/none")
@@ -225,7 +227,7 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 	return call, want, err
 }
 
-// add appends an element that the list does not contain.
+// add appends s to a list if the list does not contain s.
 func add(all []string, s string) []string {
 	if slices.Contains(all, s) {
 		return all
@@ -233,7 +235,8 @@ func add(all []string, s string) []string {
 	return append(all, s)
 }
 
-// used reports whether a load balancer other than the one with the ARN except uses a target group.
+// used reports whether a load balancer uses the target group. It ignores the load balancer with the
+// ARN except.
 func (m *networkModel) used(group, except string) bool {
 	for _, li := range m.listener {
 		if li.group == group && li.lb != except {
@@ -254,7 +257,8 @@ func transports(p types.ProtocolEnum) []string {
 	}
 }
 
-// refusal returns the code of the error about a new or changed listener, or "" for none.
+// refusal returns the code of the error that the dialect should return for a new or changed
+// listener. It returns "" if the dialect should accept the listener.
 func (m *networkModel) refusal(arn string, li *modelListener) string {
 	g := m.group[li.group]
 	switch {

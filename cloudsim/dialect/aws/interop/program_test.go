@@ -24,15 +24,16 @@ func codeOf(err error) string {
 	return ""
 }
 
-// modelInstance contains the expected values of an instance.
+// modelInstance contains the values that an instance should have.
 type modelInstance struct {
 	id        string
 	typ       types.InstanceType
 	on, check bool
 }
 
-// TestInstancePrograms makes random calls for instances. After each call it compares the code of the
-// error and all instances with a model. The ClientToken of an instance identifies it in the model.
+// TestInstancePrograms makes random calls for instances. After each call, it compares the code of
+// the error, and all instances, with a model. In the model, each instance has its ClientToken as
+// its key.
 func TestInstancePrograms(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	rng := rand.New(rand.NewPCG(3, 3)) //nolint:gosec // a repeatable test
@@ -69,8 +70,8 @@ func TestInstancePrograms(t *testing.T) {
 	}
 }
 
-// instanceStep makes one call, and changes the model as the call should change the cloud. It returns
-// the code of the expected error, and the error of the call.
+// instanceStep makes one call, and changes the model as the call should change the cloud. It
+// returns the code of the expected error, and the error of the call.
 func instanceStep(ctx context.Context, w *world, op int, token string, typ types.InstanceType, flag bool, model map[string]*modelInstance) (want string, err error) {
 	have := model[token]
 	if op == 0 {
@@ -116,7 +117,7 @@ func instanceStep(ctx context.Context, w *world, op int, token string, typ types
 	return want, err
 }
 
-// modelVolume contains the expected values of a volume.
+// modelVolume contains the values that a volume should have.
 type modelVolume struct {
 	id       string
 	size     int32
@@ -125,17 +126,17 @@ type modelVolume struct {
 	device   string
 }
 
-// volumeProgram is a random program for volumes.
+// volumeProgram makes random calls for volumes.
 type volumeProgram struct {
 	*world
 	rng     *rand.Rand
 	nodes   []string // ids of instances; the last one is in another zone than the volumes
 	running []bool
-	model   map[string]*modelVolume // by ClientToken
+	model   map[string]*modelVolume // the keys are ClientTokens
 }
 
-// TestVolumePrograms makes random calls for volumes. After each call it compares the code of the
-// error, all volumes and the block devices of all instances with a model.
+// TestVolumePrograms makes random calls for volumes. After each call, it compares the code of the
+// error, all volumes, and the block devices of all instances with a model.
 func TestVolumePrograms(t *testing.T) {
 	p := &volumeProgram{world: start(t), rng: rand.New(rand.NewPCG(7, 7)), model: map[string]*modelVolume{}} //nolint:gosec // a repeatable test
 	ctx := t.Context()
@@ -203,7 +204,8 @@ func (p *volumeProgram) step(ctx context.Context, op int, token string) (want st
 	return want, err
 }
 
-// attach changes the model for an attachment, and returns the code of the expected error.
+// attach changes the model as an attachment should change the cloud. It returns the code of the
+// expected error.
 func (p *volumeProgram) attach(have *modelVolume, n int, device string) (want string) {
 	switch {
 	case have.instance >= 0:
@@ -220,7 +222,8 @@ func (p *volumeProgram) attach(have *modelVolume, n int, device string) (want st
 	return ""
 }
 
-// detach changes the model for a detachment, and returns the code of the expected error.
+// detach changes the model as a detachment should change the cloud. It returns the code of the
+// expected error.
 func (p *volumeProgram) detach(have *modelVolume, n int, force bool) (want string) {
 	switch {
 	case have.instance < 0 || have.instance == n && force && p.running[n]:

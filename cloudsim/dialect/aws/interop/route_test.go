@@ -19,7 +19,7 @@ func (w *world) table(t *testing.T) types.RouteTable {
 	return must(w.DescribeRouteTables(t.Context(), &ec2.DescribeRouteTablesInput{Filters: []types.Filter{{Name: sdk.String("route-table-id"), Values: []string{mainTable}}}}))(t).RouteTables[0]
 }
 
-// routeTo returns the route to a destination.
+// routeTo returns the route to a destination, and reports whether the route exists.
 func (w *world) routeTo(t *testing.T, destination string) (types.Route, bool) {
 	t.Helper()
 	for _, r := range w.table(t).Routes {
@@ -30,8 +30,8 @@ func (w *world) routeTo(t *testing.T, destination string) (types.Route, bool) {
 	return types.Route{}, false
 }
 
-// testRoutes makes each call about routes and about the tags of route tables, as AWS's cloud
-// controller manager does.
+// testRoutes makes the calls about routes and about the tags of route tables that AWS's cloud
+// controller manager makes.
 func testRoutes(t *testing.T, w *world) {
 	ctx := t.Context()
 	nodes := must(w.RunInstances(ctx, run(2, 2)))(t).Instances
@@ -81,8 +81,8 @@ func testRoutes(t *testing.T, w *world) {
 	fails(t, err, "InvalidRoute.NotFound")
 }
 
-// TestRouteAfterRoute proves that a client can create a route to the destination of a route that it
-// has just deleted or replaced, although the cloud needs time for the deletion.
+// TestRouteAfterRoute proves that a client can create a route directly after it has deleted or
+// replaced a route to the same destination. The cloud needs one second to delete the old route.
 func TestRouteAfterRoute(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Network: time.Second})), t.Context()
 	nodes := must(w.RunInstances(ctx, run(2, 2)))(t).Instances

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// tcp returns a permission for a TCP port.
+// tcp returns a permission for connections to a TCP port from the given ranges of addresses.
 func tcp(port int32, cidrs ...string) types.IpPermission {
 	p := types.IpPermission{IpProtocol: sdk.String("tcp"), FromPort: &port, ToPort: &port}
 	for _, c := range cidrs {
@@ -73,7 +73,7 @@ func testSecurityGroups(t *testing.T, w *world) {
 		t.Errorf("rules: got %+v", g.IpPermissions)
 	}
 
-	// The SDK sends the empty lists of a permission from an answer.
+	// A permission from an answer contains empty lists, and the SDK sends them in the request.
 	w.revoke(t, id, g.IpPermissions[1], tcp(80, "192.0.2.0/24"))
 	if g = w.group(t, id); len(g.IpPermissions) != 2 || len(g.IpPermissions[0].IpRanges) != 1 {
 		t.Errorf("rules after revocation: got %+v", g.IpPermissions)
@@ -84,7 +84,8 @@ func testSecurityGroups(t *testing.T, w *world) {
 		t.Errorf("rules after a failed revocation: got %+v", g.IpPermissions)
 	}
 
-	// The first change of a default group creates its record. The id of the group stays the same.
+	// The dialect stores a default group in a record only after the first change of the group. The
+	// id of the group stays the same.
 	from := types.IpPermission{IpProtocol: sdk.String("-1"), UserIdGroupPairs: []types.UserIdGroupPair{{GroupId: &id}}}
 	w.authorize(t, def, from)
 	must(w.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{def, id}, Tags: []types.Tag{{Key: sdk.String("a"), Value: sdk.String("b")}}}))(t)

@@ -28,7 +28,7 @@ func (w *world) volume(t *testing.T, id string) types.Volume {
 	return must(w.DescribeVolumes(t.Context(), &ec2.DescribeVolumesInput{VolumeIds: []string{id}}))(t).Volumes[0]
 }
 
-// testVolumes makes each call about volumes and snapshots, as the EBS CSI driver does.
+// testVolumes makes the calls about volumes and snapshots that the EBS CSI driver makes.
 func testVolumes(t *testing.T, w *world) {
 	ctx := t.Context()
 	node := *must(w.RunInstances(ctx, run(1, 1)))(t).Instances[0].InstanceId
@@ -126,7 +126,7 @@ func testVolumes(t *testing.T, w *world) {
 	_, err = w.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: s.SnapshotId})
 	fails(t, err, "InvalidSnapshot.NotFound")
 
-	// A forced detachment needs a stopped instance.
+	// The dialect refuses a forced detachment while the instance runs.
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id, InstanceId: &other})
 	fails(t, err, "InvalidAttachment.NotFound")
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id, Force: sdk.Bool(true)})
@@ -139,7 +139,8 @@ func testVolumes(t *testing.T, w *world) {
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id})
 	fails(t, err, "IncorrectState")
 
-	// A disk keeps only the device names of its present attachments, because it can have few labels.
+	// The labels of a disk contain only the device names of its present attachments, because the
+	// number of labels is limited.
 	must(w.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: &id, InstanceId: &other, Device: sdk.String("/dev/xvdab")}))(t)
 	labels := must(w.cloud.GetDisk(ctx, ownDisk(id)))(t).Labels
 	device := dialect.LabelPrefix + "device."
@@ -170,8 +171,8 @@ func testVolumes(t *testing.T, w *world) {
 	must(w.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{node, other}}))(t)
 }
 
-// TestVolumeStates proves that a volume has EC2's states during its operations, and that the waiters
-// of the SDK wait until they end.
+// TestVolumeStates proves that a volume has EC2's states while an operation runs, and that the
+// SDK's waiters wait until the operation ends.
 func TestVolumeStates(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Disk: time.Second})), t.Context()
 	node := *must(w.RunInstances(ctx, run(1, 1)))(t).Instances[0].InstanceId
@@ -201,7 +202,8 @@ func TestVolumeStates(t *testing.T) {
 	}
 	must(w.cloud.WaitOperation(ctx, must(w.cloud.GetDisk(ctx, ownDisk(*made.VolumeId)))(t).Operation))(t)
 
-	// The first of the two operations ends before the answer.
+	// A change of the size and the type needs two operations. The first one ends before the dialect
+	// answers.
 	m := must(w.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: made.VolumeId, Size: sdk.Int32(20), VolumeType: types.VolumeTypeIo2}))(t).VolumeModification
 	if m.ModificationState != types.VolumeModificationStateModifying || *m.TargetSize != 20 || m.TargetVolumeType != types.VolumeTypeIo2 {
 		t.Errorf("modification: got %+v", m)
@@ -236,8 +238,8 @@ func TestVolumeStates(t *testing.T) {
 	}
 }
 
-// TestRetriedVolume proves that the SDK creates one volume if it has to repeat the request, because
-// the reply was lost.
+// TestRetriedVolume proves that the SDK creates only one volume if the reply is lost and the SDK
+// repeats the request.
 func TestRetriedVolume(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateFault(ctx, lostReply("disks.create")))(t)
