@@ -1,10 +1,10 @@
-// Package dialect serves the APIs of other clouds. A dialect translates each call of
-// another cloud's API to calls of this cloud's public API, with the token of the caller.
-// So permissions, quotas, rate limits, faults, holds and the audit apply to the calls of
-// a dialect as to all other calls.
+// Package dialect serves the APIs of other clouds. A dialect translates each call of another
+// cloud's API to calls of this cloud's public API, with the token of the caller. So permissions,
+// quotas, rate limits, faults, holds and the audit apply to calls through a dialect as to all other
+// calls.
 //
-// A dialect has no storage of its own. If this cloud has no field for a value of the other
-// cloud, the dialect stores this value in a label of the resource. So a dialect gives the
+// A dialect has no storage of its own. If this cloud has no field for a value of the other cloud,
+// the dialect stores this value in a label of the resource, or in a record. So a dialect gives the
 // same answers after a restart. Two processes that serve the same dialect also give the same
 // answers.
 //
@@ -23,9 +23,9 @@ type Dialect struct {
 	Name  string // name in commands and metrics, e.g. "hcloud"
 	Title string // name in texts for users, e.g. "Hetzner Cloud"
 	Calls []Call // all supported calls
-	// Refusals contains reasons and next steps for calls that the dialect does not support.
-	// The keys are patterns of http.ServeMux. If a call is neither in Calls nor in Refusals,
-	// the server refuses the call without a reason.
+	// Refusals contains reasons and next steps for calls that the dialect does not support. The
+	// keys are patterns of http.ServeMux. If a call is neither in Calls nor in Refusals, the error
+	// of the server names the command that lists the supported calls.
 	Refusals map[string]string
 	// Select returns the name of the requested call. If Select is nil, the method and the path
 	// of the request determine the call.
@@ -41,12 +41,12 @@ type Dialect struct {
 	// IDHeader is the name of the header in which the other cloud returns the id of a
 	// request.
 	IDHeader string
-	// CloudHeaders are the names of headers that an answer takes over from the last answer
-	// of this cloud. Each answer also takes over the header Date.
+	// CloudHeaders contains names of headers. The server copies these headers, and the header Date,
+	// from the last answer of this cloud to the answer for the caller.
 	CloudHeaders []string
-	// Variables returns environment variables that contain the URL of a dialect, such as
-	// http://127.0.0.1:8190, for programs of the other cloud. The result does not contain
-	// the token.
+	// Variables returns environment variables for programs of the other cloud. With these
+	// variables, the programs use the dialect at the given URL, such as http://127.0.0.1:8190. The
+	// result does not contain the variable for the token.
 	Variables func(url string) []Variable
 	// Metadata describes the metadata service of the other cloud. It is nil if programs of the other
 	// cloud need no metadata.
@@ -56,7 +56,8 @@ type Dialect struct {
 	RegistryHost func(project cloudsim.ProjectID, region string) string
 	// DiskLink returns the path of a disk's device on a server of the other cloud.
 	DiskLink func(cloudsim.DiskID) string
-	// TokenVariable is the name of the environment variable for the token.
+	// TokenVariable is the name of the environment variable for the token. It is "" if programs of
+	// the other cloud need a credentials file instead of a token.
 	TokenVariable string
 	// CredentialsVariable is the name of the environment variable for the path of a
 	// credentials file; see cloudsim.AccessKey. It is "" if programs of the other cloud

@@ -62,8 +62,8 @@ func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	return resp.StatusCode, resp.Header.Get("Their-Id"), string(raw)
 }
 
-// The calls that the dialect makes to the cloud have the id of the request, the name of
-// the call and the token of the caller.
+// TestPassesOn proves that the calls of a dialect to the cloud have the id of the request, the name
+// of the dialect's call, and the token of the caller.
 func TestPassesOn(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	secret, err := cloud.Token()
@@ -92,8 +92,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// If a call panics, the caller gets an error. The metrics count supported and unsupported
-// calls.
+// TestPanicAndMetrics proves that the caller gets an error if the function of a call panics. It
+// also proves that the metrics count supported and unsupported calls.
 func TestPanicAndMetrics(t *testing.T) {
 	var log bytes.Buffer
 	reg := prometheus.NewRegistry()
@@ -127,8 +127,8 @@ cloudsim_dialect_unsupported_total{dialect="plain",resource="widgets"} 2
 	}
 }
 
-// If the cloud closes the connection without a reply, the caller also gets no reply. If
-// the cloud does not run, the caller gets an error.
+// TestDroppedReply proves that the caller gets no reply if the cloud closes the connection without
+// a reply. If the cloud does not run, the caller gets an error.
 func TestDroppedReply(t *testing.T) {
 	do := func(r *dialect.Request) (int, any, error) {
 		_, err := r.Cloud.WhoAmI(r.Context())
@@ -144,8 +144,8 @@ func TestDroppedReply(t *testing.T) {
 	}
 }
 
-// ID is the inverse of Number. Name returns a valid name, and returns the same name for the same
-// argument.
+// TestIDs proves that ID is the inverse of Number. It also proves that Name returns a valid name,
+// and different names for different arguments.
 func TestIDs(t *testing.T) {
 	for id, n := range map[string]int64{"i-000001": 1, "i-00002a": 42, "i-1000000": 1 << 24} {
 		if got := dialect.Number(id); got != n || dialect.ID[string]("i", n) != id {
@@ -170,7 +170,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// Callers can neither read nor set the labels of dialects.
+// TestLabels proves that callers can neither read nor set the labels of dialects.
 func TestLabels(t *testing.T) {
 	hidden := dialect.LabelPrefix + "type"
 	if got := dialect.Visible(map[string]string{"a": "b", hidden: "c"}); len(got) != 1 || got["a"] != "b" {
@@ -204,8 +204,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestSelect proves that a dialect can select the call itself and write its own format. The answer
-// contains the cloud's time. The caller gets an error of the function Token.
+// TestSelect proves that a dialect can select the call itself, and can write answers in its own
+// format. The header Date of an answer contains the cloud's time. If the function Token returns an
+// error, the caller gets this error.
 func TestSelect(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(at))
@@ -278,8 +279,8 @@ cloudsim_dialect_unsupported_total{dialect="plain",resource="things.undo"} 1
 	}
 }
 
-// TestCodedErrorIsNoInternalError proves that the server does not log a refused request as an error
-// of the dialect. The caller gets the text of the error.
+// TestCodedErrorIsNoInternalError proves that the server does not log a CodedError as an error of
+// the dialect. The caller gets the text of a CodedError, but not the text of an internal error.
 func TestCodedErrorIsNoInternalError(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	secret, err := cloud.Token()

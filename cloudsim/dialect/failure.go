@@ -12,8 +12,8 @@ type Failure struct {
 	Code   string
 }
 
-// CodedError is an error with a code of the other cloud's API. It is for codes without a
-// matching error kind of this cloud.
+// CodedError is an error with a code of the other cloud's API. It is for codes that match no error
+// kind of this cloud.
 type CodedError struct {
 	Failure
 	Msg string
@@ -21,7 +21,7 @@ type CodedError struct {
 
 func (e CodedError) Error() string { return e.Msg }
 
-// Unwrap returns the error kind Invalid: the same request would fail again.
+// Unwrap returns the error kind Invalid, because the same request would fail again.
 func (e CodedError) Unwrap() error { return cloudsim.Invalid }
 
 // Message returns the text of an error for the caller. It hides the details of internal
@@ -33,8 +33,8 @@ func Message(r *Request, err error) string {
 	return err.Error()
 }
 
-// isInternal reports whether the error is internal, which means that the request is not its
-// cause.
+// isInternal reports whether an error is internal. The cause of an internal error is the dialect or
+// the cloud, and not the request.
 func isInternal(err error) bool {
 	_, unsupported := errors.AsType[Unsupported](err)
 	_, notJSON := errors.AsType[NotJSON](err)

@@ -35,10 +35,10 @@ var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 // this label only if this cloud does not allow the other cloud's name.
 const NameLabel = LabelPrefix + "name"
 
-// Name returns the name of a resource in this cloud. The parameter other is the name in
-// the other cloud. If this cloud allows the name other, Name returns it unchanged. If not,
-// Name returns a hash of it. The result depends only on the parameter, so a list call of
-// this cloud can find the resource by its name.
+// Name returns the name of a resource in this cloud. The parameter other is the name in the other
+// cloud. If this cloud allows the name other, Name returns other unchanged. Otherwise Name returns
+// a hash of other. The result depends only on the parameter, so a list call of this cloud can find
+// the resource by its name.
 func Name(other string) string {
 	if nameRE.MatchString(other) {
 		return other

@@ -12,8 +12,8 @@ import (
 // time.
 const Attempts = 10
 
-// Retry calls fn until fn returns another error than Stale, at most Attempts times. It returns the
-// last error of fn. The function fn must read the resource that it changes.
+// Retry calls fn until fn returns nil or another error than Stale, but at most Attempts times. It
+// returns the last result of fn. The function fn must read the resource that it changes.
 func Retry(fn func() error) (err error) {
 	for range Attempts {
 		if err = fn(); !errors.Is(err, cloudsim.Stale) {
@@ -36,7 +36,7 @@ func ChangeLoadBalancer(r *Request, l cloudsim.LoadBalancer, fn func(*cloudsim.L
 			return l, err
 		}
 		if changed.Same(l.LoadBalancerSpec) && maps.Equal(changed.Labels, l.Labels) {
-			return l, nil // cloud controller managers often send the present values
+			return l, nil // cloud controller managers often send values that the load balancer already has
 		}
 		out, err = r.Cloud.UpdateLoadBalancer(r.Context(), l.ID, cloudsim.UpdateLoadBalancer{Labels: changed.Labels, LoadBalancerSpec: changed.LoadBalancerSpec}, l.Revision)
 		if !errors.Is(err, cloudsim.Stale) {

@@ -30,8 +30,8 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	return m
 }
 
-// registerShared registers the counter c and returns it. If another dialect has registered the
-// same metric, the function returns the counter of that dialect.
+// registerShared registers the counter c and returns it. If another dialect has registered the same
+// metric, registerShared returns the counter of that dialect.
 func registerShared(reg prometheus.Registerer, c *prometheus.CounterVec) *prometheus.CounterVec {
 	err := reg.Register(c)
 	if have, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // the package returns it unwrapped
@@ -52,7 +52,8 @@ type resourceSet struct {
 	names map[string]bool
 }
 
-// The method admit reports whether the metric of unsupported calls may contain this resource.
+// admit reports whether the metric of unsupported calls may contain the given resource. The metric
+// may contain the first maxResources resources.
 func (m metrics) admit(resource string) bool {
 	m.seen.mu.Lock()
 	defer m.seen.mu.Unlock()

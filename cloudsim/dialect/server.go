@@ -75,10 +75,10 @@ func (r *Request) ReadBody() ([]byte, error) {
 	return raw, nil
 }
 
-// Decode reads the JSON body of the request and decodes it like the function Decode. It
-// returns an Invalid error for a body that is too large or cannot be read.
+// Decode reads the JSON body of the request and decodes it like the function Decode. It returns an
+// Invalid error for a body that is too large or cannot be read.
 //
-// A handler calls Decode after its first call to the cloud, so that callers without a
+// The function Do of a Call uses Decode after its first call to the cloud. So a caller without a
 // valid token cannot make the server read a body.
 func (r *Request) Decode(into any) error {
 	raw, err := r.ReadBody()
@@ -204,7 +204,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // selectedCall returns the call that the dialect's function Select selects. If Select fails, or if
-// the dialect does not support the call, the method returns a call that fails with the error.
+// the dialect does not support the call, selectedCall returns a call that fails with the error.
 func (s *server) selectedCall(r *Request) Call {
 	name, err := s.dialect.Select(r)
 	if err != nil {
@@ -348,7 +348,8 @@ func (r *reply) WriteHeader(code int) {
 	r.ResponseWriter.WriteHeader(code)
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap returns the inner http.ResponseWriter, which http.ResponseController needs to control the
+// connection.
 func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // WriteJSON writes an answer with a JSON body.
@@ -364,7 +365,7 @@ type transport struct {
 	id, call      string
 	authenticated func()      // called when the cloud has accepted the token
 	dropped       bool        // whether the cloud closed a connection without a reply
-	header        http.Header // of the last reply of the cloud; nil without a reply
+	header        http.Header // headers of the last reply of the cloud; nil if there is no reply
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -383,11 +384,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// shutdownGrace is the longest time that running requests may take after ctx has ended.
+// shutdownGrace is the maximum time for which Serve waits for running requests after ctx has ended.
 const shutdownGrace = 5 * time.Second
 
-// Serve serves a dialect on ln until ctx ends. Then it waits up to shutdownGrace for the
-// end of the running requests.
+// Serve serves a dialect on ln until ctx ends. Then it waits until the running requests end, but at
+// most for the time shutdownGrace.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	srv := &http.Server{
 		Handler:           h,
