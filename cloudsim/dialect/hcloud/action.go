@@ -11,16 +11,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// maxActionIDs is the maximum number of ids in a list of actions.
+// maxActionIDs is the maximum number of ids in a request for a list of actions.
 const maxActionIDs = 50
 
-// actionTypes maps the kinds of this cloud to the types of resources in actions.
+// actionTypes maps the kinds of this cloud's resources to the types of resources in Hetzner's
+// actions.
 var actionTypes = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "server", cloudsim.KindDisk: "volume", cloudsim.KindLoadBalancer: "load_balancer",
 	cloudsim.KindNetwork: "network", cloudsim.KindSubnet: "network", cloudsim.KindRoute: "network",
 }
 
-// commandOf maps the verbs of this cloud to Hetzner's commands.
+// commandOf maps the kinds and verbs of this cloud's operations to the commands of Hetzner's
+// actions.
 var commandOf = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 	cloudsim.KindInstance: {
 		cloudsim.Create: "create_server", cloudsim.Start: "start_server", cloudsim.Stop: "stop_server",
@@ -37,7 +39,7 @@ var commandOf = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 	cloudsim.KindSubnet: {cloudsim.Create: "add_subnet", cloudsim.Delete: "delete_subnet"},
 }
 
-// actionOf returns the action of an operation.
+// actionOf returns an operation in the format of Hetzner's actions.
 func actionOf(o cloudsim.Operation) action {
 	a := action{
 		ID: dialect.Number(o.ID), Command: commandOf[o.Kind][o.Verb], Status: "running", Progress: o.Percent, Started: o.CreatedAt, Resources: []resource{},
@@ -62,10 +64,10 @@ func actionOf(o cloudsim.Operation) action {
 	return a
 }
 
-// begun returns the action for the last operation of a resource. The parameter busy
-// reports whether this operation still runs. If the operation does not run any more, the
-// action is successful. A call that changes nothing starts no operation, and also gets a
-// successful action.
+// begun returns the action for the answer to a call that has changed a resource. The action has the
+// id of the last operation of the resource. If busy is true, this operation still runs, and the
+// status of the action is running. Otherwise the status is success. A call that changes nothing
+// starts no operation, and so it also gets an action with the status success.
 func begun(m cloudsim.Meta, command string, busy bool, of ...resource) action {
 	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: of}
 	if !busy {
@@ -82,7 +84,8 @@ func done(a action, at time.Time) action {
 // actionStarted returns the answer to a call that started an action.
 func actionStarted(a action) (int, any, error) { return http.StatusCreated, actionReply{a}, nil }
 
-// errLocked returns the error of a call for a resource on which an action runs.
+// errLocked returns the error of a call that cannot change a resource, because an action runs on
+// the resource.
 func errLocked(what string, state string) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "the %s is locked: an action is running (%s)", what, state)
 }
@@ -99,8 +102,8 @@ func (a *api) getAction(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, actionReply{actionOf(o)}, nil
 }
 
-// listActions returns the actions with the ids in the query. It ignores ids of actions
-// that do not exist. As in Hetzner's API, the query must have at least one id.
+// listActions returns the actions with the ids in the query. It ignores an id if there is no action
+// with this id. As in Hetzner's API, the query must contain at least one id.
 func (a *api) listActions(r *dialect.Request) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "command", "status", "progress", "started", "finished")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The method calls lists all supported calls. TestEachCall fails if one of these calls has no test
-// with Hetzner's own client.
+// calls returns all calls that the dialect supports. TestEachCall fails if it makes one of these
+// calls never or without success.
 func (a *api) calls() []dialect.Call {
 	var all []dialect.Call
 	add := func(name, method, path, summary string, fn call) {
@@ -102,15 +102,16 @@ func (a *api) calls() []dialect.Call {
 	return all
 }
 
-// addCatalogue adds the calls that list and read the entries of a catalogue. The
-// parameter title is the name of an entry in texts.
+// addCatalogue adds two calls for a catalogue: one call lists the entries, and the other call reads
+// one entry. The parameter many is the name of the catalogue in paths. The parameter title is the
+// name of an entry in texts.
 func addCatalogue[T entry](add func(name, method, path, summary string, fn call), many, title string, all func(*dialect.Request) ([]T, error)) {
 	c := catalogue[T]{one: strings.ReplaceAll(title, " ", "_"), many: many, all: all}
 	add(many+".list", "GET", "/"+many, "List "+title+"s", c.list)
 	add(many+".get", "GET", "/"+many+"/{id}", "Get a "+title, c.get)
 }
 
-// refusalReasons has the reasons for calls that the dialect does not support.
+// refusalReasons maps patterns of calls that the dialect does not support to the reasons.
 var refusalReasons = map[string]string{
 	"POST /v1/certificates":            "load balancers forward TCP without TLS",
 	"POST /v1/firewalls":               noFirewalls,

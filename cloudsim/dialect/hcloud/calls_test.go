@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
 
-// TestEachCall makes each supported call with Hetzner's own client. For each supported
-// call, at least one call of the test must succeed.
+// TestEachCall makes each supported call with Hetzner's own client. It fails if one of these calls
+// never succeeds.
 func TestEachCall(t *testing.T) {
 	tested := map[string]int{}
 	for name, part := range map[string]func(*testing.T, *world){

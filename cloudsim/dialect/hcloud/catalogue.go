@@ -9,18 +9,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// locationOf returns the location of a zone. The region becomes the network zone of the
-// location.
+// locationOf returns a zone in the format of Hetzner's locations. The network zone of the location
+// is the region of the zone.
 func locationOf(zone, region string) location {
 	return location{ID: idOf(zone), Name: zone, Description: zone + " in " + region, Country: "DE", City: zone, NetworkZone: region}
 }
 
-// datacenterSuffix is the last part of a datacenter's name. The first part is the name of
-// the location. Each location has one datacenter.
+// datacenterSuffix is the last part of the name of a datacenter. The first part is the name of its
+// location. Each location has one datacenter.
 const datacenterSuffix = "-dc1"
 
-// datacenterOf returns the datacenter of a zone. Hetzner's newer API has no datacenters,
-// but older clients read them.
+// datacenterOf returns the datacenter for a zone. Hetzner's newer API has no datacenters, but older
+// clients read them.
 func datacenterOf(zone, region string) datacenter {
 	name := zone + datacenterSuffix
 	return datacenter{
@@ -29,7 +29,7 @@ func datacenterOf(zone, region string) datacenter {
 	}
 }
 
-// An entry is a location, datacenter, type or image of a catalogue.
+// An entry is a location, a datacenter, a type or an image in a catalogue.
 type entry interface {
 	key() (id int64, name string)
 }
@@ -40,13 +40,13 @@ func (t serverType) key() (int64, string)       { return t.ID, t.Name }
 func (t loadBalancerType) key() (int64, string) { return t.ID, t.Name }
 func (i image) key() (int64, string)            { return i.ID, *i.Name }
 
-// catalogue is a small, fixed set of entries.
+// catalogue is a small set of entries that callers cannot change.
 type catalogue[T entry] struct {
-	one, many string // names of an entry and of a list in answers
+	one, many string // names of one entry and of a list of entries in answers
 	all       func(*dialect.Request) ([]T, error)
 }
 
-// The method list answers a call that lists the entries.
+// list executes a call that lists the entries.
 func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "name", "created")
 	if err != nil {
@@ -68,7 +68,7 @@ func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	return reply(c.many, items, m)
 }
 
-// The method get answers a call that reads the entry with the id in the path.
+// get executes a call that reads the entry with the id in the path.
 func (c catalogue[T]) get(r *dialect.Request) (int, any, error) {
 	n, err := target(r)
 	if err != nil {
@@ -120,8 +120,8 @@ func listDatacenters(r *dialect.Request) ([]datacenter, error) {
 	return out, err
 }
 
-// serverTypeOf returns the server type of an instance type. An instance type of this cloud
-// has no disk size, so the field disk is 0.
+// serverTypeOf returns an instance type in the format of Hetzner's server types. Instance types of
+// this cloud have no disk size, so the field Disk is 0.
 func serverTypeOf(t cloudsim.InstanceType) serverType {
 	return serverType{
 		ID: idOf(t.Name), Name: t.Name, Description: t.Name, Category: "Shared vCPU", Cores: t.CPUs, Memory: float64(t.MemoryMiB) / 1024,
@@ -173,7 +173,8 @@ func pricedLoadBalancerTypes(r *dialect.Request) ([]loadBalancerType, error) {
 	return all, err
 }
 
-// findLoadBalancerType returns the type with an id or a name.
+// findLoadBalancerType returns the load balancer type to which o refers, and reports whether this
+// type exists.
 func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	for _, t := range loadBalancerTypes() {
 		if o.refersTo(t.ID, t.Name) {
@@ -183,15 +184,15 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	return loadBalancerType{}, false
 }
 
-// authenticate checks the caller's token, for a call that makes no other request to the
-// cloud.
+// authenticate returns an error if the cloud does not accept the caller's token. A call uses it if
+// it would otherwise answer, or read the body, before its first request to the cloud.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err
 }
 
-// systemImages returns the system images. Machines of this cloud boot no image, so all
-// images are equal. The images exist only because clients need an image to create a server.
+// systemImages returns the system images. Machines of this cloud boot no image, so the choice of an
+// image has no effect. The images exist only because clients need an image to create a server.
 func systemImages() []image {
 	var all []image
 	for _, s := range []string{"ubuntu-24.04", "ubuntu-22.04", "debian-13", "debian-12", "rocky-9"} {
@@ -213,12 +214,13 @@ func filteredImages(r *dialect.Request) ([]image, error) {
 	}), authenticate(r)
 }
 
-// none is the type of the entries of an empty list.
+// none is the type of the entries in a catalogue without entries.
 type none struct{}
 
 func (none) key() (int64, string) { return 0, "" }
 
-// noneOf returns an empty catalogue of resources that the dialect cannot create.
+// noneOf returns an empty catalogue. Its entries would be resources that the dialect does not
+// support.
 func noneOf(name string) catalogue[none] {
 	return catalogue[none]{many: name, all: func(r *dialect.Request) ([]none, error) { return nil, authenticate(r) }}
 }

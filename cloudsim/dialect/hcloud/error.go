@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// kindFailures maps each error kind of this cloud to the status and code in Hetzner's API.
+// kindFailures maps each error kind of this cloud to an HTTP status and an error code of Hetzner.
 var kindFailures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "server_error"},
 	cloudsim.Invalid:         {Status: http.StatusUnprocessableEntity, Code: "invalid_input"},
@@ -31,7 +31,8 @@ func coded(code, msg string) error {
 	return dialect.CodedError{Failure: dialect.Failure{Status: http.StatusUnprocessableEntity, Code: code}, Msg: msg}
 }
 
-// errUnknown is the error of a request with a reference to a missing resource.
+// errUnknown returns the error of a request in which a field refers to a resource that does not
+// exist.
 func errUnknown(field string, reference any) error {
 	return cloudsim.InvalidField(field, fmt.Sprintf("names %.80q, which does not exist", fmt.Sprint(reference)))
 }
@@ -53,7 +54,8 @@ func failureOf(err error) dialect.Failure {
 	return kindFailures[cloudsim.KindOf(err)]
 }
 
-// refuse writes an error in Hetzner's format. It hides the details of internal errors.
+// refuse answers a request with an error in Hetzner's format. The answer does not contain the
+// details of internal errors.
 func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	f := failureOf(err)
 	body := errorBody{Code: f.Code, Message: dialect.Message(r, err)}
@@ -80,8 +82,9 @@ const (
 	headerReset     = "RateLimit-Reset"
 )
 
-// noCallsRemain changes the headers if a fault refused the call. For such a call, the cloud
-// reports the unchanged rate limit of the caller, or none.
+// noCallsRemain changes the headers of an answer so that the caller has no remaining calls. This is
+// necessary if a fault has refused the call as if the caller had exceeded a rate limit. Then the
+// headers of the cloud contain the real rate limit of the caller, or no rate limit.
 func noCallsRemain(h http.Header, retryAfter int) {
 	if h.Get(headerRemaining) == "0" {
 		return
@@ -92,7 +95,7 @@ func noCallsRemain(h http.Header, retryAfter int) {
 	}
 }
 
-// invalidFields lists the invalid fields. It returns nil if no field is invalid.
+// invalidFields returns the invalid fields in Hetzner's format. If there are none, it returns nil.
 func invalidFields(fields []cloudsim.FieldError) *errorDetails {
 	if len(fields) == 0 {
 		return nil

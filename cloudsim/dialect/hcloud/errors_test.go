@@ -33,7 +33,7 @@ type answer struct {
 	}
 }
 
-// sendRaw sends a request directly, without Hetzner's client.
+// sendRaw sends a request without Hetzner's client, and returns the answer.
 func (w *world) sendRaw(tb testing.TB, method, path, secret, body string) (a answer) {
 	tb.Helper()
 	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
@@ -61,8 +61,8 @@ func (w *world) sendRaw(tb testing.TB, method, path, secret, body string) (a ans
 	return a
 }
 
-// The answer to each bad request is an error in Hetzner's format with the id of the
-// request. The metrics count each request.
+// TestBadRequests proves that the answer to each bad request is an error in Hetzner's format with
+// the id of the request. It also proves that the metrics count each request.
 func TestBadRequests(t *testing.T) {
 	w := start(t)
 	good, err := w.cloud.Token()
@@ -157,7 +157,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// requestCounts returns the number of requests in the metrics, by HTTP status.
+// requestCounts returns the number of requests in the metrics for each HTTP status.
 func (w *world) requestCounts(tb testing.TB) map[string]float64 {
 	tb.Helper()
 	families, err := w.metrics.Gather()
@@ -180,7 +180,7 @@ func (w *world) requestCounts(tb testing.TB) map[string]float64 {
 	return n
 }
 
-// Each call with a body refuses a field that it does not know.
+// TestUnknownFields proves that each call with a body refuses a body with an unknown field.
 func TestUnknownFields(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -212,8 +212,8 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// The answer to an unsupported call contains the name of the call and the caller's id of
-// the request. A metric counts the call.
+// TestUnsupported proves that the answer to an unsupported call contains the name of the call and
+// the id that the caller has given to the request. It also proves that a metric counts the call.
 func TestUnsupported(t *testing.T) {
 	w := start(t)
 	req, err := http.NewRequest(http.MethodGet, w.url+"/v1/storage_boxes/7", http.NoBody)
@@ -243,7 +243,8 @@ cloudsim_dialect_unsupported_total{dialect="hcloud",resource="storage_boxes"} 1
 	}
 }
 
-// The answer to a call that the dialect does not support contains the reason.
+// TestRefusals proves that the answer to a call in the map Refusals contains the reason in this
+// map.
 func TestRefusals(t *testing.T) {
 	w := start(t)
 	for pattern, why := range hcloud.New().Refusals {
@@ -258,8 +259,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A name can have capital letters and 128 characters. A caller with the role reader
-// cannot create a resource.
+// TestNamesAndRoles proves that a name can have capital letters and 128 characters. It also proves
+// that a caller with the role reader cannot create a resource.
 func TestNamesAndRoles(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -276,8 +277,8 @@ func TestNamesAndRoles(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeForbidden)
 }
 
-// While an action runs on a resource, the resource is locked. An action has the status
-// running until its operation is over.
+// TestLocked proves that no other call can change a resource while an action runs on the resource.
+// It also proves that an action has the status running until its operation ends.
 func TestLocked(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic), cloudtest.WithFrozenClock(time.Time{}))
@@ -328,8 +329,9 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// A fault can match the name of a dialect's call. The caller gets the error of a rate
-// limit. If the cloud loses a reply, the caller gets no reply.
+// TestFaults proves that a fault can match the name of a dialect's call, and that the caller of the
+// dialect then gets the error of the fault. If a fault drops the reply of the cloud, the caller of
+// the dialect gets no reply.
 func TestFaults(t *testing.T) {
 	ctx := context.Background()
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

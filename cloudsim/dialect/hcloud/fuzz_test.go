@@ -10,9 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// FuzzService applies any two service requests to a load balancer. If the dialect accepts both
-// requests, the interval and the timeout of the health check are at most 60 seconds. If a client
-// then sends the shown service as an update, the service does not change.
+// FuzzService adds a service with any request, and then changes the service with any other request.
+// If the dialect accepts both requests, the interval and the timeout of the health check must be at
+// most 60 seconds. Then FuzzService sends the service that the dialect shows as a third request,
+// which must not change the service.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
@@ -47,8 +48,8 @@ func FuzzService(f *testing.F) {
 	})
 }
 
-// FuzzStatusCodes proves that Hetzner's patterns stay equal after a conversion to codes
-// and back.
+// FuzzStatusCodes converts Hetzner's patterns to status codes and back. It proves that the result
+// is equal to the patterns.
 func FuzzStatusCodes(f *testing.F) {
 	for _, s := range []string{"200", "2??", "30?", "???", "2", "-1?", ""} {
 		f.Add(s, "404")
@@ -86,8 +87,8 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-// FuzzReference proves that the decoding of a reference never panics. A reference is either an id
-// or a name.
+// FuzzReference proves that the decoder of references does not panic. It also proves that a decoded
+// reference never contains both an id and a name.
 func FuzzReference(f *testing.F) {
 	for _, s := range []string{"1", `"1"`, `"lb11"`, "null", "{}", "1e400", `"99999999999999999999"`} {
 		f.Add([]byte(s))
@@ -100,8 +101,8 @@ func FuzzReference(f *testing.F) {
 	})
 }
 
-// FuzzDecode decodes any body as each kind of request. The error of an invalid body has the
-// status 400 or 422.
+// FuzzDecode decodes any body as each kind of request. It proves that the error for an invalid body
+// has the status 400 or 422.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"name":"x","server_type":"small","image":1,"networks":[1],"ssh_keys":["k",2],"public_net":{"enable_ipv4":true}}`))
 	f.Add([]byte(`{"name":"x","load_balancer_type":"lb11","services":[{"protocol":"tcp","listen_port":80}],"targets":[{"type":"server","server":{"id":1}}]}`))
@@ -121,7 +122,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzQuery parses any query, and proves that its page is a part of the list.
+// FuzzQuery parses any query. It proves that the selected page of a list is not longer than the
+// page size, and that the number of the last page is right.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"page=2&per_page=3", "page=9223372036854775807", "per_page=0", "sort=name:desc&sort=id", "label_selector=a%3Db", "page=x"} {
 		f.Add(s)
@@ -145,7 +147,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// Each call has a valid and unique name, a unique path, and a summary.
+// TestCallsAreUnique proves that each call has a valid and unique name, a unique path, and a
+// summary.
 func TestCallsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range New().Calls {
@@ -156,7 +159,8 @@ func TestCallsAreUnique(t *testing.T) {
 	}
 }
 
-// The map failures has a status and a code for each error kind.
+// TestEachKindHasAFailure proves that the map kindFailures contains a status and a code for each
+// error kind.
 func TestEachKindHasAFailure(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		if f := kindFailures[k]; f.Status < 400 || f.Code == "" {

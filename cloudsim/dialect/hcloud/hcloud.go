@@ -1,11 +1,11 @@
-// Package hcloud translates the API of Hetzner Cloud, so that Hetzner's cloud controller
-// manager, CSI driver and command line run unmodified against this cloud. The formats
-// follow https://docs.hetzner.cloud.
+// Package hcloud translates the API of Hetzner Cloud, so that Hetzner's cloud controller manager,
+// CSI driver and command line run unmodified against this cloud. The formats of requests and
+// answers follow https://docs.hetzner.cloud.
 //
-// The package refuses features that this cloud does not have, such as load balancers that
-// decode HTTP. It accepts a value without an effect only if the value describes a resource,
-// such as the algorithm of a load balancer. The package also accepts the image and the SSH
-// keys of a new server, which have no effect, because clients send these values.
+// The package refuses features that this cloud does not have, such as load balancers that decode
+// HTTP. It accepts a value without an effect only if the value describes a resource, such as the
+// algorithm of a load balancer. There is one exception: the image and the SSH keys of a new server
+// have no effect, but the package accepts them because clients send them.
 package hcloud
 
 import (
@@ -48,7 +48,8 @@ type api struct {
 	cursors pageCursors
 }
 
-// bearer returns the secret in an Authorization header.
+// bearer returns the token in the header Authorization. It returns "" if the header contains no
+// bearer token.
 func bearer(r *dialect.Request) string {
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -57,8 +58,8 @@ func bearer(r *dialect.Request) string {
 	return strings.TrimSpace(secret)
 }
 
-// target returns the id in the path of a request. It returns NotFound if the path does not
-// contain a number of at least 1.
+// target returns the id in the path of a request. If the path does not contain a number of at least
+// 1, it returns NotFound.
 func target(r *dialect.Request) (int64, error) {
 	n, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || n < 1 {
@@ -86,8 +87,9 @@ const (
 	prefixRecord       = "rec"
 )
 
-// maxName is the maximum length of a name in characters. Hetzner's limit is 64 characters
-// for most resources. The CSI specification demands volume names of 128 characters.
+// maxName is the maximum length of a name in characters. Hetzner's limit is 64 characters for most
+// resources. The limit of this dialect is higher, because a CSI driver must accept volume names of
+// 128 characters.
 const maxName = 128
 
 // newName returns the name and the labels that a new resource gets in this cloud. The
@@ -110,8 +112,8 @@ func newName(r *dialect.Request, name string, labels *map[string]string) (string
 	return own, all, err
 }
 
-// setName returns the name in this cloud for a name in Hetzner's API. It writes the label
-// that stores Hetzner's name.
+// setName returns the name of a resource in this cloud for a name in Hetzner's API. If this cloud
+// does not allow Hetzner's name, setName stores Hetzner's name in a label.
 func setName(labels map[string]string, name string) (string, error) {
 	printable := !strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxName || len(name) > cloudsim.MaxLabelValue || !printable {
@@ -127,8 +129,8 @@ func setName(labels map[string]string, name string) (string, error) {
 // labelRequest is the label with the id of the request that created a resource.
 const labelRequest = dialect.LabelPrefix + "request"
 
-// newLabels returns the labels of an updated resource. If the request has no labels, the
-// labels do not change. The result is not nil.
+// newLabels returns the labels of a resource after an update. If the request contains no labels,
+// the result is a copy of the existing labels. The result is not nil.
 func newLabels(given *map[string]string, existing map[string]string) (map[string]string, error) {
 	if given == nil {
 		return dialect.CloneLabels(existing), nil
@@ -154,15 +156,16 @@ func (u updateResource) newLabels(m cloudsim.Meta) (map[string]string, error) {
 	return newLabels(u.Labels, m.Labels)
 }
 
-// idOf returns the id of an entry of the catalogue. The id is a hash of the name, because
-// the entry has only a name in this cloud.
+// idOf returns Hetzner's id for an entry of a catalogue, such as a location. The id is a hash of
+// the entry's name, because the entry has no id in this cloud.
 func idOf(name string) int64 {
 	sum := sha256.Sum256([]byte(name))
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// typeCache caches the instance types for the duration of the constant typesFor, because each
-// server in an answer contains its type. Only a restart of the cloud changes the instance types.
+// typeCache caches the instance types of the cloud for the time typesFor. Each server in an answer
+// contains its type, so each answer would otherwise need another call to the cloud. Only a restart
+// of the cloud changes the instance types.
 type typeCache struct {
 	mu    sync.Mutex
 	until time.Time

@@ -17,8 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Each service has its own health check. A target has a separate health for each service.
-// Connections to the healthy service reach the target.
+// TestHealthOfServices proves that each service has its own health check, and that a target has a
+// separate health for each service. It also proves that connections to the healthy service reach
+// the target.
 func TestHealthOfServices(t *testing.T) {
 	ctx := context.Background()
 	cfg := engine.Default()

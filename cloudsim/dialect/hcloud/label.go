@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// checkLabels checks the labels of a request. Keys and values have the format of
-// Kubernetes' labels.
+// checkLabels returns an error if a label of a request does not have the format of Kubernetes'
+// labels.
 func checkLabels(given map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(given)) {
 		if errs := validation.IsQualifiedName(k); len(errs) > 0 {
@@ -26,10 +26,10 @@ func checkLabels(given map[string]string) error {
 	return nil
 }
 
-// parseSelector parses a label selector. The grammar is that of Kubernetes' selectors,
-// without the operators > and <. The result equal contains the labels by which the cloud
-// itself can select. The function keep reports whether labels match the whole selector.
-// The function is nil if equal contains the whole selector.
+// parseSelector parses a label selector. The grammar is that of Kubernetes' selectors, without the
+// operators > and <. The result equal contains labels by which the cloud itself can select
+// resources. The result keep is a function that reports whether labels match the whole selector. If
+// equal contains the whole selector, keep is nil.
 func parseSelector(s string) (equal map[string]string, keep func(map[string]string) bool, err error) {
 	if s == "" {
 		return nil, nil, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Sizes of a page.
+// Default and maximum number of entries on a page.
 const (
 	defaultPerPage = 25
 	maxPerPage     = 50
@@ -26,12 +26,13 @@ type query struct {
 	page, perPage int
 	name          string
 	equal         map[string]string            // labels by which the cloud selects
-	keep          func(map[string]string) bool // whether the query selects these labels; nil: all labels
+	keep          func(map[string]string) bool // reports whether the query selects a resource with these labels; nil selects all
 	sort          []string                     // e.g. name:desc; nil means by id
 }
 
-// parseQuery reads the query of a list. The query can sort by id and by the fields in
-// sortable. A page size above maxPerPage becomes maxPerPage.
+// parseQuery decodes the query of a call that lists resources. The query can sort the list by id
+// and by the fields in sortable. If the query contains a page size above maxPerPage, the page size
+// is maxPerPage.
 func parseQuery(q url.Values, sortable ...string) (out query, err error) {
 	number := func(field string, usual int) int {
 		if q.Get(field) == "" {
@@ -68,12 +69,13 @@ func clip(s string) string {
 	return s
 }
 
-// isSelected reports whether the query selects a resource.
+// isSelected reports whether the query selects a resource by its name and its labels.
 func (q query) isSelected(m cloudsim.Meta) bool {
 	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
 }
 
-// cloudOptions returns the part of the query that the cloud evaluates.
+// cloudOptions returns the part of the query that the cloud evaluates, as options for a list call
+// to the cloud.
 func (q query) cloudOptions() cloudsim.ListOptions {
 	o := cloudsim.ListOptions{Labels: q.equal}
 	if q.name != "" {
@@ -82,7 +84,8 @@ func (q query) cloudOptions() cloudsim.ListOptions {
 	return o
 }
 
-// compare orders two resources by the fields of the query.
+// compare compares two resources by the fields in q.sort. The result is negative if the resource a
+// comes first.
 func (q query) compare(a, b cloudsim.Meta) int {
 	for _, s := range q.sort {
 		field, direction, _ := strings.Cut(s, ":")
@@ -92,7 +95,7 @@ func (q query) compare(a, b cloudsim.Meta) int {
 			c = strings.Compare(dialect.OtherName(a), dialect.OtherName(b))
 		case "created":
 			c = a.CreatedAt.Compare(b.CreatedAt)
-		default: // the cloud's lists are in the order of the ids
+		default: // the lists of the cloud are already in the order of the ids
 			continue
 		}
 		if direction == "desc" {
@@ -108,12 +111,12 @@ func (q query) compare(a, b cloudsim.Meta) int {
 // lister is a list method of the cloud's client.
 type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 
-// list returns a page of the resources that the query selects and for which the function
-// filter returns true. A nil filter selects all resources.
+// list returns a page of the resources that the query selects and for which the function filter
+// returns true. A nil filter selects all resources.
 //
 // Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud evaluates
-// the whole query, the function list stores the last id of each page. Then the next page needs only
-// one call to the cloud. In all other cases, the function list reads all resources.
+// the whole query, list stores the last id of each page. Then the next page needs only one call to
+// the cloud. In all other cases, list reads all resources.
 func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from lister[T], filter func(T) bool) ([]T, meta, error) {
 	selected := q.keep == nil && q.sort == nil && q.name == "" && filter == nil
 	if selected {
@@ -143,13 +146,15 @@ func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from
 	return items, m, nil
 }
 
-// The type call answers a call of Hetzner's API. It returns the HTTP status and the body.
+// A call is a function that executes a call of Hetzner's API. It returns the HTTP status and the
+// body of the answer.
 type call = func(*dialect.Request) (status int, body any, err error)
 
-// listCall returns a call that lists resources. The call answers with a page under the
-// name of the resource. The parameter from is a list method of the cloud's client. The
-// function selected returns a filter for the query. A nil function selects all resources.
-// The function convert converts a page to Hetzner's format.
+// listCall returns a call that lists resources. It has these parameters:
+//   - name: field of the answer that contains the page
+//   - from: list method of the cloud's client
+//   - selected: function that returns a filter for a query, or nil for no filter
+//   - convert: function that converts a page to Hetzner's format
 func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), selected func(url.Values) func(T) bool, convert func(*dialect.Request, []T) ([]U, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		q, err := parseQuery(r.URL.Query(), "name", "created")
@@ -185,9 +190,9 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 	}
 }
 
-// filterBy returns a function for listCall. Its filters select the resources for which the
-// query parameter contains the result of the function value. Without this parameter, they
-// select all resources.
+// filterBy returns a function that can be the parameter selected of listCall. Its filters compare
+// the values of a query parameter with the result of the function value. If the query does not
+// contain the parameter, there is no filter.
 func filterBy[T any](parameter string, value func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
@@ -197,7 +202,7 @@ func filterBy[T any](parameter string, value func(T) string) func(url.Values) fu
 	}
 }
 
-// slice returns a page of a complete list.
+// slice returns the page of the list all that the query selects, and a description of this page.
 func slice[T any](all []T, q query) ([]T, meta) {
 	begin := min((q.page-1)*q.perPage, len(all))
 	if q.page > len(all) { // also prevents an overflow
@@ -230,26 +235,27 @@ func (q query) meta(n int, more bool) meta {
 	return meta{p}
 }
 
-// pageCursors caches the id after which each page of a list begins. If cursors has no entry
-// for a page, the dialect gives the same answer but reads more resources from the cloud.
+// pageCursors caches the id after which each page of a list begins. If the cache has no entry for a
+// page, the dialect gives the same answer, but reads more resources from the cloud.
 type pageCursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]string
 }
 
-// maxCursors is the maximum number of entries. Before it adds another entry, cursors deletes all
-// entries.
+// maxCursors is the maximum number of entries in pageCursors. If there are maxCursors entries, the
+// method remember deletes all of them before it adds a new entry.
 const maxCursors = 4096
 
-// key identifies a page of a caller's list.
+// key returns the key of a page in the cache. The key depends on the caller's token, the path and
+// the query.
 func (c *pageCursors) key(r *dialect.Request, page int) [sha256.Size]byte {
 	v := r.URL.Query()
 	v.Del("page")
 	return sha256.Sum256([]byte(bearer(r) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
 }
 
-// startOfPage returns the id after which the page of a query begins. It returns false if
-// cursors has no entry for the page.
+// startOfPage returns the id after which the page of a query begins. It returns false if the cache
+// has no entry for the page.
 func (c *pageCursors) startOfPage(r *dialect.Request, q query) (string, bool) {
 	if q.page == 1 {
 		return "", true
@@ -260,7 +266,7 @@ func (c *pageCursors) startOfPage(r *dialect.Request, q query) (string, bool) {
 	return id, ok
 }
 
-// remember stores the last id of the page of a query, for the next page.
+// remember stores the id last, after which the next page of a query begins.
 func (c *pageCursors) remember(r *dialect.Request, q query, last string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,8 +276,8 @@ func (c *pageCursors) remember(r *dialect.Request, q query, last string) {
 	c.after[c.key(r, q.page+1)] = last
 }
 
-// reply returns the body of a list: the items under the name of the resource, and the
-// description of the page.
+// reply returns the answer to a call that lists resources. The body contains the items in the field
+// with the given name, and the description m of the page.
 func reply[T any](name string, items []T, m meta) (int, any, error) {
 	if items == nil {
 		items = []T{}

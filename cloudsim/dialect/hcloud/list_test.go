@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// For each page size, the pages of a list contain each server once and in order. This is
-// also true for a page without an entry in the dialect's cache.
+// TestPages proves for each page size that the pages of a list contain each server once and in
+// order. It also reads a page for which the dialect's cache has no entry.
 func TestPages(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -53,7 +53,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A list is in the order that the query requests.
+// TestSort proves that a list is in the order that the query requests.
 func TestSort(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -68,7 +68,7 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// A label selector selects the same servers as a selector of Kubernetes.
+// TestSelectors proves that a label selector selects the same servers as a selector of Kubernetes.
 func TestSelectors(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -10,13 +10,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Labels for values of Hetzner's load balancers that this cloud does not have.
+// Labels for properties that load balancers of Hetzner have and load balancers of this cloud do not
+// have.
 const (
 	labelType      = dialect.LabelPrefix + "type"
 	labelAlgorithm = dialect.LabelPrefix + "algorithm"
 	labelLocation  = dialect.LabelPrefix + "location"
 	labelNetwork   = dialect.LabelPrefix + "network" // id of the network to which the load balancer is attached
-	labelPublic    = dialect.LabelPrefix + "public"  // "false" without the public interface
+	labelPublic    = dialect.LabelPrefix + "public"  // "false" if the public interface is disabled
 )
 
 const (
@@ -24,15 +25,16 @@ const (
 	defaultAlgorithm = "round_robin"
 )
 
-// algorithms are Hetzner's algorithms. This cloud always prefers the target with the
-// fewest connections, so the algorithm has no effect on traffic.
+// algorithms contains the names of Hetzner's algorithms. This cloud always prefers the target with
+// the fewest connections, so the choice of an algorithm has no effect on traffic.
 var algorithms = []string{defaultAlgorithm, "least_connections"}
 
 // loadBalancerBusy reports whether an action runs on a load balancer.
 func loadBalancerBusy(l cloudsim.LoadBalancer) bool { return l.State != cloudsim.LoadBalancerActive }
 
-// typeOf returns the type of a load balancer. A load balancer without the label labelType has
-// the largest type. Callers that do not use this dialect create such load balancers.
+// typeOf returns the type of a load balancer. If the load balancer does not have the label
+// labelType, typeOf returns the largest type. Such load balancers are from callers that do not use
+// this dialect.
 func typeOf(l cloudsim.LoadBalancer) loadBalancerType {
 	if t, ok := findLoadBalancerType(idOrName{name: l.Labels[labelType]}); ok {
 		return t
@@ -125,8 +127,8 @@ func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// Hetzner's load balancers have an IPv6 address. A cloud without IPv6 refuses a request
-	// for an IPv6 address as invalid.
+	// Each load balancer of Hetzner has an IPv6 address. A cloud without IPv6 refuses the request
+	// for an IPv6 address as invalid. Then the dialect sends the request without address families.
 	req.Families = []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6}
 	l, err := r.Cloud.CreateLoadBalancer(r.Context(), req)
 	if errors.Is(err, cloudsim.Invalid) {
@@ -141,7 +143,8 @@ func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
 	}, nil
 }
 
-// newLoadBalancer returns the request for a new load balancer.
+// newLoadBalancer returns the request to this cloud for a new load balancer. The parameter in
+// contains all zones of the cloud.
 func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zone) (req cloudsim.CreateLoadBalancer, err error) {
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
 		return req, err
@@ -202,7 +205,8 @@ func prefixFields(prefix string, err error) error {
 	return &out
 }
 
-// placeOf returns the location and the region of a new load balancer.
+// placeOf returns the location and the region of a new load balancer. If the request contains only
+// a network zone, it returns the first location in this network zone.
 func placeOf(c createLoadBalancer, in []cloudsim.Zone) (place, region string, err error) {
 	if c.NetworkZone == "" || c.Location != (idOrName{}) {
 		if c.NetworkZone != "" {
@@ -226,9 +230,9 @@ func setAlgorithm(labels map[string]string, s string) error {
 	return nil
 }
 
-// setNetwork attaches a load balancer to the network with the number n. It only checks that the
-// network exists, and stores its id in the parameter labels. The load balancer keeps its address,
-// because a load balancer of this cloud reaches all networks of its project.
+// setNetwork stores in the parameter labels that a load balancer is attached to the network with
+// the number n. If this network does not exist, it returns an error. The attachment has no effect
+// on traffic, because a load balancer of this cloud reaches all networks of its project.
 func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
 	_, err := r.Cloud.GetNetwork(r.Context(), id)

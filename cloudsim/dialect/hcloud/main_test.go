@@ -100,7 +100,7 @@ func (w *world) with(secret string) *sdk.Client {
 		sdk.WithPollOpts(sdk.PollOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}), sdk.WithRetryOpts(sdk.RetryOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}))
 }
 
-// The function must returns v. It ends the test if err is not nil.
+// must returns v. If err is not nil, it ends the test.
 func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
 	tb.Helper()
 	if err != nil {
@@ -109,7 +109,7 @@ func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
 	return v
 }
 
-// The method wait waits until an action is over.
+// wait waits until an action ends. It ends the test if the action or err is an error.
 func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err error) {
 	tb.Helper()
 	if err == nil && action != nil {
@@ -128,7 +128,7 @@ func expectError(tb testing.TB, err error, code sdk.ErrorCode) {
 	}
 }
 
-// instance creates an instance.
+// instance creates an instance with the given name.
 func (w *world) instance(tb testing.TB, name string) cloudsim.Instance {
 	tb.Helper()
 	i, err := w.cloud.CreateInstance(context.Background(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
@@ -138,7 +138,7 @@ func (w *world) instance(tb testing.TB, name string) cloudsim.Instance {
 	return i
 }
 
-// server returns the server of an instance.
+// server returns the instance i as Hetzner's client shows it.
 func (w *world) server(tb testing.TB, i cloudsim.Instance) *sdk.Server {
 	tb.Helper()
 	s, resp, err := w.Server.GetByID(context.Background(), dialect.Number(i.ID))

@@ -16,7 +16,7 @@ import (
 // hop. After the deletion of the next hop, only this label contains the address.
 const labelGateway = dialect.LabelPrefix + "gateway"
 
-// networkParts holds the resources that belong to networks.
+// networkParts contains the resources that an answer about networks needs.
 type networkParts struct {
 	subnets       []cloudsim.Subnet
 	routes        []cloudsim.Route
@@ -25,8 +25,8 @@ type networkParts struct {
 	regions       []cloudsim.Region
 }
 
-// partsOf reads the parts of one network. If the network id is empty, it reads the parts
-// of all networks.
+// partsOf reads the resources that an answer about the network with the given id needs. If the id
+// is "", it reads the resources for all networks.
 func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err error) {
 	o := cloudsim.ListOptions{Network: of}
 	ctx := r.Context()
@@ -46,8 +46,8 @@ func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err err
 	return p, err
 }
 
-// networkOf returns the network with its parts. A subnet of all regions has the first
-// region as its network zone.
+// networkOf returns a network in Hetzner's format, with those parts that belong to the network. If
+// a subnet belongs to all regions, its network zone is the first region.
 func networkOf(n cloudsim.Network, p networkParts) network {
 	out := network{
 		ID: dialect.Number(n.ID), Name: dialect.OtherName(n.Meta), Created: n.CreatedAt, IPRange: n.IPv4,
@@ -73,8 +73,8 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	}
 	for _, t := range p.routes {
 		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
-			// If the next hop of a route is deleted, the cloud keeps the route until a
-			// caller deletes the route.
+			// If the next hop of a route is deleted, the cloud keeps the route until a caller
+			// deletes it. Then only the label of the route contains the gateway.
 			gateway := cmp.Or(addresses[t.NextHop], t.Labels[labelGateway], "0.0.0.0")
 			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: gateway})
 		}
@@ -87,7 +87,7 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	return out
 }
 
-// networksWithParts returns the networks with their parts.
+// networksWithParts returns networks in Hetzner's format.
 func networksWithParts(r *dialect.Request, all []cloudsim.Network) ([]network, error) {
 	of := cloudsim.NetworkID("")
 	if len(all) == 1 {
@@ -176,7 +176,8 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	return showNetwork(r, http.StatusCreated, n)
 }
 
-// waitNetwork waits until a new network can have subnets.
+// waitNetwork waits until the creation of a network has ended, because a caller can only then add
+// subnets.
 func waitNetwork(r *dialect.Request, n *cloudsim.Network) error {
 	for n.State == cloudsim.NetworkCreating {
 		if err := finish(r, n.Operation); err != nil {
@@ -252,13 +253,14 @@ func deleteNetwork(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// finish waits until an operation is over.
+// finish waits until an operation ends.
 func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	_, err := r.Cloud.WaitOperation(r.Context(), id)
 	return err
 }
 
-// checkSubnet checks a subnet of a request.
+// checkSubnet returns an error if a subnet in a request has an unsupported type or no range. In
+// this error, the names of fields begin with at.
 func checkSubnet(at string, s networkSubnet) error {
 	switch {
 	case s.Type != "cloud" && s.Type != "server":
@@ -269,16 +271,16 @@ func checkSubnet(at string, s networkSubnet) error {
 	return nil
 }
 
-// subnetRequest returns the request for a subnet. The name of the subnet contains the
-// address range, because Hetzner's subnets have no name.
+// subnetRequest returns the request to this cloud for a new subnet. The name of the subnet contains
+// the range of addresses, because Hetzner's subnets have no name.
 func subnetRequest(r *dialect.Request, n cloudsim.Network, s networkSubnet) cloudsim.CreateSubnet {
 	return cloudsim.CreateSubnet{
 		Name: rangeName(n.ID, s.IPRange), Network: n.ID, Region: s.NetworkZone, IPv4: s.IPRange, Labels: map[string]string{labelRequest: r.ID},
 	}
 }
 
-// rangeName returns the name for a subnet or a route in a network. The name contains the
-// address range.
+// rangeName returns the name of a subnet or a route in this cloud. The name contains the id of the
+// network and the range of addresses.
 func rangeName(n cloudsim.NetworkID, ip string) string {
 	return dialect.Name(string(n) + "-" + strings.NewReplacer(".", "-", "/", "-", ":", "-").Replace(ip))
 }
@@ -331,7 +333,7 @@ func deleteSubnet(r *dialect.Request, n cloudsim.Network, in struct {
 	return gone.Meta, gone.State == cloudsim.SubnetDeleting, err
 }
 
-// instanceAt returns the instance with an internal address in a network.
+// instanceAt returns the id of the instance in a network that has the given internal address.
 func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.InstanceID, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Network: n})
 	if err != nil {

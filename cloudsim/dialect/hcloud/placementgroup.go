@@ -10,15 +10,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// placementGroups is the kind of placement groups. Each instance of this cloud is a separate
-// machine, so the servers of a group always run on different machines.
+// placementGroups describes the records that store placement groups. A placement group has no
+// effect: each instance of this cloud is a separate machine, so the servers of a group always run
+// on different machines.
 var placementGroups = recordKind[placementGroup]{kind: "hcloud-placement-group", one: "placement_group", show: showPlacementGroups}
 
-// labelPlacementGroup is the label with the placement group of a server. The value is the id
-// of the group's record.
+// labelPlacementGroup is the label of a server with the id of the record that stores the server's
+// placement group.
 const labelPlacementGroup = dialect.LabelPrefix + "placement-group"
 
-// maxMembers is the maximum number of servers in a placement group. Concurrent requests can
+// maxMembers is the maximum number of servers in a placement group. Requests at the same time can
 // exceed this limit.
 const maxMembers = 10
 
@@ -58,7 +59,8 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 	return out, nil
 }
 
-// groupsOf returns the placement groups of instances, by the value of labelPlacementGroup.
+// groupsOf returns all placement groups. The keys are the values of the label labelPlacementGroup.
+// If none of the given instances is in a placement group, groupsOf returns nil.
 func groupsOf(r *dialect.Request, all []cloudsim.Instance) (map[string]*placementGroup, error) {
 	if !slices.ContainsFunc(all, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
 		return nil, nil
@@ -116,8 +118,9 @@ func deletePlacementGroup(r *dialect.Request) (int, any, error) {
 	return placementGroups.delete(r)
 }
 
-// joinPlacementGroup returns the label of a server that joins a placement group. The
-// parameter field is the field of the request with the id of the group.
+// joinPlacementGroup returns the value of the label labelPlacementGroup for a server that joins the
+// placement group with the number n. If the group does not exist, the error names field, which is
+// the field of the request with this number.
 func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, err error) {
 	g, err := placementGroups.byID(r, n)
 	if errors.Is(err, cloudsim.NotFound) {

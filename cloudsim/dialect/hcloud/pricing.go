@@ -7,11 +7,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The variable free is the only price in this cloud.
+// free is the only price in this cloud, which is 0.
 var free = amount{Net: "0.0000000000", Gross: "0.0000000000"}
 
 // pricesIn returns the prices of a type in all locations. Some clients, such as the cluster
-// autoscaler, only use a server type in the locations for which it has a price.
+// autoscaler, use a server type in a location only if the server type has a price for this
+// location.
 func pricesIn(in []cloudsim.Zone) []price {
 	out := make([]price, 0, len(in))
 	for _, z := range in {

@@ -9,8 +9,8 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestNetworkPrograms makes random calls for the subnets and routes of a network. After
-// each call it compares the error and the network with a model.
+// TestNetworkPrograms makes random calls for the subnets and routes of a network. After each call,
+// it compares the error and the network with a model.
 func TestNetworkPrograms(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -11,16 +11,16 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// modelServer contains the expected values of a server. The field group is the id of its
-// placement group, or 0.
+// modelServer contains the values that a server should have. The field group is the id of the
+// placement group of the server, or 0.
 type modelServer struct {
 	id, group int64
 	on        bool
 	label     string
 }
 
-// TestServerPrograms makes random calls for servers and their placement groups. After
-// each call it compares the error, all servers and all groups with a model.
+// TestServerPrograms makes random calls for servers and their placement groups. After each call, it
+// compares the error, all servers and all placement groups with a model.
 func TestServerPrograms(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -118,8 +118,8 @@ func serverStep(ctx context.Context, w *world, op int, name string, have *modelS
 	return want, err
 }
 
-// TestSSHKeyPrograms makes random calls for SSH keys. After each call it compares the
-// error and all keys with a model.
+// TestSSHKeyPrograms makes random calls for SSH keys. After each call, it compares the error and
+// all SSH keys with a model.
 func TestSSHKeyPrograms(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

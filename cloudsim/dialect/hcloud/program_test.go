@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// modelLB contains the expected values of a load balancer: destination ports by listen
-// port, targets, and type.
+// modelLB contains the values that a load balancer should have. The map services contains the
+// destination port for each listen port. The map targets contains the ids of servers.
 type modelLB struct {
 	services  map[int]int
 	targets   map[int64]bool
@@ -20,10 +20,11 @@ type modelLB struct {
 	algorithm sdk.LoadBalancerAlgorithmType
 }
 
-// typeLimits contains the maximum numbers of services and targets for each type.
+// typeLimits contains the maximum numbers of services and targets for each load balancer type.
 var typeLimits = map[string][2]int{"lb11": {5, 25}, "lb21": {15, 75}, "lb31": {30, 150}}
 
-// A load balancer cannot have more services and targets than its type allows.
+// TestLimitsOfTypes proves that a load balancer cannot have more services or targets than its type
+// allows.
 func TestLimitsOfTypes(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -52,8 +53,8 @@ func TestLimitsOfTypes(t *testing.T) {
 	}
 }
 
-// TestPrograms makes random calls for a load balancer. After each call it compares the
-// error and the load balancer with a model.
+// TestPrograms makes random calls for a load balancer. After each call, it compares the error and
+// the load balancer with a model.
 func TestPrograms(t *testing.T) {
 	w := start(t)
 	var servers []*sdk.Server

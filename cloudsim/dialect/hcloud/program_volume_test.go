@@ -9,16 +9,16 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// modelVolume contains the expected values of a volume: the size in GiB, and the id of
-// the attached server or 0.
+// modelVolume contains the values that a volume should have: the size in GiB, and the id of the
+// server to which the volume is attached, or 0.
 type modelVolume struct {
 	id     int64
 	size   int
 	server int64
 }
 
-// TestVolumePrograms makes random calls for volumes. After each call it compares the
-// error and all volumes with a model.
+// TestVolumePrograms makes random calls for volumes. After each call, it compares the error and all
+// volumes with a model.
 func TestVolumePrograms(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

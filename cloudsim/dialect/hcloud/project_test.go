@@ -15,12 +15,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 )
 
-// A caller cannot see, change, delete or use the resources of another project. Its calls
-// have the same result as calls with ids that do not exist.
+// TestOtherProject proves that a caller cannot see, change, delete or use the resources of another
+// project. Calls with the ids of such resources have the same result as calls with ids that do not
+// exist.
 func TestOtherProject(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
-	// This dialect has no project: each token belongs to one.
+	// The configuration of this dialect contains no project, because each token belongs to a
+	// project.
 	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), hcloud.New(), dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport}))
 	defer srv.Close()
 	w.url = srv.URL

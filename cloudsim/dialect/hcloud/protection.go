@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelProtection is a label of each resource that is protected against deletion. The
-// dialect does not delete such a resource. Other clients of this cloud can delete it.
+// labelProtection is a label of each resource that is protected against deletion. The dialect
+// refuses to delete such a resource. Clients that do not use this dialect can delete it.
 const labelProtection = dialect.LabelPrefix + "protection"
 
 func protected(m cloudsim.Meta) bool { return m.Labels[labelProtection] != "" }
@@ -24,20 +24,20 @@ func checkDeletable(m cloudsim.Meta) error {
 	}
 }
 
-// The function protect writes the protection of a resource into its labels.
+// protect stores in the labels of a resource whether the resource is protected against deletion.
 func protect(labels map[string]string, on bool) {
 	if labels[labelProtection] = "delete"; !on {
 		delete(labels, labelProtection)
 	}
 }
 
-// changeProtection is the request for a new protection. If a field is nil, its protection
-// does not change.
+// changeProtection is a request to change the protection of a resource. If Delete is nil, the
+// protection stays the same.
 type changeProtection struct {
 	Delete *bool `json:"delete"`
 }
 
-// protectedLabels returns the labels of a resource with the requested protection.
+// protectedLabels returns the labels that a resource has after the change of its protection.
 func (c changeProtection) protectedLabels(m cloudsim.Meta) map[string]string {
 	labels := dialect.CloneLabels(m.Labels)
 	if c.Delete != nil {
@@ -51,8 +51,8 @@ type changeServerProtection struct {
 	Rebuild *bool `json:"rebuild"`
 }
 
-// protectServer changes the protection of a server. As in Hetzner's API, both protections
-// of a server must have the same value.
+// protectServer changes the protection of a server. As in Hetzner's API, the fields delete and
+// rebuild must have the same value.
 func protectServer(_ *dialect.Request, i cloudsim.Instance, labels map[string]string, in changeServerProtection) error {
 	wanted := func(b *bool) bool { return b == nil && protected(i.Meta) || b != nil && *b }
 	if wanted(in.Delete) != wanted(in.Rebuild) {

@@ -7,8 +7,8 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// protectionCalls makes the calls that protect resources against deletion. A protected
-// resource keeps its protection if its labels change, and cannot be deleted.
+// protectionCalls makes the calls that protect resources against deletion. It proves that a
+// protected resource cannot be deleted, and that it keeps its protection if its labels change.
 func protectionCalls(t *testing.T, w *world) {
 	ctx := context.Background()
 	at := &sdk.Location{Name: "sim-1a"}

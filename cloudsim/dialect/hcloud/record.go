@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// This file stores resources that this cloud does not have, such as SSH keys, in records. A
-// record has the labels of the resource. The document of the record contains the values
-// that this cloud does not interpret.
+// The dialect stores resources that this cloud does not have, such as SSH keys, in records. A
+// record has the name and the labels of the resource. The document of the record contains the other
+// values, which this cloud does not interpret.
 
 // recordKind is a kind of resources that the dialect stores in records. T is the type of a
 // resource in Hetzner's format.
@@ -24,15 +24,15 @@ type recordKind[T any] struct {
 	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
 }
 
-// The method list returns a page of the records of this kind. Its method expression has the type of
-// a list method of the cloud's client.
+// list returns a page of the records of this kind. The order of its parameters is the same as in
+// the method expression of a list method of the cloud's client.
 func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Record], error) { //nolint:revive // the order of a method expression
 	o.Kind = k.kind
 	return c.ListRecords(ctx, o)
 }
 
-// byID returns the record with the number n. It returns NotFound for a record of another
-// kind.
+// byID returns the record with the number n. If this record has another kind, byID returns
+// NotFound.
 func (k recordKind[T]) byID(r *dialect.Request, n int64) (cloudsim.Record, error) {
 	v, err := r.Cloud.GetRecord(r.Context(), dialect.ID[cloudsim.RecordID](prefixRecord, n))
 	if err == nil && v.Kind != k.kind {
@@ -50,7 +50,7 @@ func (k recordKind[T]) find(r *dialect.Request) (cloudsim.Record, error) {
 	return k.byID(r, n)
 }
 
-// body returns the body of an answer with one resource.
+// body returns the body of an answer that contains one resource.
 func (k recordKind[T]) body(r *dialect.Request, v cloudsim.Record) (map[string]any, error) {
 	all, err := k.show(r, []cloudsim.Record{v})
 	if err != nil {
@@ -68,8 +68,8 @@ func (k recordKind[T]) get(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, b, err
 }
 
-// create stores a new resource and returns the body of the answer. The parameter own
-// contains the labels of the dialect.
+// create stores a new resource, and returns the body of the answer. The parameter own contains the
+// labels that the dialect itself adds.
 func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[string]string, own map[string]string, doc any) (map[string]any, error) {
 	req := cloudsim.CreateRecord{Kind: k.kind}
 	var err error
@@ -87,7 +87,7 @@ func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[strin
 	return k.body(r, v)
 }
 
-// update changes the name and the labels of a resource.
+// update executes a call that changes the name and the labels of a resource.
 func (k recordKind[T]) update(r *dialect.Request) (int, any, error) {
 	v, err := k.find(r)
 	if err != nil {
@@ -116,7 +116,7 @@ func (k recordKind[T]) update(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, b, err
 }
 
-// delete deletes a resource.
+// delete executes a call that deletes a resource.
 func (k recordKind[T]) delete(r *dialect.Request) (int, any, error) {
 	v, err := k.find(r)
 	if err != nil {
@@ -125,8 +125,8 @@ func (k recordKind[T]) delete(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, r.Cloud.DeleteRecord(r.Context(), v.ID, v.Revision)
 }
 
-// decodeDocument decodes the document of a record. It returns an Internal error if another
-// client has stored a document of another format.
+// decodeDocument decodes the document of a record. If another client has stored a document of
+// another format, it returns an Internal error.
 func decodeDocument(v cloudsim.Record, into any) error {
 	if err := json.Unmarshal(v.Document, into); err != nil {
 		return cloudsim.Errorf(cloudsim.Internal, "decode the document of record %s: %w", v.ID, err)

@@ -8,8 +8,9 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestAutoscalerCalls makes the calls of the cluster autoscaler's Hetzner provider, in the
-// order of this provider. The provider starts, and then makes a node group larger and smaller.
+// TestAutoscalerCalls makes calls in the order of the cluster autoscaler's provider for Hetzner.
+// These are the calls at the start of the provider, for a new node of a node group, and for the
+// removal of the node.
 func TestAutoscalerCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -61,8 +62,8 @@ func TestAutoscalerCalls(t *testing.T) {
 	}
 }
 
-// TestTerraformCalls makes the calls with which Terraform's provider creates, reads, changes
-// and deletes basic resources, in the same order. TestEachCall checks the results of the
+// TestTerraformCalls makes calls in the order of Terraform's provider for Hetzner. The provider
+// creates, reads, changes and deletes basic resources. TestEachCall checks the results of such
 // calls.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()

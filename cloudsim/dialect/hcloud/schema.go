@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The types in this file are the JSON formats of Hetzner's API. Some fields are always
-// empty. The types contain these fields because clients expect them.
+// The types in this file are the JSON formats of Hetzner's API. Some fields are always empty, but
+// the types contain them because clients expect them.
 
 type location struct {
 	ID          int64   `json:"id"`
@@ -99,7 +99,7 @@ type pricing struct {
 	} `json:"volume"`
 }
 
-// typePrices are the prices of a server type or of a load balancer type.
+// typePrices contains the prices of a server type or of a load balancer type.
 type typePrices struct {
 	ID     int64   `json:"id"`
 	Name   string  `json:"name"`
@@ -404,7 +404,7 @@ type meta struct {
 	Pagination pagination `json:"pagination"`
 }
 
-// pagination describes a page. Absent numbers are null.
+// pagination describes a page. In JSON, an absent number is null.
 type pagination struct {
 	Page         int  `json:"page"`
 	PerPage      int  `json:"per_page"`
@@ -414,7 +414,8 @@ type pagination struct {
 	TotalEntries *int `json:"total_entries"`
 }
 
-// idOrName is a reference to a resource: a number, or a string with a number or a name.
+// idOrName is the id or the name of a resource. In JSON, it is a number, or a string with a number
+// or a name.
 type idOrName struct {
 	id   int64
 	name string

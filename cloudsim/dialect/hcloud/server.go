@@ -30,9 +30,9 @@ func instanceBusy(s cloudsim.InstanceState) bool {
 // labelImage is the label with the name of a server's image.
 const labelImage = dialect.LabelPrefix + "image"
 
-// serverOf returns the server of an instance. The server's public IPv4 address is the
-// external address of the instance, or the internal address if no external address
-// exists. The address in the private network is the internal address.
+// serverOf returns an instance in the format of Hetzner's servers. The public IPv4 address of the
+// server is the external address of the instance. If the instance has no external address, it is
+// the internal address. The address in the private network is always the internal address.
 func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, group *placementGroup) server {
 	s := server{
 		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,
@@ -73,8 +73,9 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 
 func statusOfServer(i cloudsim.Instance) string { return serverStatus[i.State] }
 
-// serversOf returns the servers of the instances of one page. The number of instances must
-// not exceed cloudsim.MaxInstancesInFilter, and maxPerPage is lower than this limit.
+// serversOf returns the instances on one page in the format of Hetzner's servers. There must be at
+// most cloudsim.MaxInstancesInFilter instances, because serversOf reads the disks of all instances
+// with one filter. A page is always shorter, because maxPerPage is lower than this limit.
 func (a *api) serversOf(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -120,7 +121,7 @@ func getInstance(r *dialect.Request) (cloudsim.Instance, error) {
 	return r.Cloud.GetInstance(r.Context(), id)
 }
 
-// showServer answers with one server.
+// showServer returns an answer that contains one server.
 func (a *api) showServer(r *dialect.Request, i cloudsim.Instance) (int, any, error) {
 	all, err := a.serversOf(r, []cloudsim.Instance{i})
 	if err != nil {
@@ -216,7 +217,8 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	}, nil
 }
 
-// newServer returns the request for a new instance.
+// newServer returns the request to this cloud for a new instance. The parameter in contains all
+// zones of the cloud.
 func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) (req cloudsim.CreateInstance, err error) {
 	req.UserData = c.UserData
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
@@ -307,9 +309,8 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, actionReply{begun(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
 }
 
-// serverCall returns a call that changes the labels of an instance and answers with an
-// action. The call decodes the body into a value of type T. The function fn changes the
-// given copy of the labels.
+// serverCall returns a call that changes the labels of an instance and answers with an action. The
+// call decodes the body into a value of type T. The function fn changes a copy of the labels.
 func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instance, map[string]string, T) error) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)
@@ -331,8 +332,8 @@ func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instan
 	}
 }
 
-// power returns a call that changes the state of an instance. If the server is already in
-// the wanted state, the call changes nothing.
+// power returns a call that changes the state of an instance with the function change. If the
+// instance is already in the wanted state, the call changes nothing.
 func power(command string, wanted cloudsim.InstanceState, change func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)

@@ -18,7 +18,7 @@ const (
 	defaultRetries  = 3
 )
 
-// serviceOf returns the service of a listener.
+// serviceOf returns a listener in the format of Hetzner's services.
 func serviceOf(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) service {
 	return service{
 		Protocol: string(l.Protocol), ListenPort: l.Port, DestinationPort: l.TargetPort, Proxyprotocol: l.ProxyProtocol != "",
@@ -106,7 +106,7 @@ type healthCheckRequest struct {
 	} `json:"http"`
 }
 
-// The function set copies *from to *to. It does nothing if from is nil.
+// set copies the value of from to the variable to. If from is nil, set does nothing.
 func set[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
@@ -227,7 +227,7 @@ func addService(l *cloudsim.LoadBalancer, s serviceRequest) error {
 	return nil
 }
 
-// findListener returns the index of the TCP listener with a port, or -1.
+// findListener returns the index of the TCP listener with the given port, or -1.
 func findListener(l *cloudsim.LoadBalancer, port int) int {
 	return slices.IndexFunc(l.Listeners, func(li cloudsim.Listener) bool { return li.Port == port && li.Protocol == cloudsim.TCP })
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// sshKeys is the kind of SSH keys. The machines of this cloud run no SSH daemon, so SSH keys have
-// no effect.
+// sshKeys describes the records that store SSH keys. SSH keys have no effect, because the machines
+// of this cloud run no SSH daemon.
 var sshKeys = recordKind[sshKey]{kind: "hcloud-ssh-key", one: "ssh_key", show: showSSHKeys}
 
 // labelFingerprint is the label with the fingerprint of an SSH key.

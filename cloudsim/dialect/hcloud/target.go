@@ -9,16 +9,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The dialect stores a target with use_private_ip as a target with the field IP. The load
-// balancer always connects to the internal address of the instance, also without
-// use_private_ip.
+// If a request for a target contains use_private_ip, the dialect stores the target with the field
+// IP. The field has no effect on traffic, because a load balancer always connects to the internal
+// address of an instance.
 
 // healthOf maps the health of a target to Hetzner's statuses.
 var healthOf = map[cloudsim.TargetHealth]string{
 	cloudsim.TargetHealthy: "healthy", cloudsim.TargetUnhealthy: "unhealthy", cloudsim.TargetInitial: "unknown", cloudsim.TargetDraining: "unknown",
 }
 
-// targetOf returns a target with its health for each service.
+// targetOf returns a target in Hetzner's format, with its health for each service.
 func targetOf(l cloudsim.LoadBalancer, t cloudsim.Target) lbTarget {
 	out := lbTarget{Type: "server", Server: &targetServer{dialect.Number(t.Instance)}, UsePrivateIP: t.IP != "", HealthStatus: []targetHealth{}}
 	for _, li := range l.Listeners {
@@ -41,7 +41,8 @@ type targetRequest struct {
 	UsePrivateIP  *bool           `json:"use_private_ip"`
 }
 
-// instance returns the instance of a target.
+// instance returns the id of the instance in a request for a target. If the request does not name a
+// server, it returns an error.
 func (t targetRequest) instance() (cloudsim.InstanceID, error) {
 	switch t.Type {
 	case "server":

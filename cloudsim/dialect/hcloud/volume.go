@@ -26,7 +26,7 @@ func statusOfVolume(d cloudsim.Disk) string {
 	return "available"
 }
 
-// volumeOf returns the volume of a disk.
+// volumeOf returns a disk in the format of Hetzner's volumes.
 func volumeOf(d cloudsim.Disk) volume {
 	v := volume{
 		ID: dialect.Number(d.ID), Name: dialect.OtherName(d.Meta), Status: statusOfVolume(d), Size: d.SizeGiB, Created: d.CreatedAt,
@@ -91,7 +91,7 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	made := begun(d.Meta, "create_volume", volumeBusy(d), resource{dialect.Number(d.ID), "volume"})
 	next := []action{}
 	if c.Server != nil {
-		// The cloud attaches a disk only after the creation has ended.
+		// The cloud can attach a disk only after the creation of the disk has ended.
 		for d.State == cloudsim.DiskCreating {
 			if err := finish(r, d.Operation); err != nil {
 				return 0, nil, err
@@ -109,7 +109,8 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	return http.StatusCreated, map[string]any{"volume": volumeOf(d), "action": made, "next_actions": next}, nil
 }
 
-// newVolume returns the request for a new disk of the type that preferredType chooses.
+// newVolume returns the request to this cloud for a new disk. The function preferredType chooses
+// the type of the disk.
 func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (req cloudsim.CreateDisk, err error) {
 	req.SizeGiB = c.Size
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
@@ -144,8 +145,8 @@ func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (r
 	return req, err
 }
 
-// preferredType returns the disk type balanced if it allows the size, else the first
-// type that allows the size, else "".
+// preferredType returns the name of a disk type that allows the given size. It prefers the type
+// balanced, and then the first type of the list. If no type allows the size, it returns "".
 func preferredType(types []cloudsim.DiskType, size int) string {
 	name := ""
 	for _, t := range types {
