@@ -1,4 +1,4 @@
-// Package dialecttest contains helpers for the tests of dialects.
+// Package dialecttest contains types and functions for the tests and benchmarks of dialects.
 package dialecttest
 
 import (
@@ -17,14 +17,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// InProcess is an http.RoundTripper that calls the API of a cloud in this process. The cloud
-// uses such a transport for its own dialects.
+// InProcess is an http.RoundTripper that calls the API of a cloud in the same process, without a
+// network connection. A cloud also uses a transport without a network connection for the dialects
+// that it serves itself.
 type InProcess struct{ api chan http.Handler }
 
-// NewInProcess returns a transport without a cloud. Start the cloud with Part.
+// NewInProcess returns a transport that has no cloud yet. The option that Part returns connects the
+// transport to a cloud.
 func NewInProcess() InProcess { return InProcess{make(chan http.Handler, 1)} }
 
-// Part connects the transport to a cloud.
+// Part returns an option for the start of a cloud. This option connects the transport to the cloud.
 func (p InProcess) Part() cloudtest.Option {
 	return cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
 		p.api <- httpapi.New(slog.New(slog.DiscardHandler), e, httpapi.Config{Metrics: prometheus.NewRegistry()}) //nolint:contextcheck // a request has its own context
@@ -33,7 +35,8 @@ func (p InProcess) Part() cloudtest.Option {
 	})
 }
 
-// RoundTrip implements http.RoundTripper. It waits for the start of the cloud.
+// RoundTrip implements http.RoundTripper. If the cloud has not started yet, RoundTrip waits until
+// it has started.
 func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	api := <-p.api
 	p.api <- api
@@ -45,16 +48,17 @@ func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// Pair is a call to the cloud, and the same call through a dialect.
+// Pair contains two functions with the same purpose. Ours calls the cloud directly, and Theirs
+// calls the cloud through a dialect.
 type Pair struct {
 	Name         string
 	N            int     // number of measured calls
-	Most         float64 // the largest permitted ratio of the durations
+	Most         float64 // largest permitted ratio of the duration of Theirs to the duration of Ours
 	Ours, Theirs func() error
 }
 
-// Compare measures the calls of each pair. The benchmark fails if the ratio of the duration through
-// the dialect to the duration of the direct call exceeds Most.
+// Compare measures the two functions of each pair. The benchmark of a pair fails if the median
+// duration of Theirs is more than Most times the median duration of Ours.
 func Compare(b *testing.B, pairs []Pair) {
 	b.Helper()
 	for _, p := range pairs {
@@ -75,8 +79,8 @@ func Compare(b *testing.B, pairs []Pair) {
 	}
 }
 
-// The method medians returns the median durations of n calls of p.Ours and of p.Theirs. It calls
-// them in turn, so that other load on the machine affects both functions.
+// medians returns the median durations of n calls of p.Ours and of n calls of p.Theirs. It calls
+// the two functions alternately, so that other load on the machine affects both durations.
 func (p Pair) medians(b *testing.B, n int) (ours, theirs time.Duration) {
 	b.Helper()
 	all := [2][]time.Duration{}
