@@ -24,8 +24,8 @@ func (e CodedError) Error() string { return e.Msg }
 // Unwrap returns the error kind Invalid, because the same request would fail again.
 func (e CodedError) Unwrap() error { return cloudsim.Invalid }
 
-// Message returns the text of an error for the caller. It hides the details of internal
-// errors.
+// Message returns the text of an error for the caller. If the error is internal, the text contains
+// no details.
 func Message(r *Request, err error) string {
 	if isInternal(err) {
 		return "internal error; the cloud's log has request " + r.ID
