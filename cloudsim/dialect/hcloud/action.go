@@ -64,10 +64,10 @@ func actionOf(o cloudsim.Operation) action {
 	return a
 }
 
-// begun returns the action for the answer to a call that has changed a resource. The action has the
-// id of the last operation of the resource. If busy is true, this operation still runs, and the
-// status of the action is running. Otherwise the status is success. A call that changes nothing
-// starts no operation, and so it also gets an action with the status success.
+// begun returns the action with which the dialect answers a call that changes a resource. The
+// action has the id of the last operation of the resource. If busy is true, this operation still
+// runs, and the status of the action is running. Otherwise the status is success. A call that
+// changes nothing starts no operation, so its action also has the status success.
 func begun(m cloudsim.Meta, command string, busy bool, of ...resource) action {
 	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: of}
 	if !busy {

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// calls returns all calls that the dialect supports. TestEachCall fails if it makes one of these
-// calls never or without success.
+// calls returns all calls that the dialect supports. TestEachCall fails if one of these calls never
+// succeeds.
 func (a *api) calls() []dialect.Call {
 	var all []dialect.Call
 	add := func(name, method, path, summary string, fn call) {

@@ -184,8 +184,9 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	return loadBalancerType{}, false
 }
 
-// authenticate returns an error if the cloud does not accept the caller's token. A call uses it if
-// it would otherwise answer, or read the body, before its first request to the cloud.
+// authenticate returns an error if the cloud does not accept the caller's token. Some calls would
+// otherwise answer, or read the body, before their first request to the cloud. These calls use
+// authenticate.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err

@@ -8,9 +8,9 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestAutoscalerCalls makes calls in the order of the cluster autoscaler's provider for Hetzner.
-// These are the calls at the start of the provider, for a new node of a node group, and for the
-// removal of the node.
+// TestAutoscalerCalls makes the calls of the cluster autoscaler's provider for Hetzner, in the
+// order of the provider. The provider makes these calls at its start, for a new node of a node
+// group, and for the removal of the node.
 func TestAutoscalerCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -62,9 +62,9 @@ func TestAutoscalerCalls(t *testing.T) {
 	}
 }
 
-// TestTerraformCalls makes calls in the order of Terraform's provider for Hetzner. The provider
-// creates, reads, changes and deletes basic resources. TestEachCall checks the results of such
-// calls.
+// TestTerraformCalls makes the calls with which Terraform's provider for Hetzner creates, reads,
+// changes and deletes basic resources. The calls have the order of the provider. TestEachCall
+// checks the results of such calls.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

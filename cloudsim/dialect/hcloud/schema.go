@@ -379,7 +379,7 @@ type targetHealth struct {
 	Status     string `json:"status"` // healthy, unhealthy or unknown
 }
 
-// errorReply is the body of an error.
+// errorReply is the body of an answer that reports an error.
 type errorReply struct {
 	Error errorBody `json:"error"`
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Defaults of a health check in Hetzner's API.
+// Default values of a health check in Hetzner's API.
 const (
 	defaultInterval = 15 // seconds
 	defaultTimeout  = 10 // seconds
