@@ -19,25 +19,25 @@ const (
 	arnListener     = "listener"
 )
 
-// arn returns the ARN of a resource of Elastic Load Balancing that belongs to the project p. The
-// parameter resource is the part of the ARN that begins with the type of the resource.
-func arn(region string, p cloudsim.ProjectID, resource string) string {
-	return "arn:aws:elasticloadbalancing:" + region + ":" + account(p) + ":" + resource
+// makeARN returns the ARN of a resource of Elastic Load Balancing that belongs to the project p.
+// The parameter resource is the part of the ARN that begins with the type of the resource.
+func makeARN(region string, p cloudsim.ProjectID, resource string) string {
+	return "arn:aws:elasticloadbalancing:" + region + ":" + accountOf(p) + ":" + resource
 }
 
-// inARN returns the number in an id of this cloud as 16 hex digits, which is its format in an ARN.
-func inARN[S ~string](id S) string { return fmt.Sprintf("%016x", dialect.Number(id)) }
+// arnNumber returns the number in an id of this cloud as 16 hex digits, which is its format in an ARN.
+func arnNumber[S ~string](id S) string { return fmt.Sprintf("%016x", dialect.Number(id)) }
 
 func loadBalancerARN(l cloudsim.LoadBalancer) string {
-	return arn(l.Region, l.Project, arnLoadBalancer+"/net/"+dialect.OtherName(l.Meta)+"/"+inARN(l.ID))
+	return makeARN(l.Region, l.Project, arnLoadBalancer+"/net/"+dialect.OtherName(l.Meta)+"/"+arnNumber(l.ID))
 }
 
 func targetGroupARN(g targetGroup) string {
-	return arn(g.Doc.Region, g.Project, arnTargetGroup+"/"+g.Doc.Name+"/"+inARN(g.ID))
+	return makeARN(g.Doc.Region, g.Project, arnTargetGroup+"/"+g.Doc.Name+"/"+arnNumber(g.ID))
 }
 
 func listenerARN(l cloudsim.LoadBalancer, li networkListener) string {
-	return arn(l.Region, l.Project, arnListener+"/net/"+dialect.OtherName(l.Meta)+"/"+inARN(l.ID)+"/"+inARN(li.ID))
+	return makeARN(l.Region, l.Project, arnListener+"/net/"+dialect.OtherName(l.Meta)+"/"+arnNumber(l.ID)+"/"+arnNumber(li.ID))
 }
 
 var arnRE = regexp.MustCompile(`^arn:aws:elasticloadbalancing:[-a-z0-9]+:[0-9]{12}:([a-z]+)(?:/[-A-Za-z0-9]+)+/([0-9a-f]{16})$`)
@@ -48,7 +48,7 @@ var arnRE = regexp.MustCompile(`^arn:aws:elasticloadbalancing:[-a-z0-9]+:[0-9]{1
 func parseARN(s string) (resource string, n int64, err error) {
 	m := arnRE.FindStringSubmatch(s)
 	if m == nil {
-		return "", 0, notARN(s, "a resource of Elastic Load Balancing")
+		return "", 0, errNotARN(s, "a resource of Elastic Load Balancing")
 	}
 	if n, err = strconv.ParseInt(m[2], 16, 64); err != nil {
 		n = 0 // the number is too large for an id
@@ -56,18 +56,18 @@ func parseARN(s string) (resource string, n int64, err error) {
 	return m[1], n, nil
 }
 
-// ownIDInARN returns the id of this cloud for the ARN of a resource. If s is not an ARN of the
+// idFromARN returns the id of this cloud for the ARN of a resource. If s is not an ARN of the
 // given type of resource, it returns an error. The parameter one names the type in this error, e.g.
 // "a listener".
-func ownIDInARN[I ~string](s, resource, prefix, one string) (id I, err error) {
+func idFromARN[I ~string](s, resource, prefix, one string) (id I, err error) {
 	got, n, err := parseARN(s)
 	if err != nil || got != resource {
-		return "", notARN(s, one)
+		return "", errNotARN(s, one)
 	}
 	return dialect.ID[I](prefix, n), nil
 }
 
-func notARN(s, one string) error {
+func errNotARN(s, one string) error {
 	return coded(http.StatusBadRequest, "ValidationError", clipARN(s)+" is not a valid ARN of "+one)
 }
 

@@ -46,8 +46,8 @@ type describeAttributesResult struct {
 }
 
 func describeAttributes(q *query) (any, error) {
-	name := q.required("LoadBalancerName")
-	if err := q.end(); err != nil {
+	name := q.requiredText("LoadBalancerName")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := findLoadBalancer(q, name)
@@ -65,22 +65,22 @@ type modifyAttributesResult struct {
 // targets of all zones.
 func modifyAttributes(q *query) (any, error) {
 	const prefix = "LoadBalancerAttributes."
-	name := q.required("LoadBalancerName")
+	name := q.requiredText("LoadBalancerName")
 	_, hasCrossZone := q.left[prefix+"CrossZoneLoadBalancing.Enabled"]
 	crossZone := q.flag(prefix + "CrossZoneLoadBalancing.Enabled")
-	hasDrain := q.has(prefix + "ConnectionDraining.")
+	hasDrain := q.hasPrefix(prefix + "ConnectionDraining.")
 	if name := prefix + "ConnectionDraining.Enabled"; hasDrain && q.left[name] == "" {
-		q.required(name)
+		q.requiredText(name)
 	}
 	drain, timeout := q.flag(prefix+"ConnectionDraining.Enabled"), q.integer(prefix+"ConnectionDraining.Timeout", 1, 3600, defaultDrain)
 	idle := q.integer(prefix+"ConnectionSettings.IdleTimeout", 1, 4000, 0)
 	if q.flag(prefix + "AccessLog.Enabled") {
 		q.fail(dialect.Unsupported{What: "the attribute AccessLog", Why: "the cloud has no access logs of load balancers: set Enabled to false"})
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+	l, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
 		if hasCrossZone {
 			l.Labels[labelCrossZone] = strconv.FormatBool(crossZone)
 		}

@@ -32,8 +32,8 @@ const Name = "aws"
 // New returns the dialect for Amazon Web Services.
 func New() dialect.Dialect {
 	return dialect.Dialect{ //nolint:gosec // CredentialsVariable is the name of a variable, not a credential
-		Name: Name, Title: "Amazon Web Services", Calls: calls(),
-		Select: selectCall, Token: token, Write: write, Refuse: refuse, IDHeader: "X-Amzn-Requestid",
+		Name: Name, Title: "Amazon Web Services", Calls: supportedCalls(),
+		Select: selectCall, Token: signatureToken, Write: writeAnswer, Refuse: refuse, IDHeader: "X-Amzn-Requestid",
 		Variables: func(url string) []dialect.Variable {
 			return []dialect.Variable{
 				{Name: "AWS_ENDPOINT_URL", Value: url},
@@ -78,9 +78,9 @@ func serviceOf(r *dialect.Request) service {
 	return services["2016-11-15"]
 }
 
-// calls returns all calls that the dialect supports. TestEachCall in the package interop fails if
-// it makes one of these calls never or without success.
-func calls() []dialect.Call {
+// supportedCalls returns all calls that the dialect supports. TestEachCall in the package interop
+// fails if one of these calls never succeeds.
+func supportedCalls() []dialect.Call {
 	var all []dialect.Call
 	add := func(name, summary string, fn func(*query) (any, error)) {
 		all = append(all, dialect.Call{Name: name, Method: http.MethodPost, Path: "/", Summary: summary, Do: func(r *dialect.Request) (int, any, error) {
@@ -200,9 +200,9 @@ func selectCall(r *dialect.Request) (string, error) {
 // clip quotes a value of a request for an error message, and shortens a long value.
 func clip(s string) string { return fmt.Sprintf("%.80q", s) }
 
-// number returns the number in an id of AWS, e.g. 42 for the prefix i and the id
+// parseID returns the number in an id of AWS, e.g. 42 for the prefix i and the id
 // i-0000000000000002a. If the id has another form, ok is false.
-func number(prefix, id string) (n int64, ok bool) {
+func parseID(prefix, id string) (n int64, ok bool) {
 	hex, ok := strings.CutPrefix(id, prefix+"-")
 	if !ok || len(hex) != 17 || strings.Trim(hex, "0123456789abcdef") != "" {
 		return 0, false

@@ -32,26 +32,26 @@ var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)
 func (q *query) clientToken() string {
 	v := q.text("ClientToken")
 	if v != "" && !clientTokenRE.MatchString(v) {
-		q.fail(invalid("ClientToken", v, "1 to 64 printable ASCII characters"))
+		q.fail(errInvalid("ClientToken", v, "1 to 64 printable ASCII characters"))
 	}
 	return cmp.Or(v, q.ID)
 }
 
-// parameters returns a hash of all parameters of the request.
-func (q *query) parameters() string {
+// parametersHash returns a hash of all parameters of the request.
+func (q *query) parametersHash() string {
 	sum := sha256.Sum256([]byte(q.Form.Encode()))
 	return hex.EncodeToString(sum[:16])
 }
 
-// alreadyMade returns the resource that an earlier request with the same ClientToken created, if
+// findCreated returns the resource that an earlier request with the same ClientToken created, if
 // there is one. The parameter name is the name of this resource. If the earlier request had other
-// parameters, alreadyMade returns an error with the code mismatch, as EC2 does.
-func alreadyMade[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
+// parameters, findCreated returns an error with the code mismatch, as EC2 does.
+func findCreated[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
 	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) == 0 {
 		return v, false, err
 	}
-	if v = l.Items[0]; k.meta(v).Labels[labelParameters] != q.parameters() {
+	if v = l.Items[0]; k.meta(v).Labels[labelParameters] != q.parametersHash() {
 		return v, false, coded(http.StatusBadRequest, mismatch, "the "+k.one+" "+idOf(k.prefix, k.id(v))+" was created with the same ClientToken and other parameters: use a new ClientToken")
 	}
 	return v, true, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// ecr is Amazon Elastic Container Registry, API version 2015-09-21.
+// ecr is the service Amazon Elastic Container Registry (ECR), API version 2015-09-21.
 var ecr = service{name: "ecr", signing: "ecr"}
 
 // ecrUser is the user name in authorization tokens of ECR.
@@ -19,7 +19,7 @@ const ecrUser = "AWS"
 // RegistryHost returns the host name of a project's registry in ECR. In this cloud, the host names
 // of all projects and regions belong to one registry.
 func RegistryHost(p cloudsim.ProjectID, region string) string {
-	return account(p) + ".dkr.ecr." + region + ".amazonaws.com"
+	return accountOf(p) + ".dkr.ecr." + region + ".amazonaws.com"
 }
 
 func ecrCalls() []dialect.Call {
@@ -34,14 +34,14 @@ func ecrCalls() []dialect.Call {
 	}
 }
 
-// seconds returns a time in the format of the protocol JSON 1.1, which is the number of seconds
+// unixSeconds returns a time in the format of the protocol JSON 1.1, which is the number of seconds
 // since 1970.
-func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 // checkRegistry returns an error if the parameter id is the AWS account of another project than the
 // caller's project. An empty id is valid.
 func checkRegistry(me cloudsim.Identity, id string) error {
-	if own := account(me.Project); id != "" && id != own {
+	if own := accountOf(me.Project); id != "" && id != own {
 		return coded(http.StatusBadRequest, "InvalidParameterException", "the registry "+clip(id)+" is not the registry of this account: use "+own)
 	}
 	return nil
@@ -73,7 +73,7 @@ func getAuthorizationToken(r *dialect.Request, me cloudsim.Identity, in getAutho
 		Data []authorizationData `json:"authorizationData"`
 	}{[]authorizationData{{
 		Token:     base64.StdEncoding.EncodeToString([]byte(ecrUser + ":" + c.Password)),
-		ExpiresAt: seconds(c.ExpiresAt),
+		ExpiresAt: unixSeconds(c.ExpiresAt),
 		Endpoint:  "https://" + RegistryHost(me.Project, regionOf(r.Header)),
 	}}}, nil
 }
@@ -88,10 +88,10 @@ type repository struct {
 }
 
 func repositoryOf(r *dialect.Request, own cloudsim.Repository) repository {
-	region, id := regionOf(r.Header), account(own.Project)
+	region, id := regionOf(r.Header), accountOf(own.Project)
 	return repository{
 		ARN: "arn:aws:ecr:" + region + ":" + id + ":repository/" + own.Name, RegistryID: id, Name: own.Name, URI: RegistryHost(own.Project, region) + "/" + own.Name,
-		CreatedAt: seconds(own.CreatedAt), Mutability: mutable,
+		CreatedAt: unixSeconds(own.CreatedAt), Mutability: mutable,
 	}
 }
 

@@ -49,29 +49,29 @@ func failureOf(err error) dialect.Failure {
 		if e.Kind == cloudsim.Exhausted && e.RetryAfter > 0 {
 			return dialect.Failure{Status: http.StatusServiceUnavailable, Code: "RequestLimitExceeded"}
 		}
-		if f, ok := signatureFailures[field(e)]; ok && e.Kind == cloudsim.Unauthenticated {
+		if f, ok := signatureFailures[firstField(e)]; ok && e.Kind == cloudsim.Unauthenticated {
 			return f
 		}
 	}
 	return failures[cloudsim.KindOf(err)]
 }
 
-// field returns the name of the first field in an error, or "" if the error names no field.
-func field(e *cloudsim.Error) string {
+// firstField returns the name of the first field in an error, or "" if the error names no field.
+func firstField(e *cloudsim.Error) string {
 	if len(e.Fields) == 0 {
 		return ""
 	}
 	return e.Fields[0].Field
 }
 
-// ec2Error is the body of an error of EC2.
+// ec2Error is the body of an answer with which EC2 reports an error.
 type ec2Error struct {
 	Code    string `xml:"Errors>Error>Code"`
 	Message string `xml:"Errors>Error>Message"`
 	ID      string `xml:"RequestID"`
 }
 
-// queryError is the body of an error of STS and Elastic Load Balancing.
+// queryError is the body of an answer with which STS or Elastic Load Balancing reports an error.
 type queryError struct {
 	Type    string `xml:"Error>Type"`
 	Code    string `xml:"Error>Code"`

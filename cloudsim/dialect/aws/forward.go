@@ -18,10 +18,10 @@ type routing struct {
 
 // readRouting reads the records of all listeners and target groups.
 func readRouting(q *query) (r routing, err error) {
-	if r.listeners, err = listStored[listenerDocument](q, listenerRecords); err != nil {
+	if r.listeners, err = listObjects[listenerDocument](q, listenerRecords); err != nil {
 		return r, err
 	}
-	if r.groups, err = listStored[targetGroupDocument](q, targetGroupRecords); err != nil {
+	if r.groups, err = listObjects[targetGroupDocument](q, targetGroupRecords); err != nil {
 		return r, err
 	}
 	if !slices.ContainsFunc(r.groups, func(g targetGroup) bool { return len(g.Doc.Targets) > 0 }) {
@@ -38,8 +38,9 @@ func readRouting(q *query) (r routing, err error) {
 	return r, err
 }
 
-// group returns the target group with the given id, and reports whether this target group exists.
-func (r routing) group(id cloudsim.RecordID) (targetGroup, bool) {
+// getTargetGroup returns the target group with the given id, and reports whether this target group
+// exists.
+func (r routing) getTargetGroup(id cloudsim.RecordID) (targetGroup, bool) {
 	n := slices.IndexFunc(r.groups, func(g targetGroup) bool { return g.ID == id })
 	if n < 0 {
 		return targetGroup{}, false
@@ -49,18 +50,18 @@ func (r routing) group(id cloudsim.RecordID) (targetGroup, bool) {
 
 // put replaces the element of the list all that has the id of s. If there is no such element, put
 // appends s to the list.
-func put[D any](all []stored[D], s stored[D]) []stored[D] {
-	if n := slices.IndexFunc(all, func(have stored[D]) bool { return have.ID == s.ID }); n >= 0 {
+func put[D any](all []storedObject[D], s storedObject[D]) []storedObject[D] {
+	if n := slices.IndexFunc(all, func(have storedObject[D]) bool { return have.ID == s.ID }); n >= 0 {
 		all[n] = s
 		return all
 	}
 	return append(all, s)
 }
 
-// users returns the ids of the load balancers that have a listener for the target group with the
+// findUsers returns the ids of the load balancers that have a listener for the target group with the
 // given id. The result can contain ids of deleted load balancers, because other clients delete a
 // load balancer without the records of its listeners.
-func (r routing) users(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID) {
+func (r routing) findUsers(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID) {
 	for _, li := range r.listeners {
 		if li.Doc.TargetGroup == id && !slices.Contains(all, li.Doc.LoadBalancer) {
 			all = append(all, li.Doc.LoadBalancer)
@@ -69,10 +70,10 @@ func (r routing) users(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID) {
 	return all
 }
 
-// liveUsers returns those load balancers of the list live that have a listener for the target group
+// findLiveUsers returns those load balancers of the list live that have a listener for the target group
 // with the given id.
-func (r routing) liveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
-	users := r.users(id)
+func (r routing) findLiveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
+	users := r.findUsers(id)
 	for _, l := range live {
 		if slices.Contains(users, l.ID) {
 			all = append(all, l)
@@ -81,17 +82,17 @@ func (r routing) liveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (
 	return all
 }
 
-// forward computes the listeners of the network load balancer l from the records of listeners and
-// target groups. Each listener gets the targets, the health check and the attributes of its target
-// group. Then forward applies the rules of the security groups.
+// computeListeners computes the listeners of the network load balancer l from the records of
+// listeners and target groups. Each listener gets the targets, the health check and the attributes
+// of its target group. Then computeListeners applies the rules of the security groups.
 //
-// Two parameters contain changes that the cloud has not stored yet. If g is not nil, forward uses
-// the rules of g instead of the stored rules of this security group. If the function change is not
-// nil, it changes the records after forward has read them.
+// Two parameters contain changes that the cloud has not stored yet. If g is not nil,
+// computeListeners uses the rules of g instead of the stored rules of this security group. If the
+// function change is not nil, computeListeners calls change with the records that it has read.
 //
-// The caller must read l before it calls forward, and must write l only if the revision of l is
-// still the same. Then the last write uses the records of all callers.
-func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)) error {
+// The caller must read l before it calls computeListeners, and must write l only if the revision of
+// l is still the same. Then the last write uses the records of all callers.
+func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
 		return err
@@ -99,9 +100,9 @@ func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)
 	if change != nil {
 		change(&r)
 	}
-	groupIDs, port := idsIn(*l, labelGroups), listenerPort
+	groupIDs, port := idsInLabel(*l, labelGroups), listenerPort
 	if len(groupIDs) == 0 {
-		groupIDs, port = r.inherited(l.ID), targetPort
+		groupIDs, port = r.groupsOfTargets(l.ID), targetPort
 	}
 	rules, err := rulesOf(q, groupIDs, g)
 	if err != nil {
@@ -112,12 +113,12 @@ func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)
 		if li.Doc.LoadBalancer != l.ID {
 			continue
 		}
-		group, ok := r.group(li.Doc.TargetGroup)
+		group, ok := r.getTargetGroup(li.Doc.TargetGroup)
 		if !ok {
 			continue // another client has deleted the record of the target group
 		}
 		for _, p := range transports[li.Doc.Protocol] {
-			one := cloudsim.Listener{Protocol: p, Port: li.Doc.Port, TargetPort: group.Doc.Port, HealthCheck: new(group.Doc.check()), Targets: []cloudsim.Target{}}
+			one := cloudsim.Listener{Protocol: p, Port: li.Doc.Port, TargetPort: group.Doc.Port, HealthCheck: new(group.Doc.healthCheck()), Targets: []cloudsim.Target{}}
 			if group.Doc.ProxyProtocol {
 				one.ProxyProtocol = cloudsim.ProxyV2
 			}
@@ -137,18 +138,18 @@ func forward(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)
 	return nil
 }
 
-// inherited returns the ids of the security groups of all targets of a load balancer. The rules of
-// these groups apply to the clients only if the load balancer itself has no security groups. In
-// AWS, such a load balancer keeps the addresses of its clients, so the rules for its targets apply
-// to these addresses.
-func (r routing) inherited(id cloudsim.LoadBalancerID) (all []string) {
+// groupsOfTargets returns the ids of the security groups of all targets of a load balancer. The
+// rules of these groups apply to the clients only if the load balancer itself has no security
+// groups. In AWS, such a load balancer keeps the addresses of its clients, so the rules for its
+// targets apply to these addresses.
+func (r routing) groupsOfTargets(id cloudsim.LoadBalancerID) (all []string) {
 	for _, li := range r.listeners {
 		if li.Doc.LoadBalancer != id {
 			continue
 		}
-		g, _ := r.group(li.Doc.TargetGroup)
+		g, _ := r.getTargetGroup(li.Doc.TargetGroup)
 		for _, target := range g.Doc.Targets {
-			for _, id := range groupIDs(r.instances[target]) {
+			for _, id := range groupIDsOf(r.instances[target]) {
 				if !slices.Contains(all, id) {
 					all = append(all, id)
 				}
@@ -158,18 +159,18 @@ func (r routing) inherited(id cloudsim.LoadBalancerID) (all []string) {
 	return all
 }
 
-// inheriting returns a function that reports whether a load balancer has no security groups and is
+// hasNoGroups returns a function that reports whether a load balancer has no security groups and is
 // a network load balancer of the given VPC.
-func inheriting(network cloudsim.NetworkID) func(cloudsim.LoadBalancer) bool {
+func hasNoGroups(network cloudsim.NetworkID) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelNetwork] == string(network) && l.Labels[labelGroups] == ""
 	}
 }
 
-// forwardInheriting updates the network load balancers of a VPC that have no security groups. The
-// rules of their targets' security groups apply to these load balancers.
-func forwardInheriting(q *query, network cloudsim.NetworkID) error {
-	all, err := loadBalancers(q, inheriting(network))
+// applyGroupsOfTargets updates the network load balancers of a VPC that have no security groups.
+// The rules of their targets' security groups apply to these load balancers.
+func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
+	all, err := listLoadBalancers(q, hasNoGroups(network))
 	if err != nil {
 		return err
 	}
@@ -177,18 +178,18 @@ func forwardInheriting(q *query, network cloudsim.NetworkID) error {
 	for _, l := range all {
 		ids = append(ids, l.ID)
 	}
-	return forwardAll(q, ids, nil)
+	return applyRecords(q, ids, nil)
 }
 
-// forwardAll calls forward for the load balancers with the given ids, and writes them. The function
-// change is nil, or changes the records in a way that the cloud has not stored yet. forwardAll
-// skips deleted load balancers.
+// applyRecords calls computeListeners for the load balancers with the given ids, and writes them.
+// The function change is nil, or makes a change of the records that the cloud has not stored yet.
+// applyRecords skips deleted load balancers.
 //
-// To change a record, a caller first calls forwardAll with the change, then stores the record, and
-// then calls forwardAll without the change. If the first call fails, the stored record is still the
-// old one. So a repeated request makes all changes again. The second call applies changes that
-// other callers have stored in the meantime.
-func forwardAll(q *query, ids []cloudsim.LoadBalancerID, change func(*routing)) error {
+// To change a record, a caller first calls applyRecords with the change, then stores the record,
+// and then calls applyRecords without the change. If the first call fails, the stored record is
+// still the old one. So a repeated request makes all changes again. The second call applies changes
+// that other callers have stored in the meantime.
+func applyRecords(q *query, ids []cloudsim.LoadBalancerID, change func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)
 		if err == nil && l.State != cloudsim.LoadBalancerDeleting {
@@ -196,7 +197,7 @@ func forwardAll(q *query, ids []cloudsim.LoadBalancerID, change func(*routing)) 
 				if l.State == cloudsim.LoadBalancerDeleting {
 					return cloudsim.Errorf(cloudsim.NotFound, "the load balancer %s is deleted", l.ID)
 				}
-				return forward(q, l, nil, change)
+				return computeListeners(q, l, nil, change)
 			})
 		}
 		if err != nil && !errors.Is(err, cloudsim.NotFound) {

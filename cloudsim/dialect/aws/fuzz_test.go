@@ -32,11 +32,11 @@ func FuzzQuery(f *testing.F) {
 		n := len(q.left)
 		for name, v := range q.left {
 			if v == "" && emptyListRE.MatchString(name) {
-				n-- // q.list drops the parameter for an empty list
+				n-- // q.textList drops the parameter for an empty list
 			}
 		}
-		returned := len(q.list("InstanceId")) + len(q.list("ResourceId"))
-		for _, flt := range q.filters() {
+		returned := len(q.textList("InstanceId")) + len(q.textList("ResourceId"))
+		for _, flt := range q.decodeFilters() {
 			returned += 1 + len(flt.values)
 			for n, v := range flt.values {
 				if !strings.ContainsAny(v, `*?\`) && !flt.match[n].MatchString(v) {
@@ -44,7 +44,7 @@ func FuzzQuery(f *testing.F) {
 				}
 			}
 		}
-		for _, tag := range q.tags("Tag") {
+		for _, tag := range q.decodeTags("Tag") {
 			returned++
 			if tag.hasValue {
 				returned++
@@ -55,9 +55,9 @@ func FuzzQuery(f *testing.F) {
 				returned++
 			}
 		}
-		q.page()
+		q.decodePage()
 		dry := q.flag("DryRun")
-		if !dry && q.end() == nil && returned != n {
+		if !dry && q.finish() == nil && returned != n {
 			t.Errorf("%d parameters were returned, want all %d", returned, n)
 		}
 	})

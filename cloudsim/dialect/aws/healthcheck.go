@@ -38,15 +38,15 @@ func healthCheckOf(l cloudsim.LoadBalancer) healthCheck {
 
 var healthTargetRE = regexp.MustCompile(`^(?:(TCP|SSL):([0-9]{1,5})|(HTTPS?):([0-9]{1,5})(/.*))$`)
 
-// healthTarget decodes the parameter HealthCheck.Target. The result has only a protocol, a port and
-// a path.
-func (q *query) healthTarget() (h cloudsim.HealthCheck) {
+// decodeHealthTarget decodes the parameter HealthCheck.Target. The result has only a protocol, a
+// port and a path.
+func (q *query) decodeHealthTarget() (h cloudsim.HealthCheck) {
 	const name = "HealthCheck.Target"
-	v := q.required(name)
+	v := q.requiredText(name)
 	protocol, rest, _ := strings.Cut(v, ":")
 	m := healthTargetRE.FindStringSubmatch(strings.ToUpper(protocol) + ":" + rest)
 	if m == nil {
-		q.fail(invalid(name, v, "TCP:PORT, HTTP:PORT/PATH or HTTPS:PORT/PATH"))
+		q.fail(errInvalid(name, v, "TCP:PORT, HTTP:PORT/PATH or HTTPS:PORT/PATH"))
 		return h
 	}
 	if m[1] == "SSL" {
@@ -55,7 +55,7 @@ func (q *query) healthTarget() (h cloudsim.HealthCheck) {
 	h.Protocol, h.Path = cloudsim.HealthProtocol(strings.ToLower(m[1]+m[3])), m[5]
 	h.Port, _ = strconv.Atoi(m[2] + m[4]) // the expression permits only digits
 	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && err != nil || len(h.Path) > 1024 || h.Port < 1 || h.Port > 65535 {
-		q.fail(invalid(name, v, "a port from 1 to 65535, and a valid path of at most 1024 bytes for HTTP and HTTPS"))
+		q.fail(errInvalid(name, v, "a port from 1 to 65535, and a valid path of at most 1024 bytes for HTTP and HTTPS"))
 	}
 	return h
 }
@@ -66,16 +66,16 @@ type configureHealthCheckResult struct {
 }
 
 func configureHealthCheck(q *query) (any, error) {
-	name, h := q.required("LoadBalancerName"), q.healthTarget()
+	name, h := q.requiredText("LoadBalancerName"), q.decodeHealthTarget()
 	h.IntervalMillis, h.TimeoutMillis = 1000*q.requiredInteger("HealthCheck.Interval", 5, 300), 1000*q.requiredInteger("HealthCheck.Timeout", 2, 60)
 	h.UnhealthyThreshold, h.HealthyThreshold = q.requiredInteger("HealthCheck.UnhealthyThreshold", 2, 10), q.requiredInteger("HealthCheck.HealthyThreshold", 2, 10)
 	if h.TimeoutMillis >= h.IntervalMillis {
-		q.fail(invalid("HealthCheck.Timeout", strconv.Itoa(h.TimeoutMillis/1000), "less than HealthCheck.Interval"))
+		q.fail(errInvalid("HealthCheck.Timeout", strconv.Itoa(h.TimeoutMillis/1000), "less than HealthCheck.Interval"))
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+	l, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
 		l.HealthCheck = h
 		return nil
 	})

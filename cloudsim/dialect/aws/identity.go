@@ -14,13 +14,13 @@ type callerIdentityAnswer struct {
 	ID      string `xml:"ResponseMetadata>RequestId"`
 }
 
-func (a *callerIdentityAnswer) identify(id string) { a.ID = id }
+func (a *callerIdentityAnswer) setRequestID(id string) { a.ID = id }
 
-// account returns the number of the AWS account for a project. It has 12 digits.
-func account(p cloudsim.ProjectID) string { return fmt.Sprintf("%012d", dialect.Number(p)) }
+// accountOf returns the number of the AWS account for a project. The number has 12 digits.
+func accountOf(p cloudsim.ProjectID) string { return fmt.Sprintf("%012d", dialect.Number(p)) }
 
 func getCallerIdentity(q *query) (any, error) {
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	me, err := q.Cloud.WhoAmI(q.Context())
@@ -28,6 +28,6 @@ func getCallerIdentity(q *query) (any, error) {
 		return nil, err
 	}
 	return &callerIdentityAnswer{
-		Account: account(me.Project), UserID: string(me.ServiceAccount), ARN: "arn:aws:iam::" + account(me.Project) + ":user/" + me.Caller,
+		Account: accountOf(me.Project), UserID: string(me.ServiceAccount), ARN: "arn:aws:iam::" + accountOf(me.Project) + ":user/" + me.Caller,
 	}, nil
 }

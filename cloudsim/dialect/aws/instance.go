@@ -127,18 +127,18 @@ type ipv6 struct {
 	Address string `xml:"ipv6Address"`
 }
 
-// timestamp returns a time in EC2's format.
-func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// formatTime returns a time in EC2's format.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// related contains the disks and the security groups of some instances.
-type related struct {
+// instanceResources contains the disks and the security groups of some instances.
+type instanceResources struct {
 	disks  map[cloudsim.InstanceID][]cloudsim.Disk
 	groups map[string]string // names of security groups; the keys are AWS's ids
 }
 
-// relatedTo returns the disks and the security groups of instances.
-func relatedTo(q *query, all []cloudsim.Instance) (related, error) {
-	r := related{disks: map[cloudsim.InstanceID][]cloudsim.Disk{}, groups: map[string]string{}}
+// readInstanceResources reads the disks and the security groups of instances.
+func readInstanceResources(q *query, all []cloudsim.Instance) (instanceResources, error) {
+	r := instanceResources{disks: map[cloudsim.InstanceID][]cloudsim.Disk{}, groups: map[string]string{}}
 	if len(all) == 0 {
 		return r, nil
 	}
@@ -170,9 +170,9 @@ func relatedTo(q *query, all []cloudsim.Instance) (related, error) {
 	return r, err
 }
 
-// groupIDs returns the ids of the security groups of an instance. These are the groups that a
+// groupIDsOf returns the ids of the security groups of an instance. These are the groups that a
 // caller has chosen for the instance, or else the default group of its VPC.
-func groupIDs(i cloudsim.Instance) []string {
+func groupIDsOf(i cloudsim.Instance) []string {
 	switch {
 	case i.Network == "": // the instance is terminated
 		return nil
@@ -185,15 +185,15 @@ func groupIDs(i cloudsim.Instance) []string {
 // instanceOf returns an instance in EC2's format. The private DNS name is the name of the instance,
 // because this is also the host name of the instance. So each Node of a lab has the private DNS
 // name of its instance as its name. AWS's cloud controller manager requires this.
-func instanceOf(i cloudsim.Instance, r related) instance {
+func instanceOf(i cloudsim.Instance, r instanceResources) instance {
 	eni := interfaceOf(i, r)
 	out := instance{
-		ID: idOf(prefixInstance, i.ID), ImageID: i.Labels[labelImage], State: instanceStates[i.State], PrivateDNSName: i.Name, Type: i.Type, LaunchTime: timestamp(i.CreatedAt),
+		ID: idOf(prefixInstance, i.ID), ImageID: i.Labels[labelImage], State: instanceStates[i.State], PrivateDNSName: i.Name, Type: i.Type, LaunchTime: formatTime(i.CreatedAt),
 		Placement: placement{Zone: i.Zone, Tenancy: "default"}, Monitoring: "disabled", Architecture: "x86_64", Tags: tagsOf(i.Meta),
 		VPCID: eni.VPCID, SubnetID: eni.SubnetID, PrivateIP: eni.PrivateIP, SourceDestCheck: eni.SourceDestCheck, Groups: eni.Groups,
 	}
 	if i.ServiceAccount != "" {
-		out.ProfileID, out.ProfileARN = string(i.ServiceAccount), "arn:aws:iam::"+account(i.Project)+":instance-profile/"+string(i.ServiceAccount)
+		out.ProfileID, out.ProfileARN = string(i.ServiceAccount), "arn:aws:iam::"+accountOf(i.Project)+":instance-profile/"+string(i.ServiceAccount)
 	}
 	if i.State != cloudsim.InstanceTerminated {
 		out.Interfaces.Items = []networkInterface{eni}
@@ -213,7 +213,7 @@ func instanceOf(i cloudsim.Instance, r related) instance {
 
 // interfaceOf returns the network interface of an instance in EC2's format. The network interface
 // has all internal addresses of the instance.
-func interfaceOf(i cloudsim.Instance, r related) networkInterface {
+func interfaceOf(i cloudsim.Instance, r instanceResources) networkInterface {
 	eni := networkInterface{
 		ID: idOf(prefixInterface, i.ID), Status: "in-use", SourceDestCheck: i.Labels[labelSourceDestCheck] != "false",
 		Attachment: attachment{ID: idOf("eni-attach", i.ID), Status: "attached"},
@@ -224,7 +224,7 @@ func interfaceOf(i cloudsim.Instance, r related) networkInterface {
 	if i.Subnet != "" {
 		eni.SubnetID = idOf(prefixSubnet, i.Subnet)
 	}
-	for _, id := range groupIDs(i) {
+	for _, id := range groupIDsOf(i) {
 		eni.Groups.Items = append(eni.Groups.Items, groupIdentifier{ID: id, Name: r.groups[id]})
 	}
 	for _, address := range internalAddresses(i) {
@@ -251,7 +251,7 @@ var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
 	values: map[string]func(cloudsim.Instance) []string{
 		"availability-zone":   func(i cloudsim.Instance) []string { return []string{i.Zone} },
 		"image-id":            func(i cloudsim.Instance) []string { return []string{i.Labels[labelImage]} },
-		"instance.group-id":   groupIDs,
+		"instance.group-id":   groupIDsOf,
 		"instance-id":         func(i cloudsim.Instance) []string { return []string{idOf(prefixInstance, i.ID)} },
 		"instance-state-code": func(i cloudsim.Instance) []string { return []string{strconv.Itoa(instanceStates[i.State].Code)} },
 		"instance-state-name": func(i cloudsim.Instance) []string { return []string{instanceStates[i.State].Name} },
@@ -291,11 +291,11 @@ func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	return func(i cloudsim.Instance) bool { return i.Region == region }
 }
 
-// withTerminated returns a copy of the variable instances, in which the function get also finds
-// terminated instances. So a caller gets terminated instances by their ids, but not in lists
+// instancesWithTerminated returns a copy of the variable instances, in which the function get also
+// finds terminated instances. So a caller gets terminated instances by their ids, but not in lists
 // without ids. EC2 shows a terminated instance for about an hour. This dialect shows it until the
 // cloud deletes the event of the termination from its journal.
-func withTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
+func instancesWithTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 	k := instances
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression
 		i, err := instances.get(c, ctx, id)
@@ -319,11 +319,11 @@ func withTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 }
 
 func describeInstances(q *query) (any, error) {
-	found, next, err := list(q, withTerminated(), inRegionOf(q))
+	found, next, err := listMatching(q, instancesWithTerminated(), inRegionOf(q))
 	if err != nil {
 		return nil, err
 	}
-	r, err := relatedTo(q, found)
+	r, err := readInstanceResources(q, found)
 	if err != nil {
 		return nil, err
 	}
@@ -336,8 +336,8 @@ func describeInstances(q *query) (any, error) {
 
 // reservationOf returns a reservation with the given instances. There must be at least one
 // instance.
-func reservationOf(all []cloudsim.Instance, r related) reservation {
-	out := reservation{ID: idOf("r", all[0].ID), Owner: account(all[0].Project), Instances: items[instance]{Items: make([]instance, len(all))}}
+func reservationOf(all []cloudsim.Instance, r instanceResources) reservation {
+	out := reservation{ID: idOf("r", all[0].ID), Owner: accountOf(all[0].Project), Instances: items[instance]{Items: make([]instance, len(all))}}
 	for n, i := range all {
 		out.Instances.Items[n] = instanceOf(i, r)
 	}
@@ -352,6 +352,6 @@ type topologyAnswer struct {
 // describeTopology returns an empty list. EC2 does the same for instance types that have no
 // topology.
 func describeTopology(q *query) (any, error) {
-	_, _, err := list(q, instances, nil)
+	_, _, err := listMatching(q, instances, nil)
 	return &topologyAnswer{}, err
 }

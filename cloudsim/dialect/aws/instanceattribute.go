@@ -15,16 +15,16 @@ import (
 // SourceDestCheck has no effect on traffic. The security groups of an instance affect only
 // connections through network load balancers that have no security groups themselves.
 func modifyInstance(q *query) (any, error) {
-	id, groupIDs := q.required("InstanceId"), q.list("GroupId")
+	id, groupIDs := q.requiredText("InstanceId"), q.textList("GroupId")
 	_, hasCheck := q.left["SourceDestCheck.Value"]
 	check := q.flag("SourceDestCheck.Value")
 	switch {
 	case hasCheck == (len(groupIDs) > 0):
 		q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the request must change exactly one attribute: SourceDestCheck.Value or GroupId"))
 	case len(groupIDs) > maxInstanceGroups:
-		q.fail(invalid("GroupId", strconv.Itoa(len(groupIDs)), "a list of at most 5 groups"))
+		q.fail(errInvalid("GroupId", strconv.Itoa(len(groupIDs)), "a list of at most 5 groups"))
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	var network cloudsim.NetworkID
@@ -35,11 +35,11 @@ func modifyInstance(q *query) (any, error) {
 			return nil
 		}
 		labels[labelGroups] = strings.Join(groupIDs, ",")
-		_, err := byIDs(q, groups, groupIDs, func(g group) bool { return g.Network == i.Network })
+		_, err := readByIDs(q, groups, groupIDs, func(g group) bool { return g.Network == i.Network })
 		return err
 	})
 	if err == nil && !hasCheck {
-		err = forwardInheriting(q, network)
+		err = applyGroupsOfTargets(q, network)
 	}
 	return &returnAnswer{Return: true}, err
 }
@@ -49,7 +49,7 @@ func modifyInstance(q *query) (any, error) {
 // that the instance already has.
 func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map[string]string) error) error {
 	return dialect.Retry(func() error {
-		found, err := byIDs(q, instances, []string{id}, inRegionOf(q))
+		found, err := readByIDs(q, instances, []string{id}, inRegionOf(q))
 		if err != nil {
 			return err
 		}
@@ -62,12 +62,12 @@ func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map
 	})
 }
 
-// instanceWith returns the id of an instance that has the given security group. It returns "" if no
+// findInstanceWith returns the id of an instance that has the given security group. It returns "" if no
 // instance has the group.
-func instanceWith(q *query, group string) (cloudsim.InstanceID, error) {
+func findInstanceWith(q *query, group string) (cloudsim.InstanceID, error) {
 	all, err := listAll(q, instances)
 	for _, i := range all {
-		if slices.Contains(groupIDs(i), group) {
+		if slices.Contains(groupIDsOf(i), group) {
 			return i.ID, err
 		}
 	}

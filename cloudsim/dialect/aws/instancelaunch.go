@@ -29,23 +29,23 @@ var launchParameters = map[string]string{
 	"address": "PrivateIpAddress", "labels": "TagSpecification", "serviceAccount": "IamInstanceProfile.Name", "subnet": "SubnetId", "type": "InstanceType", "userData": "UserData", "zone": "Placement.AvailabilityZone",
 }
 
-// launch contains the decoded parameters of a call of RunInstances.
-type launch struct {
+// launchRequest contains the decoded parameters of a call of RunInstances.
+type launchRequest struct {
 	cloudsim.CreateInstance // without a name
 	subnet, token           string
 	groups                  []string
 	least, most             int // smallest and largest number of instances
 }
 
-// launch decodes the parameters of RunInstances.
-func (q *query) launch() launch {
-	image := q.required("ImageId")
-	l := launch{
-		subnet: q.text("SubnetId"), token: q.clientToken(), groups: q.list("SecurityGroupId"),
+// decodeLaunch decodes the parameters of RunInstances.
+func (q *query) decodeLaunch() launchRequest {
+	image := q.requiredText("ImageId")
+	l := launchRequest{
+		subnet: q.text("SubnetId"), token: q.clientToken(), groups: q.textList("SecurityGroupId"),
 		least: q.requiredInteger("MinCount", 1, maxList), most: q.requiredInteger("MaxCount", 1, maxList),
 	}
-	l.Type, l.Zone = q.required("InstanceType"), q.text("Placement.AvailabilityZone")
-	l.Address, l.ServiceAccount, l.Labels = q.text("PrivateIpAddress"), q.text("IamInstanceProfile.Name"), q.tagsFor("instance")
+	l.Type, l.Zone = q.requiredText("InstanceType"), q.text("Placement.AvailabilityZone")
+	l.Address, l.ServiceAccount, l.Labels = q.text("PrivateIpAddress"), q.text("IamInstanceProfile.Name"), q.decodeTagsFor("instance")
 	encoded := q.text("UserData")
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	l.UserData = string(data)
@@ -59,13 +59,13 @@ func (q *query) launch() launch {
 	case image != "" && !imageRE.MatchString(image):
 		q.fail(coded(http.StatusBadRequest, "InvalidAMIID.Malformed", "the parameter ImageId must be ami- and 8 or 17 hex digits, got "+clip(image)))
 	case l.most < l.least:
-		q.fail(invalid("MaxCount", strconv.Itoa(l.most), "at least MinCount"))
+		q.fail(errInvalid("MaxCount", strconv.Itoa(l.most), "at least MinCount"))
 	case l.Address != "" && l.most > 1:
 		q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the parameter PrivateIpAddress needs MaxCount 1"))
 	case len(l.groups) > maxInstanceGroups:
-		q.fail(invalid("SecurityGroupId", strconv.Itoa(len(l.groups)), "a list of at most 5 groups"))
+		q.fail(errInvalid("SecurityGroupId", strconv.Itoa(len(l.groups)), "a list of at most 5 groups"))
 	}
-	l.Labels, err = dialect.WithLabels(l.Labels, map[string]string{labelImage: image, labelParameters: q.parameters()})
+	l.Labels, err = dialect.WithLabels(l.Labels, map[string]string{labelImage: image, labelParameters: q.parametersHash()})
 	if err != nil {
 		q.fail(err)
 	}
@@ -76,12 +76,12 @@ func (q *query) launch() launch {
 // ClientToken, because requests to EC2 contain no names. So a repeated request finds the instances
 // of the first request.
 func runInstances(q *query) (any, error) {
-	l := q.launch()
-	if err := q.end(); err != nil {
+	l := q.decodeLaunch()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	if _, err := q.Cloud.GetInstanceType(q.Context(), l.Type); errors.Is(err, cloudsim.NotFound) {
-		return nil, invalid("InstanceType", l.Type, "the name of an instance type; see DescribeInstanceTypes")
+		return nil, errInvalid("InstanceType", l.Type, "the name of an instance type; see DescribeInstanceTypes")
 	} else if err != nil {
 		return nil, err
 	}
@@ -89,21 +89,21 @@ func runInstances(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.join(q, network); err != nil {
+	if err := l.setSecurityGroups(q, network); err != nil {
 		return nil, err
 	}
 	var made []cloudsim.Instance
 	for n := range l.most {
 		i, err := l.create(q, n)
 		if err != nil && (n < l.least || failureOf(err).Code != "InstanceLimitExceeded") {
-			return nil, takeBack(q, made, err)
+			return nil, terminateCreated(q, made, err)
 		}
 		if err != nil {
 			break // as in EC2, the result has fewer instances than MaxCount
 		}
 		made = append(made, i)
 	}
-	r, err := relatedTo(q, made)
+	r, err := readInstanceResources(q, made)
 	return &runInstancesAnswer{reservation: reservationOf(made, r)}, err
 }
 
@@ -114,13 +114,13 @@ type runInstancesAnswer struct {
 
 // place sets the zone and the subnet of the instances, and returns their network. If the request
 // contains neither a zone nor a subnet, place chooses the first zone of the region.
-func (l *launch) place(q *query) (cloudsim.NetworkID, error) {
-	k, err := zoned(q)
+func (l *launchRequest) place(q *query) (cloudsim.NetworkID, error) {
+	k, err := subnetsWithZones(q)
 	if err != nil {
 		return "", err
 	}
 	if l.subnet != "" {
-		found, err := byIDs(q, k, []string{l.subnet}, inRegion(q.region()))
+		found, err := readByIDs(q, k, []string{l.subnet}, inRegion(q.region()))
 		if err != nil {
 			return "", err
 		}
@@ -132,39 +132,41 @@ func (l *launch) place(q *query) (cloudsim.NetworkID, error) {
 			return "", err
 		}
 	}
-	n, err := groupNetwork(q, "")
+	n, err := findNetwork(q, "")
 	if err != nil {
 		return "", err
 	}
 	return n.ID, checkZone(q, "Placement.AvailabilityZone", l.Zone)
 }
 
-// join sets the security groups of the instances. Each group must belong to the given network.
-func (l *launch) join(q *query, network cloudsim.NetworkID) error {
+// setSecurityGroups sets the security groups of the instances. Each group must belong to the given
+// network.
+func (l *launchRequest) setSecurityGroups(q *query, network cloudsim.NetworkID) error {
 	if len(l.groups) == 0 {
 		return nil
 	}
-	_, err := byIDs(q, groups, l.groups, func(g group) bool { return g.Network == network })
+	_, err := readByIDs(q, groups, l.groups, func(g group) bool { return g.Network == network })
 	l.Labels[labelGroups] = strings.Join(l.groups, ",")
 	return err
 }
 
 // create creates the instance with the number n of a request. If an earlier request with the same
 // ClientToken has created this instance, create returns the existing instance.
-func (l *launch) create(q *query, n int) (cloudsim.Instance, error) {
+func (l *launchRequest) create(q *query, n int) (cloudsim.Instance, error) {
 	req := l.CreateInstance
 	req.Name = dialect.Name("instance/" + l.token + "/" + strconv.Itoa(n))
-	if i, found, err := alreadyMade(q, instances, req.Name); found || err != nil {
+	if i, found, err := findCreated(q, instances, req.Name); found || err != nil {
 		return i, err
 	}
 	i, err := q.Cloud.CreateInstance(q.Context(), req)
-	return i, withCodes(withParameters(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
+	return i, translateKind(translateField(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
 }
 
-// takeBack terminates the instances that a failed request has created, and returns cause, which is
-// the error of the request. If cause has a status of 500 or more, takeBack terminates nothing. In
-// this case the client repeats the request, and the repeated request finds the instances.
-func takeBack(q *query, made []cloudsim.Instance, cause error) error {
+// terminateCreated terminates the instances that a failed request has created, and returns cause,
+// which is the error of the request. If cause has a status of 500 or more, terminateCreated
+// terminates nothing. In this case the client repeats the request, and the repeated request finds
+// the instances.
+func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {
 	if failureOf(cause).Status >= http.StatusInternalServerError {
 		return cause
 	}

@@ -58,12 +58,12 @@ type stateChangesAnswer struct {
 // before it changes the first one. So a request with a wrong id, or for an instance in a wrong
 // state, changes nothing.
 func (t transition) apply(q *query) (*stateChangesAnswer, error) {
-	ids := q.list("InstanceId")
-	q.need(len(ids) > 0, "InstanceId")
-	if err := q.end(); err != nil {
+	ids := q.textList("InstanceId")
+	q.checkPresent(len(ids) > 0, "InstanceId")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	found, err := byIDs(q, withTerminated(), ids, inRegionOf(q))
+	found, err := readByIDs(q, instancesWithTerminated(), ids, inRegionOf(q))
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +79,10 @@ func (t transition) apply(q *query) (*stateChangesAnswer, error) {
 			now, err = t.do(q.Cloud, q.Context(), was.ID)
 		}
 		if errors.Is(err, cloudsim.NotFound) {
-			err = instances.notFound(idOf(prefixInstance, was.ID)) // another caller has terminated the instance
+			err = instances.errNotFound(idOf(prefixInstance, was.ID)) // another caller has terminated the instance
 		}
 		if err != nil {
-			return nil, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectInstanceState"})
+			return nil, translateKind(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectInstanceState"})
 		}
 		out.Instances.Items = append(out.Instances.Items, stateChange{ID: idOf(prefixInstance, was.ID), Current: instanceStates[now.State], Previous: instanceStates[was.State]})
 	}
@@ -170,7 +170,7 @@ func summaryOf(i cloudsim.Instance, passed bool) statusSummary {
 // if the instance has lost its power. The system check never fails.
 func describeStatus(q *query) (any, error) {
 	all := q.flag("IncludeAllInstances")
-	found, next, err := list(q, withTerminated(), inRegionOf(q))
+	found, next, err := listMatching(q, instancesWithTerminated(), inRegionOf(q))
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func describeStatus(q *query) (any, error) {
 		s := instanceStatus{ID: idOf(prefixInstance, i.ID), Zone: i.Zone, State: state, Instance: summaryOf(i, i.Crashed == nil), System: summaryOf(i, true)}
 		for _, n := range i.Notices {
 			e := noticeEvents[n.Type]
-			e.NotBefore = timestamp(n.At)
+			e.NotBefore = formatTime(n.At)
 			s.Events.Items = append(s.Events.Items, e)
 		}
 		out.Statuses.Items = append(out.Statuses.Items, s)

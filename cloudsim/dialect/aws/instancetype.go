@@ -51,7 +51,7 @@ var instanceTypes = kind[cloudsim.InstanceType, string]{
 // describeTypes lists instance types. An instance of any type has one network interface and no
 // local disks.
 func describeTypes(q *query) (any, error) {
-	found, next, err := list(q, instanceTypes, nil)
+	found, next, err := listMatching(q, instanceTypes, nil)
 	if failureOf(err).Code == "InvalidInstanceType.NotFound" {
 		err = recode(err, "InvalidInstanceType")
 	}

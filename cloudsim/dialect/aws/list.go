@@ -10,19 +10,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// list executes a call that lists resources of the kind k. If the call contains ids, the result
-// contains the resources with these ids. Otherwise the result is one page of all resources. In both
-// cases, the result contains only resources that match the filters of the call.
+// listMatching executes a call that lists resources of the kind k. If the call contains ids, the
+// result contains the resources with these ids. Otherwise the result is one page of all resources.
+// In both cases, the result contains only resources that match the filters of the call.
 //
 // The result next is the token of the next page, or "" for the last page. The function in reports
 // whether a resource belongs to the region of the call. If in is nil, all resources belong to the
 // region.
-func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
-	ids, filters, p := q.list(k.param), q.filters(), q.page()
-	if err := q.end(); err != nil {
+func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
+	ids, filters, p := q.textList(k.param), q.decodeFilters(), q.decodePage()
+	if err := q.finish(); err != nil {
 		return nil, "", err
 	}
-	match, err := k.matches(filters)
+	match, err := k.matcher(filters)
 	if err != nil {
 		return nil, "", err
 	}
@@ -31,7 +31,7 @@ func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T,
 		if p != (page{}) {
 			return nil, "", coded(http.StatusBadRequest, "InvalidParameterCombination", "MaxResults and NextToken cannot be used with ids")
 		}
-		found, err = byIDs(q, k, ids, in)
+		found, err = readByIDs(q, k, ids, in)
 		return slices.DeleteFunc(found, func(v T) bool { return !match(v) }), "", err
 	}
 	o := cloudsim.ListOptions{After: p.after, Limit: cloudsim.MaxPageSize}
@@ -39,7 +39,7 @@ func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T,
 		o.Limit = p.limit + 1 // one more than the page, to find out whether another page follows
 	}
 	for _, f := range filters {
-		if name, ok := f.literal(); ok && f.name == k.named {
+		if name, ok := f.literalValue(); ok && f.name == k.named {
 			o.Name = name // the cloud has an index of names
 		}
 	}
@@ -64,9 +64,10 @@ func list[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T,
 	}
 }
 
-// byIDs reads the resources with the given ids. If one of these resources does not exist in the
-// region, byIDs returns the error k.notFound. The function in is the same as for list.
-func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
+// readByIDs reads the resources with the given ids. The function in reports whether a resource
+// belongs to the region of the call; nil means that all resources do. If one of the resources does
+// not exist in the region, readByIDs returns the error k.errNotFound.
+func readByIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
 	seen := map[I]bool{}
 	for _, id := range ids {
 		own, err := k.ownID(id)
@@ -79,7 +80,7 @@ func byIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bo
 		seen[own] = true
 		v, err := k.get(q.Cloud, q.Context(), own)
 		if errors.Is(err, cloudsim.NotFound) || err == nil && in != nil && !in(v) {
-			return nil, k.notFound(id)
+			return nil, k.errNotFound(id)
 		}
 		if err != nil {
 			return nil, err
@@ -97,22 +98,22 @@ func listAll[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
 	return found, err
 }
 
-// names is the set of names in a request. The value of a name tells whether a resource has this
-// name.
-type names map[string]bool
+// requestedNames is the set of names in a request. The value of a name tells whether a resource has
+// this name.
+type requestedNames map[string]bool
 
-func asked(all []string) names {
-	n := names{}
+func newRequestedNames(all []string) requestedNames {
+	n := requestedNames{}
 	for _, s := range all {
 		n[s] = false
 	}
 	return n
 }
 
-// has reports whether the result of the call may contain the resource with the given name. This is
-// the case if the set contains the name or is empty. If the set contains the name, has stores in
-// the set that a resource has this name.
-func (n names) has(name string) bool {
+// match reports whether the result of the call may contain the resource with the given name. This
+// is the case if the set contains the name or is empty. If the set contains the name, match stores
+// in the set that a resource has this name.
+func (n requestedNames) match(name string) bool {
 	if len(n) == 0 {
 		return true
 	}
@@ -123,8 +124,8 @@ func (n names) has(name string) bool {
 	return false
 }
 
-// missing returns an error for the first name of the set that no resource has.
-func (n names) missing(code, one string) error {
+// checkFound returns an error for the first name of the set that no resource has.
+func (n requestedNames) checkFound(code, one string) error {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if !n[name] {
 			return coded(http.StatusBadRequest, code, "the "+one+" "+clip(name)+" does not exist")

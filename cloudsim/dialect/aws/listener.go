@@ -23,26 +23,26 @@ type listener struct {
 	InstancePort     int    `xml:"InstancePort"`
 }
 
-// listeners decodes the parameter Listeners, which is a list with at least one element.
-func (q *query) listeners() (all []cloudsim.Listener) {
-	q.each("Listeners.member", func(prefix string) {
+// decodeListeners decodes the parameter Listeners, which is a list with at least one element.
+func (q *query) decodeListeners() (all []cloudsim.Listener) {
+	q.forEach("Listeners.member", func(prefix string) {
 		if q.left[prefix+"InstanceProtocol"] == "" {
 			q.left[prefix+"InstanceProtocol"] = q.left[prefix+"Protocol"]
 		}
 		for _, name := range []string{prefix + "Protocol", prefix + "InstanceProtocol"} {
-			switch v := strings.ToUpper(q.required(name)); v {
+			switch v := strings.ToUpper(q.requiredText(name)); v {
 			case "", "TCP":
 			case "HTTP", "HTTPS", "SSL":
 				q.fail(dialect.Unsupported{What: "a listener with the protocol " + v, Why: "load balancers forward TCP: use TCP"})
 			default:
-				q.fail(invalid(name, v, "TCP, HTTP, HTTPS or SSL"))
+				q.fail(errInvalid(name, v, "TCP, HTTP, HTTPS or SSL"))
 			}
 		}
 		all = append(all, cloudsim.Listener{
 			Protocol: cloudsim.TCP, Port: q.requiredInteger(prefix+"LoadBalancerPort", 1, 65535), TargetPort: q.requiredInteger(prefix+"InstancePort", 1, 65535),
 		})
 	})
-	q.need(len(all) > 0, "Listeners")
+	q.checkPresent(len(all) > 0, "Listeners")
 	return all
 }
 
@@ -62,32 +62,32 @@ func addListeners(l *cloudsim.LoadBalancer, given []cloudsim.Listener) error {
 }
 
 func createListeners(q *query) (any, error) {
-	name, given := q.required("LoadBalancerName"), q.listeners()
-	if err := q.end(); err != nil {
+	name, given := q.requiredText("LoadBalancerName"), q.decodeListeners()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	_, err := change(q, name, func(l *cloudsim.LoadBalancer) error { return addListeners(l, given) })
-	return done(q), err
+	_, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error { return addListeners(l, given) })
+	return emptyAnswer(q), err
 }
 
 // deleteListeners deletes the listeners at the given ports. If a port has no listener, this is no
 // error, as in AWS.
 func deleteListeners(q *query) (any, error) {
-	name, ports := q.required("LoadBalancerName"), q.list("LoadBalancerPorts.member")
-	q.need(len(ports) > 0, "LoadBalancerPorts")
+	name, ports := q.requiredText("LoadBalancerName"), q.textList("LoadBalancerPorts.member")
+	q.checkPresent(len(ports) > 0, "LoadBalancerPorts")
 	for n, p := range ports {
 		if _, err := strconv.ParseUint(p, 10, 16); err != nil {
-			q.fail(invalid(fmt.Sprintf("LoadBalancerPorts.member.%d", n+1), p, "1 to 65535"))
+			q.fail(errInvalid(fmt.Sprintf("LoadBalancerPorts.member.%d", n+1), p, "1 to 65535"))
 		}
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	_, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+	_, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
 		l.Listeners = slices.DeleteFunc(l.Listeners, func(li cloudsim.Listener) bool { return slices.Contains(ports, strconv.Itoa(li.Port)) })
 		return nil
 	})
-	return done(q), err
+	return emptyAnswer(q), err
 }
 
 // listenerPort returns the port of a listener. The rules of a load balancer's security groups apply
@@ -113,7 +113,7 @@ func targetPort(l cloudsim.Listener) int { return l.TargetPort }
 func permit(l *cloudsim.LoadBalancerSpec, rules []rule, port func(cloudsim.Listener) int) {
 	var open [][]netip.Prefix // permitted ranges of each listener that has any
 	for n := range l.Listeners {
-		if ranges := sources(rules, string(l.Listeners[n].Protocol), port(l.Listeners[n])); len(ranges) > 0 {
+		if ranges := permittedRanges(rules, string(l.Listeners[n].Protocol), port(l.Listeners[n])); len(ranges) > 0 {
 			open = append(open, ranges)
 		} else {
 			l.Listeners[n].Targets = []cloudsim.Target{}
@@ -136,9 +136,9 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule, port func(cloudsim.Liste
 	}
 }
 
-// sources returns the address ranges from which the rules permit connections to the given protocol
-// and port.
-func sources(rules []rule, protocol string, port int) (all []netip.Prefix) {
+// permittedRanges returns the ranges of addresses from which the rules permit connections to the
+// given protocol and port.
+func permittedRanges(rules []rule, protocol string, port int) (all []netip.Prefix) {
 	for _, r := range rules {
 		if r.Protocol != "-1" && (r.Protocol != protocol || port < r.From || port > r.To) {
 			continue

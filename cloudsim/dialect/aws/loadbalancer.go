@@ -79,33 +79,34 @@ func hostLabel(l cloudsim.LoadBalancer) string {
 // 127-65-0-1.
 func addressLabel(l cloudsim.LoadBalancer) string { return strings.ReplaceAll(l.IP, ".", "-") }
 
-// idsIn returns the ids in the value of a label. It returns nil if the load balancer does not have
-// the label.
-func idsIn(l cloudsim.LoadBalancer, label string) []string {
+// idsInLabel returns the ids in the value of a label. It returns nil if the load balancer does not
+// have the label.
+func idsInLabel(l cloudsim.LoadBalancer, label string) []string {
 	if l.Labels[label] == "" {
 		return nil
 	}
 	return strings.Split(l.Labels[label], ",")
 }
 
-// classic returns a function that reports whether a load balancer is a classic load balancer in the
-// given region. The function returns false during the deletion of a load balancer, because AWS does
-// not show such a load balancer.
-func classic(region string) func(cloudsim.LoadBalancer) bool {
+// isClassic returns a function that reports whether a load balancer is a classic load balancer in
+// the given region. The function returns false during the deletion of a load balancer, because AWS
+// does not show such a load balancer.
+func isClassic(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelGroups] != "" && l.Labels[labelNetwork] == "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
 	}
 }
 
-// loadBalancers returns the load balancers for which the function in returns true, sorted by their ids.
-func loadBalancers(q *query, in func(cloudsim.LoadBalancer) bool) ([]cloudsim.LoadBalancer, error) {
+// listLoadBalancers returns the load balancers for which the function in returns true, sorted by
+// their ids.
+func listLoadBalancers(q *query, in func(cloudsim.LoadBalancer) bool) ([]cloudsim.LoadBalancer, error) {
 	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
 	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
 }
 
-// loadBalancerNamed returns the load balancer with the given name. It returns an error if no load
-// balancer has this name, or if the function in returns false for the load balancer.
-func loadBalancerNamed(q *query, name string, in func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {
+// findByName returns the load balancer with the given name. It returns an error if no load balancer
+// has this name, or if the function in returns false for the load balancer.
+func findByName(q *query, name string, in func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {
 	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
 	if err != nil {
 		return cloudsim.LoadBalancer{}, err
@@ -113,57 +114,57 @@ func loadBalancerNamed(q *query, name string, in func(cloudsim.LoadBalancer) boo
 	if n := slices.IndexFunc(l.Items, in); n >= 0 {
 		return l.Items[n], nil
 	}
-	return cloudsim.LoadBalancer{}, noLoadBalancer(name)
+	return cloudsim.LoadBalancer{}, errNoLoadBalancer(name)
 }
 
 // findLoadBalancer returns the classic load balancer with the given name.
 func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
-	return loadBalancerNamed(q, name, classic(q.region()))
+	return findByName(q, name, isClassic(q.region()))
 }
 
-// noLoadBalancer returns the error for a load balancer that does not exist. The parameter name is
+// errNoLoadBalancer returns the error for a load balancer that does not exist. The parameter name is
 // the name or the ARN in the request.
-func noLoadBalancer(name string) error {
+func errNoLoadBalancer(name string) error {
 	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clipARN(name)+" does not exist")
 }
 
-// change changes the classic load balancer with the given name by the function fn.
-func change(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
-	return changeFound(q, findLoadBalancer, name, fn)
+// changeLoadBalancer changes the classic load balancer with the given name by the function fn.
+func changeLoadBalancer(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+	return findAndChange(q, findLoadBalancer, name, fn)
 }
 
-// changeFound changes a load balancer by the function fn. It passes wanted, a name or an ARN, to
+// findAndChange changes a load balancer by the function fn. It passes wanted, a name or an ARN, to
 // the function find, which returns the load balancer.
-func changeFound(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	l, err := find(q, wanted)
 	if err != nil {
 		return l, err
 	}
-	l, err = update(q, l, nil, func(l *cloudsim.LoadBalancer) error {
+	l, err = updateLoadBalancer(q, l, nil, func(l *cloudsim.LoadBalancer) error {
 		if l.State == cloudsim.LoadBalancerDeleting {
-			return noLoadBalancer(wanted)
+			return errNoLoadBalancer(wanted)
 		}
 		return fn(l)
 	})
 	if errors.Is(err, cloudsim.NotFound) {
-		err = noLoadBalancer(wanted) // another caller has deleted the load balancer
+		err = errNoLoadBalancer(wanted) // another caller has deleted the load balancer
 	}
 	return l, err
 }
 
-// update changes a load balancer by the function fn, and then applies the rules of its security
-// groups. The parameter g is nil, or a security group with rules that the cloud has not stored yet.
-// For a network load balancer, update also applies the records; see forward. If the cloud is
-// deleting the load balancer, update only calls fn.
-func update(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+// updateLoadBalancer changes a load balancer by the function fn, and then applies the rules of its
+// security groups. The parameter g is nil, or a security group with rules that the cloud has not
+// stored yet. For a network load balancer, updateLoadBalancer also applies the records; see
+// computeListeners. If the cloud is deleting the load balancer, updateLoadBalancer only calls fn.
+func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
 		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {
 			return err
 		}
 		if l.Labels[labelNetwork] != "" {
-			return forward(q, l, g, nil)
+			return computeListeners(q, l, g, nil)
 		}
-		rules, err := rulesOf(q, idsIn(*l, labelGroups), g)
+		rules, err := rulesOf(q, idsInLabel(*l, labelGroups), g)
 		if err != nil {
 			return err
 		}
@@ -186,20 +187,20 @@ type createLoadBalancerResult struct {
 // createLoadBalancer creates a classic load balancer. If a load balancer with the same name and the
 // same settings exists, createLoadBalancer returns it, as AWS does.
 func createLoadBalancer(q *query) (any, error) {
-	name, listeners, given := q.required("LoadBalancerName"), q.listeners(), labelsOf(q.tags("Tags.member"))
-	subnetIDs, groupIDs := q.list("Subnets.member"), q.list("SecurityGroups.member")
+	name, listeners, given := q.requiredText("LoadBalancerName"), q.decodeListeners(), labelsOf(q.decodeTags("Tags.member"))
+	subnetIDs, groupIDs := q.textList("Subnets.member"), q.textList("SecurityGroups.member")
 	schemeName := q.text("Scheme")
 	scheme, ok := schemes[schemeName]
 	if !ok {
 		q.fail(coded(http.StatusBadRequest, "InvalidScheme", "the parameter Scheme must be internet-facing or internal, got "+clip(schemeName)))
 	}
 	if name != "" && !loadBalancerNameRE.MatchString(name) {
-		q.fail(invalid("LoadBalancerName", name, "1 to 32 letters, digits and dashes, and not begin or end with a dash"))
+		q.fail(errInvalid("LoadBalancerName", name, "1 to 32 letters, digits and dashes, and not begin or end with a dash"))
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	network, err := subnetNetwork(q, subnetIDs)
+	network, err := networkOfSubnets(q, subnetIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func createLoadBalancer(q *query) (any, error) {
 		return nil, err
 	}
 	own := map[string]string{labelGroups: strings.Join(groupIDs, ","), labelSubnets: strings.Join(subnetIDs, ","), labelCrossZone: "false", labelIdle: defaultIdle}
-	req, err := newLoadBalancer(q, name, scheme, given, own)
+	req, err := newLoadBalancerRequest(q, name, scheme, given, own)
 	if err != nil {
 		return nil, err
 	}
@@ -236,9 +237,9 @@ func createLoadBalancer(q *query) (any, error) {
 	return &queryAnswer{Result: createLoadBalancerResult{DNSName: dnsName(l)}}, nil
 }
 
-// newLoadBalancer returns the request to this cloud for a new load balancer. The parameter given
-// contains the tags in the client's request, and own contains the labels of the dialect.
-func newLoadBalancer(q *query, name string, scheme cloudsim.Scheme, given, own map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
+// newLoadBalancerRequest returns the request to this cloud for a new load balancer. The parameter
+// given contains the tags in the client's request, and own contains the labels of the dialect.
+func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, given, own map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
 	if dialect.Name(name) != name {
 		own[dialect.NameLabel] = name
 	}
@@ -247,13 +248,13 @@ func newLoadBalancer(q *query, name string, scheme cloudsim.Scheme, given, own m
 	return req, err
 }
 
-// subnetNetwork returns the network of the subnets with the given ids. It returns an error if the
-// list of ids is empty, or if the subnets belong to different networks.
-func subnetNetwork(q *query, ids []string) (network cloudsim.NetworkID, err error) {
+// networkOfSubnets returns the network of the subnets with the given ids. It returns an error if
+// the list of ids is empty, or if the subnets belong to different networks.
+func networkOfSubnets(q *query, ids []string) (network cloudsim.NetworkID, err error) {
 	if len(ids) == 0 {
 		return "", coded(http.StatusBadRequest, "InvalidConfigurationRequest", "a load balancer must have a subnet in the parameter Subnets")
 	}
-	found, err := byIDs(q, subnets, ids, inRegion(q.region()))
+	found, err := readByIDs(q, subnets, ids, inRegion(q.region()))
 	if err != nil {
 		return "", recode(err, "SubnetNotFound")
 	}
@@ -271,7 +272,7 @@ func checkGroups(q *query, ids []string, network cloudsim.NetworkID) error {
 	if n := len(ids); n < 1 || n > 5 {
 		return coded(http.StatusBadRequest, "InvalidConfigurationRequest", fmt.Sprintf("a load balancer must have 1 to 5 security groups, got %d", n))
 	}
-	found, err := byIDs(q, groups, ids, func(g group) bool { return g.Network == network })
+	found, err := readByIDs(q, groups, ids, func(g group) bool { return g.Network == network })
 	if err == nil && len(found) != len(ids) {
 		err = coded(http.StatusBadRequest, "InvalidSecurityGroup", "the parameter SecurityGroups contains a group twice")
 	}
@@ -279,13 +280,13 @@ func checkGroups(q *query, ids []string, network cloudsim.NetworkID) error {
 }
 
 func deleteLoadBalancer(q *query) (any, error) {
-	name := q.required("LoadBalancerName")
-	if err := q.end(); err != nil {
+	name := q.requiredText("LoadBalancerName")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := findLoadBalancer(q, name)
 	if failureOf(err).Code == "LoadBalancerNotFound" {
-		return done(q), nil // AWS deletes a load balancer that does not exist without an error
+		return emptyAnswer(q), nil // AWS deletes a load balancer that does not exist without an error
 	}
 	if err != nil {
 		return nil, err
@@ -294,7 +295,7 @@ func deleteLoadBalancer(q *query) (any, error) {
 	if errors.Is(err, cloudsim.NotFound) {
 		err = nil // another caller has deleted the load balancer
 	}
-	return done(q), err
+	return emptyAnswer(q), err
 }
 
 type describeLoadBalancersResult struct {
@@ -304,8 +305,8 @@ type describeLoadBalancersResult struct {
 }
 
 func describeLoadBalancers(q *query) (any, error) {
-	names, p := q.list("LoadBalancerNames.member"), q.paging()
-	if err := q.end(); err != nil {
+	names, p := q.textList("LoadBalancerNames.member"), q.decodeMarkerPage()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	var found []cloudsim.LoadBalancer
@@ -318,13 +319,13 @@ func describeLoadBalancers(q *query) (any, error) {
 		found = append(found, l)
 	}
 	if len(names) == 0 {
-		all, err := loadBalancers(q, classic(q.region()))
+		all, err := listLoadBalancers(q, isClassic(q.region()))
 		if err != nil {
 			return nil, err
 		}
 		found, out.Next = pageOf(p, all, func(l cloudsim.LoadBalancer) string { return string(l.ID) })
 	}
-	k, err := zoned(q)
+	k, err := subnetsWithZones(q)
 	if err != nil {
 		return nil, err
 	}
@@ -333,17 +334,17 @@ func describeLoadBalancers(q *query) (any, error) {
 		return nil, err
 	}
 	for _, l := range found {
-		out.LoadBalancers.Items = append(out.LoadBalancers.Items, describe(l, all))
+		out.LoadBalancers.Items = append(out.LoadBalancers.Items, loadBalancerOf(l, all))
 	}
 	return &queryAnswer{Result: out}, nil
 }
 
-// describe returns a load balancer in AWS's format. The parameter all contains all subnets of the
+// loadBalancerOf returns a load balancer in AWS's format. The parameter all contains all subnets of the
 // project.
-func describe(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
+func loadBalancerOf(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
 	out := loadBalancer{
-		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: timestamp(l.CreatedAt), Scheme: schemeOf(l),
-		Subnets: members[string]{idsIn(l, labelSubnets)}, Groups: members[string]{idsIn(l, labelGroups)}, Instances: instancesOf(l),
+		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: formatTime(l.CreatedAt), Scheme: schemeOf(l),
+		Subnets: members[string]{idsInLabel(l, labelSubnets)}, Groups: members[string]{idsInLabel(l, labelGroups)}, Instances: instancesOf(l),
 	}
 	for _, s := range all {
 		if slices.Contains(out.Subnets.Items, idOf(prefixSubnet, s.ID)) {
@@ -365,12 +366,12 @@ type groupsResult struct {
 }
 
 func applyGroups(q *query) (any, error) {
-	name, ids := q.required("LoadBalancerName"), q.list("SecurityGroups.member")
-	if err := q.end(); err != nil {
+	name, ids := q.requiredText("LoadBalancerName"), q.textList("SecurityGroups.member")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	_, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
-		network, err := subnetNetwork(q, idsIn(*l, labelSubnets))
+	_, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
+		network, err := networkOfSubnets(q, idsInLabel(*l, labelSubnets))
 		if err != nil {
 			return err
 		}
@@ -411,18 +412,18 @@ func detachSubnets(q *query) (any, error) {
 // changeSubnets changes the subnets of a load balancer with the function fn. The subnets do not
 // affect traffic: a load balancer reaches all instances of its project.
 func changeSubnets(q *query, fn func(have, given []string) []string) (out subnetsResult, err error) {
-	name, given := q.required("LoadBalancerName"), q.list("Subnets.member")
-	if err := q.end(); err != nil {
+	name, given := q.requiredText("LoadBalancerName"), q.textList("Subnets.member")
+	if err := q.finish(); err != nil {
 		return out, err
 	}
-	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
-		ids := fn(idsIn(*l, labelSubnets), slices.Clone(given))
+	l, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
+		ids := fn(idsInLabel(*l, labelSubnets), slices.Clone(given))
 		l.Labels[labelSubnets] = strings.Join(ids, ",")
-		_, err := subnetNetwork(q, ids)
+		_, err := networkOfSubnets(q, ids)
 		return err
 	})
 	if err == nil {
-		out.Subnets.Items = idsIn(l, labelSubnets)
+		out.Subnets.Items = idsInLabel(l, labelSubnets)
 	}
 	return out, err
 }
@@ -435,7 +436,7 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 			all = append(all, g.Rules...)
 			continue
 		}
-		found, err := byIDs(q, groups, []string{id}, nil)
+		found, err := readByIDs(q, groups, []string{id}, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -448,20 +449,20 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 // It also updates the network load balancers of the VPC that have no security groups, because their
 // targets can have the group g. The cloud need not have stored the rules of g yet.
 func applyGroup(q *query, g group) error {
-	hasGroup, inherits := withGroup(g), inheriting(g.Network)
-	users, err := loadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })
+	hasGroup, inherits := usesGroup(g), hasNoGroups(g.Network)
+	users, err := listLoadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })
 	if err != nil {
 		return err
 	}
 	for _, l := range users {
-		if _, err := update(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); err != nil && !errors.Is(err, cloudsim.NotFound) {
+		if _, err := updateLoadBalancer(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return err
 		}
 	}
 	return nil
 }
 
-// withGroup returns a function that reports whether a load balancer has the security group g.
-func withGroup(g group) func(cloudsim.LoadBalancer) bool {
-	return func(l cloudsim.LoadBalancer) bool { return slices.Contains(idsIn(l, labelGroups), g.id()) }
+// usesGroup returns a function that reports whether a load balancer has the security group g.
+func usesGroup(g group) func(cloudsim.LoadBalancer) bool {
+	return func(l cloudsim.LoadBalancer) bool { return slices.Contains(idsInLabel(l, labelGroups), g.id()) }
 }

@@ -53,16 +53,16 @@ func metadataTree() *cloudsim.MetadataTreeSpec {
 	for p, text := range texts {
 		tree.Leaves = append(tree.Leaves, cloudsim.MetadataLeaf{Path: p, Text: text})
 	}
-	for dir, children := range directories(slices.Concat(slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(documents)))) {
+	for dir, children := range listDirectories(slices.Concat(slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(documents)))) {
 		tree.Leaves = append(tree.Leaves, cloudsim.MetadataLeaf{Path: dir, Text: strings.Join(children, "\n")})
 	}
 	slices.SortFunc(tree.Leaves, func(a, b cloudsim.MetadataLeaf) int { return strings.Compare(a.Path, b.Path) })
 	return tree
 }
 
-// directories maps each directory above the given paths to the sorted names of its children. The
-// name of a child that is a directory ends with a slash.
-func directories(paths []string) map[string][]string {
+// listDirectories maps each directory above the given paths to the sorted names of its children.
+// The name of a child that is a directory ends with a slash.
+func listDirectories(paths []string) map[string][]string {
 	all := map[string][]string{}
 	for _, p := range paths {
 		slash := ""

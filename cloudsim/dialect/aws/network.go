@@ -50,14 +50,14 @@ var vpcs = kind[cloudsim.Network, cloudsim.NetworkID]{
 // describeVPCs lists the networks of the project. The list is the same in all regions, because a
 // network belongs to no region.
 func describeVPCs(q *query) (any, error) {
-	found, next, err := list(q, vpcs, nil)
+	found, next, err := listMatching(q, vpcs, nil)
 	if err != nil {
 		return nil, err
 	}
 	out := &describeVPCsAnswer{Next: next}
 	for _, n := range found {
 		out.VPCs.Items = append(out.VPCs.Items, vpc{
-			ID: idOf(prefixVPC, n.ID), Owner: account(n.Project), State: stateOf(n.State), CIDR: n.IPv4, Tenancy: "default", Default: n.Default, Tags: tagsOf(n.Meta),
+			ID: idOf(prefixVPC, n.ID), Owner: accountOf(n.Project), State: stateOf(n.State), CIDR: n.IPv4, Tenancy: "default", Default: n.Default, Tags: tagsOf(n.Meta),
 		})
 	}
 	return out, nil
@@ -95,10 +95,10 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// zoned returns a copy of the variable subnets, in which the functions get and all set the zone of
-// each subnet. In EC2, each subnet has a zone. If a subnet of this cloud covers all zones of its
-// region, zoned chooses the first zone.
-func zoned(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
+// subnetsWithZones returns a copy of the variable subnets, in which the functions get and all set
+// the zone of each subnet. In EC2, each subnet has a zone. For a subnet that covers all zones of
+// its region, the functions return the first zone.
+func subnetsWithZones(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := listAll(q, zones)
 	if err != nil {
@@ -131,26 +131,26 @@ func inRegion(region string) func(cloudsim.Subnet) bool {
 }
 
 func describeSubnets(q *query) (any, error) {
-	k, err := zoned(q)
+	k, err := subnetsWithZones(q)
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := list(q, k, inRegion(q.region()))
+	found, next, err := listMatching(q, k, inRegion(q.region()))
 	if err != nil {
 		return nil, err
 	}
 	out := &describeSubnetsAnswer{Next: next}
 	for _, s := range found {
 		out.Subnets.Items = append(out.Subnets.Items, subnet{
-			ID: idOf(prefixSubnet, s.ID), Owner: account(s.Project), State: stateOf(s.State), VPCID: idOf(prefixVPC, s.Network), CIDR: s.IPv4, Free: size(s.IPv4), Zone: s.Zone, Tags: tagsOf(s.Meta),
+			ID: idOf(prefixSubnet, s.ID), Owner: accountOf(s.Project), State: stateOf(s.State), VPCID: idOf(prefixVPC, s.Network), CIDR: s.IPv4, Free: countAddresses(s.IPv4), Zone: s.Zone, Tags: tagsOf(s.Meta),
 		})
 	}
 	return out, nil
 }
 
-// size returns the number of addresses in a range that instances can use. It includes addresses
-// that instances already have, because the cloud does not count them.
-func size(cidr string) int {
+// countAddresses returns the number of addresses in a range that instances can use. It includes
+// addresses that instances already have, because the cloud does not count them.
+func countAddresses(cidr string) int {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil || p.Bits() > 30 {
 		return 0

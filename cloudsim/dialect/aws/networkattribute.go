@@ -27,28 +27,28 @@ type networkAttribute struct {
 	Value string `xml:"Value"`
 }
 
-// attributes decodes the parameter Attributes, which is a list with at least one element.
-func (q *query) attributes() (all []networkAttribute) {
-	q.each("Attributes.member", func(prefix string) {
-		all = append(all, networkAttribute{q.required(prefix + "Key"), q.text(prefix + "Value")})
+// decodeAttributes decodes the parameter Attributes, which is a list with at least one element.
+func (q *query) decodeAttributes() (all []networkAttribute) {
+	q.forEach("Attributes.member", func(prefix string) {
+		all = append(all, networkAttribute{q.requiredText(prefix + "Key"), q.text(prefix + "Value")})
 	})
-	q.need(len(all) > 0, "Attributes")
+	q.checkPresent(len(all) > 0, "Attributes")
 	return all
 }
 
-// flag returns the value of a boolean attribute.
-func (a networkAttribute) flag() (bool, error) {
+// parseBool returns the value of a boolean attribute.
+func (a networkAttribute) parseBool() (bool, error) {
 	if a.Value != "true" && a.Value != "false" {
-		return false, a.invalid("true or false")
+		return false, a.errInvalid("true or false")
 	}
 	return a.Value == "true", nil
 }
 
-func (a networkAttribute) invalid(must string) error {
+func (a networkAttribute) errInvalid(must string) error {
 	return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the attribute "+clip(a.Key)+" must be "+must+", got "+clip(a.Value))
 }
 
-func (a networkAttribute) unknown() error {
+func (a networkAttribute) errUnknown() error {
 	return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the attribute "+clip(a.Key)+" is not known to this dialect: remove it")
 }
 
@@ -65,8 +65,8 @@ func networkAttributesOf(l cloudsim.LoadBalancer) []networkAttribute {
 }
 
 func describeNetworkAttributes(q *query) (any, error) {
-	wanted := q.required("LoadBalancerArn")
-	if err := q.end(); err != nil {
+	wanted := q.requiredText("LoadBalancerArn")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := findNetworkLoadBalancer(q, wanted)
@@ -77,8 +77,8 @@ func describeNetworkAttributes(q *query) (any, error) {
 // load_balancing.cross_zone.enabled has no effect, because a load balancer of this cloud always
 // uses the targets of all zones.
 func modifyNetworkAttributes(q *query) (any, error) {
-	wanted, given := q.required("LoadBalancerArn"), q.attributes()
-	if err := q.end(); err != nil {
+	wanted, given := q.requiredText("LoadBalancerArn"), q.decodeAttributes()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := changeNetwork(q, wanted, func(l *cloudsim.LoadBalancer) error {
@@ -98,7 +98,7 @@ var attributeLabels = map[string]string{attributeProtection: labelProtection, at
 func setNetworkAttribute(l *cloudsim.LoadBalancer, a networkAttribute) error {
 	switch a.Key {
 	case attributeProtection, attributeCrossZone:
-		v, err := a.flag()
+		v, err := a.parseBool()
 		l.Labels[attributeLabels[a.Key]] = strconv.FormatBool(v)
 		return err
 	case attributeLogs, attributeLogBucket, attributeLogPrefix:
@@ -107,7 +107,7 @@ func setNetworkAttribute(l *cloudsim.LoadBalancer, a networkAttribute) error {
 		}
 		return nil
 	}
-	return a.unknown()
+	return a.errUnknown()
 }
 
 func groupAttributesOf(g targetGroup) []networkAttribute {
@@ -120,15 +120,15 @@ func groupAttributesOf(g targetGroup) []networkAttribute {
 }
 
 func describeGroupAttributes(q *query) (any, error) {
-	wanted := q.required("TargetGroupArn")
-	if err := q.end(); err != nil {
+	wanted := q.requiredText("TargetGroupArn")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	r, err := readRouting(q)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.find(q, wanted)
+	g, err := r.findTargetGroup(q, wanted)
 	return attributeAnswer(q, groupAttributesOf(g)), err
 }
 
@@ -136,8 +136,8 @@ func describeGroupAttributes(q *query) (any, error) {
 // preserve_client_ip.enabled has no effect: the targets always see the address of the load balancer
 // as the address of the client.
 func modifyGroupAttributes(q *query) (any, error) {
-	wanted, given := q.required("TargetGroupArn"), q.attributes()
-	if err := q.end(); err != nil {
+	wanted, given := q.requiredText("TargetGroupArn"), q.decodeAttributes()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	_, g, err := changeTargetGroup(q, wanted, func(g *targetGroup) error {
@@ -155,24 +155,24 @@ func setGroupAttribute(d *targetGroupDocument, a networkAttribute) (err error) {
 	switch a.Key {
 	case attributeDelay:
 		if d.DrainSeconds, err = strconv.Atoi(a.Value); err != nil || d.DrainSeconds < 0 || d.DrainSeconds > 3600 {
-			return a.invalid("0 to 3600")
+			return a.errInvalid("0 to 3600")
 		}
 	case attributePreserveIP:
-		if d.PreserveIP, err = a.flag(); err == nil && !d.PreserveIP && d.Protocol != "TCP" {
-			return a.invalid("true for a target group with the protocol " + d.Protocol)
+		if d.PreserveIP, err = a.parseBool(); err == nil && !d.PreserveIP && d.Protocol != "TCP" {
+			return a.errInvalid("true for a target group with the protocol " + d.Protocol)
 		}
 	case attributeProxy:
-		if d.ProxyProtocol, err = a.flag(); err == nil && d.ProxyProtocol && d.Protocol != "TCP" {
+		if d.ProxyProtocol, err = a.parseBool(); err == nil && d.ProxyProtocol && d.Protocol != "TCP" {
 			return dialect.Unsupported{What: "the attribute " + a.Key + " of a target group with the protocol " + d.Protocol, Why: "load balancers send PROXY headers only over TCP: set it to false"}
 		}
 	case attributeSticky:
-		on, err := a.flag()
+		on, err := a.parseBool()
 		if err == nil && on {
 			return dialect.Unsupported{What: "the attribute " + a.Key, Why: "set it to false"}
 		}
 		return err
 	default:
-		return a.unknown()
+		return a.errUnknown()
 	}
 	return err
 }

@@ -33,7 +33,7 @@ var interfaces = kind[cloudsim.Instance, cloudsim.InstanceID]{
 		"addresses.private-ip-address": internalAddresses,
 		"attachment.instance-id":       instances.values["instance-id"],
 		"availability-zone":            instances.values["availability-zone"],
-		"group-id":                     groupIDs,
+		"group-id":                     groupIDsOf,
 		"network-interface-id":         func(i cloudsim.Instance) []string { return []string{idOf(prefixInterface, i.ID)} },
 		"private-dns-name":             instances.values["private-dns-name"],
 		"private-ip-address":           instances.values["private-ip-address"],
@@ -53,17 +53,17 @@ func internalAddresses(i cloudsim.Instance) (all []string) {
 }
 
 func describeInterfaces(q *query) (any, error) {
-	found, next, err := list(q, interfaces, inRegionOf(q))
+	found, next, err := listMatching(q, interfaces, inRegionOf(q))
 	if err != nil {
 		return nil, err
 	}
-	r, err := relatedTo(q, found)
+	r, err := readInstanceResources(q, found)
 	if err != nil {
 		return nil, err
 	}
 	out := &describeInterfacesAnswer{Next: next}
 	for _, i := range found {
-		eni := describedInterface{networkInterface: interfaceOf(i, r), Zone: i.Zone, Owner: account(i.Project), PrivateDNSName: i.Name, Type: "interface"}
+		eni := describedInterface{networkInterface: interfaceOf(i, r), Zone: i.Zone, Owner: accountOf(i.Project), PrivateDNSName: i.Name, Type: "interface"}
 		eni.Attachment.Instance, eni.Attachment.Owner = idOf(prefixInstance, i.ID), eni.Owner
 		out.Interfaces.Items = append(out.Interfaces.Items, eni)
 	}

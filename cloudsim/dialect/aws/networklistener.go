@@ -17,7 +17,7 @@ import (
 
 const listenerRecords = "aws-listener" // kind of the records
 
-type networkListener = stored[listenerDocument]
+type networkListener = storedObject[listenerDocument]
 
 // listenerDocument is the document of a record that stores a listener.
 type listenerDocument struct {
@@ -27,9 +27,9 @@ type listenerDocument struct {
 	Port         int                     `json:"port"`
 }
 
-// name returns the name of a listener's record. Two listeners of one load balancer with the same
-// protocol and port would have the same name, so the cloud refuses the second record.
-func (d listenerDocument) name() string {
+// recordName returns the name of a listener's record. Two listeners of one load balancer with the
+// same protocol and port would have the same name, so the cloud refuses the second record.
+func (d listenerDocument) recordName() string {
 	return fmt.Sprintf("%s/%s/%d", d.LoadBalancer, d.Protocol, d.Port)
 }
 
@@ -58,7 +58,7 @@ type forwardAction struct {
 // has deleted the record of the listener's target group.
 func networkListenerOf(r routing, l cloudsim.LoadBalancer, li networkListener) networkListenerDescription {
 	d := networkListenerDescription{ARN: listenerARN(l, li), LoadBalancer: loadBalancerARN(l), Port: li.Doc.Port, Protocol: li.Doc.Protocol}
-	if g, ok := r.group(li.Doc.TargetGroup); ok {
+	if g, ok := r.getTargetGroup(li.Doc.TargetGroup); ok {
 		d.Actions.Items = []forwardAction{{"forward", targetGroupARN(g), 1}}
 	}
 	return d
@@ -68,15 +68,15 @@ func listenerAnswer(q *query, next string, found ...networkListenerDescription) 
 	return networkAnswer(q, networkResult{Listeners: &members[networkListenerDescription]{found}, Next: next})
 }
 
-// forwardTo decodes the parameter DefaultActions. It returns the ARN of the target group to which
-// the listener forwards connections, or "" if the list is empty.
-func (q *query) forwardTo() (wanted string) {
+// decodeActions decodes the parameter DefaultActions. It returns the ARN of the target group to
+// which the listener forwards connections, or "" if the list is empty.
+func (q *query) decodeActions() (wanted string) {
 	n := 0
-	q.each("DefaultActions.member", func(prefix string) {
-		if v := q.required(prefix + "Type"); v != "" && v != "forward" {
+	q.forEach("DefaultActions.member", func(prefix string) {
+		if v := q.requiredText(prefix + "Type"); v != "" && v != "forward" {
 			q.fail(dialect.Unsupported{What: "an action of the type " + v, Why: "a listener of a network load balancer forwards connections: use forward"})
 		}
-		wanted = q.required(prefix + "TargetGroupArn")
+		wanted = q.requiredText(prefix + "TargetGroupArn")
 		q.integer(prefix+"Order", 1, 50000, 1)
 		n++
 	})
@@ -87,10 +87,10 @@ func (q *query) forwardTo() (wanted string) {
 }
 
 func createNetworkListener(q *query) (any, error) {
-	user, groupARN, given := q.required("LoadBalancerArn"), q.forwardTo(), labelsOf(q.tags("Tags.member"))
-	li := networkListener{Doc: listenerDocument{Protocol: q.transport("a listener", ""), Port: q.requiredInteger("Port", 1, 65535)}}
-	q.need(groupARN != "", "DefaultActions")
-	if err := q.end(); err != nil {
+	user, groupARN, given := q.requiredText("LoadBalancerArn"), q.decodeActions(), labelsOf(q.decodeTags("Tags.member"))
+	li := networkListener{Doc: listenerDocument{Protocol: q.decodeProtocol("a listener", ""), Port: q.requiredInteger("Port", 1, 65535)}}
+	q.checkPresent(groupARN != "", "DefaultActions")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := findNetworkLoadBalancer(q, user)
@@ -101,7 +101,7 @@ func createNetworkListener(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.find(q, groupARN)
+	g, err := r.findTargetGroup(q, groupARN)
 	if err != nil {
 		return nil, err
 	}
@@ -117,12 +117,12 @@ func createNetworkListener(q *query) (any, error) {
 
 // modifyListener changes the port, the protocol or the target group of a listener.
 func modifyListener(q *query) (any, error) {
-	wanted, groupARN, port := q.required("ListenerArn"), q.forwardTo(), q.integer("Port", 1, 65535, 0)
+	wanted, groupARN, port := q.requiredText("ListenerArn"), q.decodeActions(), q.integer("Port", 1, 65535, 0)
 	protocol := ""
 	if q.left["Protocol"] != "" {
-		protocol = q.transport("a listener", "")
+		protocol = q.decodeProtocol("a listener", "")
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	r, err := readRouting(q)
@@ -135,7 +135,7 @@ func modifyListener(q *query) (any, error) {
 	}
 	li.Doc.Port, li.Doc.Protocol = cmp.Or(port, li.Doc.Port), cmp.Or(protocol, li.Doc.Protocol)
 	if groupARN != "" {
-		g, err := r.find(q, groupARN)
+		g, err := r.findTargetGroup(q, groupARN)
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func modifyListener(q *query) (any, error) {
 
 // findListener returns the listener with the given ARN, and the load balancer of the listener.
 func (r routing) findListener(q *query, wanted string) (l cloudsim.LoadBalancer, li networkListener, err error) {
-	id, err := ownIDInARN[cloudsim.RecordID](wanted, arnListener, groupPrefix, "a listener")
+	id, err := idFromARN[cloudsim.RecordID](wanted, arnListener, groupPrefix, "a listener")
 	if err != nil {
 		return l, li, err
 	}
@@ -157,37 +157,37 @@ func (r routing) findListener(q *query, wanted string) (l cloudsim.LoadBalancer,
 	}
 	li = r.listeners[n]
 	l, err = q.Cloud.GetLoadBalancer(q.Context(), li.Doc.LoadBalancer)
-	if errors.Is(err, cloudsim.NotFound) || err == nil && (!network(q.region())(l) || listenerARN(l, li) != wanted) {
+	if errors.Is(err, cloudsim.NotFound) || err == nil && (!isNetwork(q.region())(l) || listenerARN(l, li) != wanted) {
 		err = missing
 	}
 	return l, li, err
 }
 
 // storeListener stores a new or changed listener. It updates the load balancer before and after
-// that; see forwardAll.
+// that; see applyRecords.
 func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListener) (any, error) {
 	if err := r.checkListener(q, l, li); err != nil {
 		return nil, err
 	}
 	users := []cloudsim.LoadBalancerID{l.ID}
-	if err := forwardAll(q, users, func(r *routing) { r.listeners = put(r.listeners, li) }); err != nil {
+	if err := applyRecords(q, users, func(r *routing) { r.listeners = put(r.listeners, li) }); err != nil {
 		return nil, err
 	}
-	li.Name = li.Doc.name()
-	li, err := store(q, listenerRecords, li)
+	li.Name = li.Doc.recordName()
+	li, err := storeObject(q, listenerRecords, li)
 	switch {
 	case errors.Is(err, cloudsim.Exists):
-		return nil, duplicateListener(li)
+		return nil, errDuplicateListener(li)
 	case err != nil:
 		return nil, err
 	}
-	if err := forwardAll(q, users, nil); err != nil {
+	if err := applyRecords(q, users, nil); err != nil {
 		return nil, err
 	}
 	return listenerAnswer(q, "", networkListenerOf(r, l, li)), nil
 }
 
-func duplicateListener(li networkListener) error {
+func errDuplicateListener(li networkListener) error {
 	return coded(http.StatusBadRequest, "DuplicateListener", fmt.Sprintf("the load balancer has another listener at the port %d of the protocol %s", li.Doc.Port, li.Doc.Protocol))
 }
 
@@ -197,9 +197,9 @@ func duplicateListener(li networkListener) error {
 //   - No other listener of l may have the same port and protocol.
 //   - No other load balancer may use the target group.
 func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkListener) error {
-	g, ok := r.group(li.Doc.TargetGroup)
+	g, ok := r.getTargetGroup(li.Doc.TargetGroup)
 	if !ok {
-		return noTargetGroup(string(li.Doc.TargetGroup)) // another client has deleted the record
+		return errNoTargetGroup(string(li.Doc.TargetGroup)) // another client has deleted the record
 	}
 	if g.Doc.Protocol != li.Doc.Protocol && g.Doc.Protocol != "TCP_UDP" {
 		return coded(http.StatusBadRequest, "IncompatibleProtocols", "a listener with the protocol "+li.Doc.Protocol+" cannot forward to a target group with the protocol "+g.Doc.Protocol)
@@ -208,13 +208,13 @@ func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkList
 		return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the target group and the load balancer must belong to one VPC")
 	}
 	if slices.ContainsFunc(r.listeners, func(have networkListener) bool { return have.ID != li.ID && have.Doc.overlaps(li.Doc) }) {
-		return duplicateListener(li)
+		return errDuplicateListener(li)
 	}
-	live, err := networkLoadBalancers(q)
+	live, err := listNetworkLoadBalancers(q)
 	if err != nil {
 		return err
 	}
-	for _, other := range r.liveUsers(live, g.ID) {
+	for _, other := range r.findLiveUsers(live, g.ID) {
 		if other.ID != l.ID {
 			return coded(http.StatusBadRequest, "TargetGroupAssociationLimit", "the load balancer "+loadBalancerARN(other)+" uses the target group already: create another target group")
 		}
@@ -225,8 +225,8 @@ func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkList
 // deleteListener deletes a listener. It returns an error if the listener does not exist, as AWS
 // does.
 func deleteListener(q *query) (any, error) {
-	wanted := q.required("ListenerArn")
-	if err := q.end(); err != nil {
+	wanted := q.requiredText("ListenerArn")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	r, err := readRouting(q)
@@ -239,13 +239,13 @@ func deleteListener(q *query) (any, error) {
 	}
 	this := func(have networkListener) bool { return have.ID == li.ID }
 	users := []cloudsim.LoadBalancerID{l.ID}
-	if err := forwardAll(q, users, func(r *routing) { r.listeners = slices.DeleteFunc(r.listeners, this) }); err != nil {
+	if err := applyRecords(q, users, func(r *routing) { r.listeners = slices.DeleteFunc(r.listeners, this) }); err != nil {
 		return nil, err
 	}
 	if err := deleteListenerRecords(q, r.listeners, this); err != nil {
 		return nil, err
 	}
-	return done(q), forwardAll(q, users, nil)
+	return emptyAnswer(q), applyRecords(q, users, nil)
 }
 
 // deleteListenerRecords deletes the records of the listeners for which the function selected
@@ -263,8 +263,8 @@ func deleteListenerRecords(q *query, all []networkListener, selected func(networ
 }
 
 func describeListeners(q *query) (any, error) {
-	user, arns, p := q.text("LoadBalancerArn"), q.list("ListenerArns.member"), q.paging()
-	if err := q.end(); err != nil {
+	user, arns, p := q.text("LoadBalancerArn"), q.textList("ListenerArns.member"), q.decodeMarkerPage()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	if (user == "") == (len(arns) == 0) {

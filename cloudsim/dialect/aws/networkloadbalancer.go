@@ -14,8 +14,8 @@ import (
 )
 
 // A network load balancer of AWS is a load balancer of this cloud with the label labelNetwork. The
-// dialect stores its listeners and target groups in records. From these records it derives the
-// listeners of the load balancer in this cloud; see forward.
+// dialect stores its listeners and target groups in records. From these records it computes the
+// listeners of the load balancer in this cloud; see computeListeners.
 
 // Labels for properties that network load balancers of AWS have and load balancers of this cloud do
 // not have. Network load balancers also use the labels labelGroups, labelSubnets and labelCrossZone
@@ -72,79 +72,80 @@ func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }
 
-// network returns a function that reports whether a load balancer is a network load balancer in the
-// given region. The function returns false during the deletion of a load balancer, because AWS does
-// not show such a load balancer.
-func network(region string) func(cloudsim.LoadBalancer) bool {
+// isNetwork returns a function that reports whether a load balancer is a network load balancer in
+// the given region. The function returns false during the deletion of a load balancer, because AWS
+// does not show such a load balancer.
+func isNetwork(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelNetwork] != "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
 	}
 }
 
-// networkLoadBalancers returns all network load balancers in the region of the request.
-func networkLoadBalancers(q *query) ([]cloudsim.LoadBalancer, error) {
-	return loadBalancers(q, network(q.region()))
+// listNetworkLoadBalancers returns all network load balancers in the region of the request.
+func listNetworkLoadBalancers(q *query) ([]cloudsim.LoadBalancer, error) {
+	return listLoadBalancers(q, isNetwork(q.region()))
 }
 
 // findNetworkLoadBalancer returns the network load balancer with the given ARN.
 func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, error) {
-	id, err := ownIDInARN[cloudsim.LoadBalancerID](wanted, arnLoadBalancer, "lb", "a load balancer")
+	id, err := idFromARN[cloudsim.LoadBalancerID](wanted, arnLoadBalancer, "lb", "a load balancer")
 	if err != nil {
 		return cloudsim.LoadBalancer{}, err
 	}
 	l, err := q.Cloud.GetLoadBalancer(q.Context(), id)
-	if errors.Is(err, cloudsim.NotFound) || err == nil && (!network(q.region())(l) || loadBalancerARN(l) != wanted) {
-		return l, noLoadBalancer(wanted)
+	if errors.Is(err, cloudsim.NotFound) || err == nil && (!isNetwork(q.region())(l) || loadBalancerARN(l) != wanted) {
+		return l, errNoLoadBalancer(wanted)
 	}
 	return l, err
 }
 
-// networkByName returns the network load balancer with the given name.
-func networkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
-	return loadBalancerNamed(q, name, network(q.region()))
+// findNetworkByName returns the network load balancer with the given name.
+func findNetworkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
+	return findByName(q, name, isNetwork(q.region()))
 }
 
 // changeNetwork changes the network load balancer with the given ARN by the function fn. Then it
 // applies the security groups and the records of the load balancer.
 func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
-	return changeFound(q, findNetworkLoadBalancer, wanted, fn)
+	return findAndChange(q, findNetworkLoadBalancer, wanted, fn)
 }
 
-// choice returns the value of the parameter name. If the request does not contain the parameter,
-// choice uses the argument absent as the value. The value must be one of the supported values. For
-// a value in the list onlyAWS, the error says that this cloud does not support the feature.
-func (q *query) choice(name, absent, feature string, supported, onlyAWS []string) string {
+// decodeChoice returns the value of the parameter name. If the request does not contain the
+// parameter, decodeChoice uses the argument absent as the value. The value must be one of the
+// supported values. For a value in the list onlyAWS, the error says that this cloud does not
+// support the feature.
+func (q *query) decodeChoice(name, absent, feature string, supported, onlyAWS []string) string {
 	v := cmp.Or(q.text(name), absent)
 	switch {
 	case slices.Contains(supported, v):
 	case slices.Contains(onlyAWS, v):
 		q.fail(dialect.Unsupported{What: feature + " " + v, Why: "set the parameter " + name + " to " + strings.Join(supported, ", ")})
 	default:
-		q.fail(invalid(name, v, "one of "+strings.Join(supported, ", ")))
+		q.fail(errInvalid(name, v, "one of "+strings.Join(supported, ", ")))
 	}
 	return v
 }
 
-// newName returns the parameter Name, which a request for a new load balancer or target group must
-// contain.
-func (q *query) newName() string {
-	name := q.required("Name")
+// decodeName returns the parameter Name, which a request for a new load balancer or target group
+// must contain.
+func (q *query) decodeName() string {
+	name := q.requiredText("Name")
 	if name != "" && (!loadBalancerNameRE.MatchString(name) || strings.HasPrefix(name, "internal-")) {
-		q.fail(invalid("Name", name, "1 to 32 letters, digits and dashes, and not begin or end with a dash or begin with internal-"))
+		q.fail(errInvalid("Name", name, "1 to 32 letters, digits and dashes, and not begin or end with a dash or begin with internal-"))
 	}
 	return name
 }
 
-// networkSubnets returns the ids of subnets in the parameters Subnets and SubnetMappings.
-func (q *query) networkSubnets() []string {
-	ids := q.list("Subnets.member")
-	q.each("SubnetMappings.member", func(prefix string) {
+// decodeSubnets returns the ids of subnets in the parameters Subnets and SubnetMappings.
+func (q *query) decodeSubnets() []string {
+	ids := q.textList("Subnets.member")
+	q.forEach("SubnetMappings.member", func(prefix string) {
 		for _, name := range []string{"AllocationId", "PrivateIPv4Address", "IPv6Address"} {
 			if q.text(prefix+name) != "" {
 				q.fail(dialect.Unsupported{What: "the parameter " + prefix + name, Why: "the cloud chooses the address of a load balancer: remove the parameter"})
 			}
 		}
-		ids = append(ids, q.required(prefix+"SubnetId"))
+		ids = append(ids, q.requiredText(prefix+"SubnetId"))
 	})
 	return ids
 }
@@ -152,14 +153,14 @@ func (q *query) networkSubnets() []string {
 // createNetworkLoadBalancer creates a network load balancer. If a load balancer with the same name
 // and the same settings exists, createNetworkLoadBalancer returns it, as AWS does.
 func createNetworkLoadBalancer(q *query) (any, error) {
-	name, given, subnetIDs, groupIDs := q.newName(), labelsOf(q.tags("Tags.member")), q.networkSubnets(), q.list("SecurityGroups.member")
-	q.choice("Type", "application", "a load balancer of the type", []string{"network"}, []string{"application", "gateway"})
-	q.choice("IpAddressType", "ipv4", "a load balancer with the address type", []string{"ipv4"}, []string{"dualstack", "dualstack-without-public-ipv4"})
-	scheme := schemes[q.choice("Scheme", "internet-facing", "", []string{"internet-facing", "internal"}, nil)]
-	if err := q.end(); err != nil {
+	name, given, subnetIDs, groupIDs := q.decodeName(), labelsOf(q.decodeTags("Tags.member")), q.decodeSubnets(), q.textList("SecurityGroups.member")
+	q.decodeChoice("Type", "application", "a load balancer of the type", []string{"network"}, []string{"application", "gateway"})
+	q.decodeChoice("IpAddressType", "ipv4", "a load balancer with the address type", []string{"ipv4"}, []string{"dualstack", "dualstack-without-public-ipv4"})
+	scheme := schemes[q.decodeChoice("Scheme", "internet-facing", "", []string{"internet-facing", "internal"}, nil)]
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	vpcID, err := subnetNetwork(q, subnetIDs)
+	vpcID, err := networkOfSubnets(q, subnetIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -169,16 +170,16 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 		}
 	}
 	own := map[string]string{labelNetwork: string(vpcID), labelGroups: strings.Join(groupIDs, ","), labelSubnets: strings.Join(subnetIDs, ","), labelCrossZone: "false", labelProtection: "false"}
-	req, err := newLoadBalancer(q, name, scheme, given, own)
+	req, err := newLoadBalancerRequest(q, name, scheme, given, own)
 	if err != nil {
 		return nil, err
 	}
 	req.HealthCheck.Protocol, req.DrainTimeoutSeconds = cloudsim.HealthTCP, defaultDrain
 	l, err := q.Cloud.CreateLoadBalancer(q.Context(), req)
 	if errors.Is(err, cloudsim.Exists) {
-		// sameNetwork ignores the listeners and attributes of the existing load balancer, because
-		// CreateLoadBalancer does not set them.
-		if l, err = networkByName(q, name); err != nil || !sameNetwork(l, req) {
+		// sameNetworkSettings ignores the listeners and attributes of the existing load balancer,
+		// because CreateLoadBalancer does not set them.
+		if l, err = findNetworkByName(q, name); err != nil || !sameNetworkSettings(l, req) {
 			err = coded(http.StatusBadRequest, "DuplicateLoadBalancerName", "a load balancer with the name "+clip(name)+" and other settings exists already")
 		}
 	}
@@ -188,8 +189,9 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 	return describeNetworks(q, []cloudsim.LoadBalancer{l}, "")
 }
 
-// sameNetwork reports whether the network load balancer l has the settings in the request req.
-func sameNetwork(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) bool {
+// sameNetworkSettings reports whether the network load balancer l has the settings in the request
+// req.
+func sameNetworkSettings(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) bool {
 	for _, label := range []string{labelNetwork, labelGroups, labelSubnets} {
 		if l.Labels[label] != req.Labels[label] {
 			return false
@@ -200,13 +202,13 @@ func sameNetwork(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) bool 
 
 // deleteNetworkLoadBalancer deletes a network load balancer and its listeners.
 func deleteNetworkLoadBalancer(q *query) (any, error) {
-	wanted := q.required("LoadBalancerArn")
-	if err := q.end(); err != nil {
+	wanted := q.requiredText("LoadBalancerArn")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := findNetworkLoadBalancer(q, wanted)
 	if failureOf(err).Code == "LoadBalancerNotFound" {
-		return done(q), nil // AWS deletes a load balancer that does not exist without an error
+		return emptyAnswer(q), nil // AWS deletes a load balancer that does not exist without an error
 	}
 	if err != nil {
 		return nil, err
@@ -217,16 +219,16 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 	if _, err := q.Cloud.DeleteLoadBalancer(q.Context(), l.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return nil, err
 	}
-	all, err := listStored[listenerDocument](q, listenerRecords)
+	all, err := listObjects[listenerDocument](q, listenerRecords)
 	if err != nil {
 		return nil, err
 	}
-	return done(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
+	return emptyAnswer(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
 }
 
-// paging returns the page of a list that the parameters PageSize and Marker select.
-func (q *query) paging() page {
-	return page{limit: q.integer("PageSize", 1, maxPageSize, maxPageSize), after: q.token("Marker")}
+// decodeMarkerPage returns the page of a list that the parameters PageSize and Marker select.
+func (q *query) decodeMarkerPage() page {
+	return page{limit: q.integer("PageSize", 1, maxPageSize, maxPageSize), after: q.decodePageToken("Marker")}
 }
 
 // pageOf returns the elements of the list all that belong to the page p, and the marker of the next
@@ -242,9 +244,9 @@ func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
 	return all[:p.limit], nextToken(id(all[p.limit-1]))
 }
 
-// onlyOne returns an error if more than one of the lists has elements. The text names contains the
-// names of the parameters with these lists.
-func onlyOne(names string, lists ...[]string) error {
+// checkOnlyOne returns an error if more than one of the lists has elements. The text names contains
+// the names of the parameters with these lists.
+func checkOnlyOne(names string, lists ...[]string) error {
 	n := 0
 	for _, l := range lists {
 		if len(l) > 0 && l[0] != "" {
@@ -258,8 +260,8 @@ func onlyOne(names string, lists ...[]string) error {
 }
 
 func describeNetworkLoadBalancers(q *query) (any, error) {
-	arns, names, p := q.list("LoadBalancerArns.member"), q.list("Names.member"), q.paging()
-	if err := cmp.Or(q.end(), onlyOne("LoadBalancerArns and Names", arns, names)); err != nil {
+	arns, names, p := q.textList("LoadBalancerArns.member"), q.textList("Names.member"), q.decodeMarkerPage()
+	if err := cmp.Or(q.finish(), checkOnlyOne("LoadBalancerArns and Names", arns, names)); err != nil {
 		return nil, err
 	}
 	var found []cloudsim.LoadBalancer
@@ -267,7 +269,7 @@ func describeNetworkLoadBalancers(q *query) (any, error) {
 	for n, wanted := range slices.Concat(arns, names) {
 		find := findNetworkLoadBalancer
 		if n >= len(arns) {
-			find = networkByName
+			find = findNetworkByName
 		}
 		l, err := find(q, wanted)
 		if err != nil {
@@ -276,7 +278,7 @@ func describeNetworkLoadBalancers(q *query) (any, error) {
 		found = append(found, l)
 	}
 	if len(found) == 0 {
-		all, err := networkLoadBalancers(q)
+		all, err := listNetworkLoadBalancers(q)
 		if err != nil {
 			return nil, err
 		}
@@ -288,7 +290,7 @@ func describeNetworkLoadBalancers(q *query) (any, error) {
 // describeNetworks returns an answer that contains the given network load balancers in AWS's
 // format.
 func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any, error) {
-	k, err := zoned(q)
+	k, err := subnetsWithZones(q)
 	if err != nil {
 		return nil, err
 	}
@@ -299,13 +301,13 @@ func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any
 	out := &members[networkLoadBalancer]{}
 	for _, l := range found {
 		d := networkLoadBalancer{
-			ARN: loadBalancerARN(l), DNSName: networkDNSName(l), Created: timestamp(l.CreatedAt), Name: dialect.OtherName(l.Meta), Scheme: schemeOf(l),
-			VPCID: idOf(prefixVPC, l.Labels[labelNetwork]), State: "active", Type: "network", Groups: members[string]{idsIn(l, labelGroups)}, AddressType: "ipv4",
+			ARN: loadBalancerARN(l), DNSName: networkDNSName(l), Created: formatTime(l.CreatedAt), Name: dialect.OtherName(l.Meta), Scheme: schemeOf(l),
+			VPCID: idOf(prefixVPC, l.Labels[labelNetwork]), State: "active", Type: "network", Groups: members[string]{idsInLabel(l, labelGroups)}, AddressType: "ipv4",
 		}
 		if l.State == cloudsim.LoadBalancerProvisioning {
 			d.State = "provisioning"
 		}
-		for _, id := range idsIn(l, labelSubnets) {
+		for _, id := range idsInLabel(l, labelSubnets) {
 			at := slices.IndexFunc(all, func(s cloudsim.Subnet) bool { return idOf(prefixSubnet, s.ID) == id })
 			if at >= 0 { // at is -1 for a deleted subnet
 				d.Zones.Items = append(d.Zones.Items, availabilityZone{all[at].Zone, id})
@@ -320,8 +322,8 @@ func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any
 // that was created without security groups cannot get any, and a load balancer with security groups
 // must keep at least one.
 func setGroups(q *query) (any, error) {
-	wanted, ids := q.required("LoadBalancerArn"), q.list("SecurityGroups.member")
-	if err := q.end(); err != nil {
+	wanted, ids := q.requiredText("LoadBalancerArn"), q.textList("SecurityGroups.member")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	_, err := changeNetwork(q, wanted, func(l *cloudsim.LoadBalancer) error {

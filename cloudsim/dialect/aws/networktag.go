@@ -14,19 +14,19 @@ type resourceTags struct {
 	Tags members[loadBalancerTag] `xml:"Tags"`
 }
 
-// taggedARNs returns the ARNs in the parameter ResourceArns. As in AWS, the list must have 1 to 20
+// decodeTaggedARNs returns the ARNs in the parameter ResourceArns. As in AWS, the list must have 1 to 20
 // elements.
-func (q *query) taggedARNs() []string {
-	all := q.list("ResourceArns.member")
+func (q *query) decodeTaggedARNs() []string {
+	all := q.textList("ResourceArns.member")
 	if len(all) < 1 || len(all) > maxTagged {
-		q.fail(invalid("ResourceArns", strconv.Itoa(len(all)), "a list of 1 to "+strconv.Itoa(maxTagged)+" ARNs"))
+		q.fail(errInvalid("ResourceArns", strconv.Itoa(len(all)), "a list of 1 to "+strconv.Itoa(maxTagged)+" ARNs"))
 	}
 	return all
 }
 
-// tagged finds the resource with the given ARN. It returns the metadata of the resource, and a
+// findTagged finds the resource with the given ARN. It returns the metadata of the resource, and a
 // function that replaces the labels of the resource.
-func tagged(q *query, wanted string) (m cloudsim.Meta, set func(labels map[string]string) error, err error) {
+func findTagged(q *query, wanted string) (m cloudsim.Meta, set func(labels map[string]string) error, err error) {
 	resource, _, err := parseARN(wanted)
 	if err != nil {
 		return m, nil, err
@@ -45,13 +45,13 @@ func tagged(q *query, wanted string) (m cloudsim.Meta, set func(labels map[strin
 	var record cloudsim.Record
 	switch resource {
 	case arnTargetGroup:
-		g, findErr := r.find(q, wanted)
+		g, findErr := r.findTargetGroup(q, wanted)
 		record, err = g.Record, findErr
 	case arnListener:
 		_, li, findErr := r.findListener(q, wanted)
 		record, err = li.Record, findErr
 	default:
-		err = notARN(wanted, "a load balancer, a target group or a listener")
+		err = errNotARN(wanted, "a load balancer, a target group or a listener")
 	}
 	return record.Meta, func(labels map[string]string) error {
 		_, err := q.Cloud.UpdateRecord(q.Context(), record.ID, cloudsim.UpdateRecord{Labels: labels, Document: record.Document}, record.Revision)
@@ -60,13 +60,13 @@ func tagged(q *query, wanted string) (m cloudsim.Meta, set func(labels map[strin
 }
 
 func describeResourceTags(q *query) (any, error) {
-	arns := q.taggedARNs()
-	if err := q.end(); err != nil {
+	arns := q.decodeTaggedARNs()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	out := &members[resourceTags]{}
 	for _, wanted := range arns {
-		m, _, err := tagged(q, wanted)
+		m, _, err := findTagged(q, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -76,14 +76,14 @@ func describeResourceTags(q *query) (any, error) {
 }
 
 func addResourceTags(q *query) (any, error) {
-	arns, given := q.taggedARNs(), q.tags("Tags.member")
-	q.need(len(given) > 0, "Tags")
+	arns, given := q.decodeTaggedARNs(), q.decodeTags("Tags.member")
+	q.checkPresent(len(given) > 0, "Tags")
 	return changeResourceTags(q, arns, func(labels map[string]string) { addTags(labels, given) })
 }
 
 func removeResourceTags(q *query) (any, error) {
-	arns, keys := q.taggedARNs(), q.list("TagKeys.member")
-	q.need(len(keys) > 0, "TagKeys")
+	arns, keys := q.decodeTaggedARNs(), q.textList("TagKeys.member")
+	q.checkPresent(len(keys) > 0, "TagKeys")
 	return changeResourceTags(q, arns, func(labels map[string]string) {
 		for _, k := range keys {
 			delete(labels, k)
@@ -94,7 +94,7 @@ func removeResourceTags(q *query) (any, error) {
 // changeResourceTags changes the tags of all resources with the given ARNs. It checks all resources
 // before it changes the first one, so that a request with a wrong ARN changes nothing.
 func changeResourceTags(q *query, arns []string, fn func(labels map[string]string)) (any, error) {
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	for _, dry := range []bool{true, false} {
@@ -104,14 +104,14 @@ func changeResourceTags(q *query, arns []string, fn func(labels map[string]strin
 			}
 		}
 	}
-	return done(q), nil
+	return emptyAnswer(q), nil
 }
 
 // changeTagsOf changes the tags of one resource by the function fn. If dry is true, it only checks
 // the change and does not write it.
 func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]string)) error {
 	err := dialect.Retry(func() error {
-		m, set, err := tagged(q, wanted)
+		m, set, err := findTagged(q, wanted)
 		if err != nil {
 			return err
 		}

@@ -19,26 +19,26 @@ type targetParameter struct {
 	port int // 0 means the port of the target group
 }
 
-// targetParameters decodes the parameter Targets, which is a list.
-func (q *query) targetParameters() (all []targetParameter) {
-	q.each("Targets.member", func(prefix string) {
-		all = append(all, targetParameter{q.required(prefix + "Id"), q.integer(prefix+"Port", 1, 65535, 0)})
+// decodeTargets decodes the parameter Targets, which is a list.
+func (q *query) decodeTargets() (all []targetParameter) {
+	q.forEach("Targets.member", func(prefix string) {
+		all = append(all, targetParameter{q.requiredText(prefix + "Id"), q.integer(prefix+"Port", 1, 65535, 0)})
 	})
 	return all
 }
 
-// someTargets decodes the parameter Targets, which is a list with at least one element.
-func (q *query) someTargets() []targetParameter {
-	all := q.targetParameters()
-	q.need(len(all) > 0, "Targets")
+// decodeRequiredTargets decodes the parameter Targets, which is a list with at least one element.
+func (q *query) decodeRequiredTargets() []targetParameter {
+	all := q.decodeTargets()
+	q.checkPresent(len(all) > 0, "Targets")
 	return all
 }
 
 // registerTargets adds instances to the targets of a target group. It ignores instances that are
 // already targets.
 func registerTargets(q *query) (any, error) {
-	wanted, given := q.required("TargetGroupArn"), q.someTargets()
-	if err := q.end(); err != nil {
+	wanted, given := q.requiredText("TargetGroupArn"), q.decodeRequiredTargets()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	_, _, err := changeTargetGroup(q, wanted, func(g *targetGroup) error {
@@ -49,7 +49,7 @@ func registerTargets(q *query) (any, error) {
 			}
 			ids = append(ids, t.id)
 		}
-		found, err := byIDs(q, instances, ids, func(i cloudsim.Instance) bool { return i.Region == g.Doc.Region })
+		found, err := readByIDs(q, instances, ids, func(i cloudsim.Instance) bool { return i.Region == g.Doc.Region })
 		if err != nil {
 			return recode(err, "InvalidTarget")
 		}
@@ -66,14 +66,14 @@ func registerTargets(q *query) (any, error) {
 		}
 		return nil
 	})
-	return done(q), err
+	return emptyAnswer(q), err
 }
 
 // deregisterTargets removes instances from the targets of a target group. It ignores instances that
 // are not targets, as AWS does.
 func deregisterTargets(q *query) (any, error) {
-	wanted, given := q.required("TargetGroupArn"), q.someTargets()
-	if err := q.end(); err != nil {
+	wanted, given := q.requiredText("TargetGroupArn"), q.decodeRequiredTargets()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	_, _, err := changeTargetGroup(q, wanted, func(g *targetGroup) error {
@@ -88,7 +88,7 @@ func deregisterTargets(q *query) (any, error) {
 		}
 		return nil
 	})
-	return done(q), err
+	return emptyAnswer(q), err
 }
 
 type targetHealthDescription struct {
@@ -107,19 +107,19 @@ type targetHealth struct {
 // describeTargetHealth returns the health of the targets of a target group. Its answer also
 // contains removed targets that still have connections.
 func describeTargetHealth(q *query) (any, error) {
-	wanted, given := q.required("TargetGroupArn"), q.targetParameters()
-	if err := q.end(); err != nil {
+	wanted, given := q.requiredText("TargetGroupArn"), q.decodeTargets()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	r, err := readRouting(q)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.find(q, wanted)
+	g, err := r.findTargetGroup(q, wanted)
 	if err != nil {
 		return nil, err
 	}
-	used, statuses, err := r.statuses(q, g.ID)
+	used, statuses, err := r.readTargetStatuses(q, g.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func describeTargetHealth(q *query) (any, error) {
 		}) {
 			return
 		}
-		out.Items = append(out.Items, targetHealthDescription{CheckPort: strconv.Itoa(g.Doc.check().Port), ID: idOf(prefixInstance, id), Port: g.Doc.Port, Health: h})
+		out.Items = append(out.Items, targetHealthDescription{CheckPort: strconv.Itoa(g.Doc.healthCheck().Port), ID: idOf(prefixInstance, id), Port: g.Doc.Port, Health: h})
 	}
 	for _, id := range g.Doc.Targets {
 		at := slices.IndexFunc(statuses, func(s cloudsim.TargetStatus) bool { return s.Instance == id && s.Health != cloudsim.TargetDraining })
@@ -166,11 +166,11 @@ func describeTargetHealth(q *query) (any, error) {
 	return networkAnswer(q, networkResult{Health: out}), nil
 }
 
-// statuses returns the status of each target of the target group with the given id, once for each
-// listener that forwards to the target group. The result used tells whether there is such a
-// listener.
-func (r routing) statuses(q *query, id cloudsim.RecordID) (used bool, all []cloudsim.TargetStatus, err error) {
-	live, err := networkLoadBalancers(q)
+// readTargetStatuses reads the status of each target of the target group with the given id, once
+// for each listener that forwards to the target group. The result used tells whether there is such
+// a listener.
+func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (used bool, all []cloudsim.TargetStatus, err error) {
+	live, err := listNetworkLoadBalancers(q)
 	if err != nil {
 		return false, nil, err
 	}

@@ -18,29 +18,29 @@ func (q *query) refuseTrue(why string, names ...string) {
 	}
 }
 
-// need stores the error MissingParameter in q if has is false. The parameter name is the name of
-// the missing parameter.
-func (q *query) need(has bool, name string) {
+// checkPresent stores the error MissingParameter in q if has is false. The parameter name is the
+// name of the missing parameter.
+func (q *query) checkPresent(has bool, name string) {
 	if !has {
 		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))
 	}
 }
 
-// withParameters translates an error about a field of a request to this cloud, so that the error
-// names a parameter of EC2. The map names contains the parameter for each field. withParameters
+// translateField translates an error about a field of a request to this cloud, so that the error
+// names a parameter of EC2. The map names contains the parameter for each field. translateField
 // returns all other errors unchanged.
-func withParameters(err error, names map[string]string) error {
+func translateField(err error, names map[string]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
-	if !ok || e.Kind != cloudsim.Invalid || names[field(e)] == "" {
+	if !ok || e.Kind != cloudsim.Invalid || names[firstField(e)] == "" {
 		return err
 	}
-	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+names[field(e)]+" "+e.Fields[0].Reason)
+	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+names[firstField(e)]+" "+e.Fields[0].Reason)
 }
 
-// withCodes translates an error of this cloud to an error with a code of EC2. The map codes
-// contains the code for each error kind. withCodes returns errors of other kinds, and errors about
-// a rate limit, unchanged.
-func withCodes(err error, codes map[cloudsim.Kind]string) error {
+// translateKind translates an error of this cloud to an error with a code of EC2. The map codes
+// contains the code for each error kind. translateKind returns errors of other kinds, and errors
+// about a rate limit, unchanged.
+func translateKind(err error, codes map[cloudsim.Kind]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.RetryAfter > 0 || codes[e.Kind] == "" {
 		return err

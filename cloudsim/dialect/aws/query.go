@@ -18,9 +18,9 @@ import (
 )
 
 // query decodes the parameters of a request. When a method of query returns a parameter, it deletes
-// this parameter from q.left. The call reads all parameters that it supports, and then calls q.end.
-// If q.left still contains parameters, q.end refuses the request. A method that finds an invalid
-// value stores an error in q.err, and q.end returns this error.
+// this parameter from q.left. The call reads all parameters that it supports, and then calls
+// q.finish. If q.left still contains parameters, q.finish refuses the request. A method that finds
+// an invalid value stores an error in q.err, and q.finish returns this error.
 type query struct {
 	*dialect.Request
 	left map[string]string // the parameters that no method has returned yet
@@ -50,7 +50,7 @@ func (q *query) fail(err error) {
 	}
 }
 
-func invalid(name, value, must string) error {
+func errInvalid(name, value, must string) error {
 	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+name+" must be "+must+", got "+clip(value))
 }
 
@@ -61,10 +61,10 @@ func (q *query) text(name string) string {
 	return v
 }
 
-// required returns the value of a parameter that must be present and not empty.
-func (q *query) required(name string) string {
+// requiredText returns the value of a parameter that must be present and not empty.
+func (q *query) requiredText(name string) string {
 	v := q.text(name)
-	q.need(v != "", name)
+	q.checkPresent(v != "", name)
 	return v
 }
 
@@ -77,7 +77,7 @@ func (q *query) integer(name string, low, high, absent int) int {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < low || n > high {
-		q.fail(invalid(name, v, fmt.Sprintf("%d to %d", low, high)))
+		q.fail(errInvalid(name, v, fmt.Sprintf("%d to %d", low, high)))
 	}
 	return n
 }
@@ -86,7 +86,7 @@ func (q *query) integer(name string, low, high, absent int) int {
 // high.
 func (q *query) requiredInteger(name string, low, high int) int {
 	if q.left[name] == "" {
-		q.required(name)
+		q.requiredText(name)
 		return 0
 	}
 	return q.integer(name, low, high, 0)
@@ -96,7 +96,7 @@ func (q *query) requiredInteger(name string, low, high int) int {
 func (q *query) flag(name string) bool {
 	v := q.text(name)
 	if v != "" && v != "true" && v != "false" {
-		q.fail(invalid(name, v, "true or false"))
+		q.fail(errInvalid(name, v, "true or false"))
 	}
 	return v == "true"
 }
@@ -108,9 +108,9 @@ const maxParameters = 4000
 // maxList is the largest number of elements in a list. EC2 has the same limit.
 const maxList = 1000
 
-// list returns the elements of the list with the given name. The elements are the parameters
+// textList returns the elements of the list with the given name. The elements are the parameters
 // NAME.1, NAME.2 and so on.
-func (q *query) list(name string) (all []string) {
+func (q *query) textList(name string) (all []string) {
 	q.dropEmpty(name)
 	for n := 1; n <= maxList; n++ {
 		key := name + "." + strconv.Itoa(n)
@@ -124,22 +124,22 @@ func (q *query) list(name string) (all []string) {
 	return all
 }
 
-// each calls fn for each structure in a list of structures. The argument of fn is the prefix of the
-// parameters of the structure, e.g. "IpPermissions.1.". After an error, each does not call fn
-// again.
-func (q *query) each(name string, fn func(prefix string)) {
+// forEach calls fn for each structure in a list of structures. The argument of fn is the prefix of
+// the parameters of the structure, e.g. "IpPermissions.1.". After an error, forEach does not call
+// fn again.
+func (q *query) forEach(name string, fn func(prefix string)) {
 	q.dropEmpty(name)
 	for n := 1; n <= maxList && q.err == nil; n++ {
 		prefix := name + "." + strconv.Itoa(n) + "."
-		if !q.has(prefix) {
+		if !q.hasPrefix(prefix) {
 			return
 		}
 		fn(prefix)
 	}
 }
 
-// has reports whether q.left contains a parameter with the given prefix.
-func (q *query) has(prefix string) bool {
+// hasPrefix reports whether q.left contains a parameter with the given prefix.
+func (q *query) hasPrefix(prefix string) bool {
 	for name := range q.left {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -164,8 +164,8 @@ type filter struct {
 	match  []*regexp.Regexp
 }
 
-// filters decodes the filters of a call: the parameters Filter.1.Name, Filter.1.Value.1 and so on.
-func (q *query) filters() (all []filter) {
+// decodeFilters decodes the filters of a call: the parameters Filter.1.Name, Filter.1.Value.1 and so on.
+func (q *query) decodeFilters() (all []filter) {
 	for n := 1; n <= maxList; n++ {
 		prefix := "Filter." + strconv.Itoa(n)
 		if _, ok := q.left[prefix+".Name"]; !ok {
@@ -173,23 +173,24 @@ func (q *query) filters() (all []filter) {
 		}
 		name := q.text(prefix + ".Name")
 		if name == "" {
-			q.fail(invalid(prefix+".Name", name, "the name of a filter"))
+			q.fail(errInvalid(prefix+".Name", name, "the name of a filter"))
 		}
-		f := filter{name: name, values: q.list(prefix + ".Value")}
+		f := filter{name: name, values: q.textList(prefix + ".Value")}
 		if len(f.values) == 0 {
 			q.fail(coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(name)+" must have a value"))
 		}
 		for _, v := range f.values {
-			f.match = append(f.match, pattern(v))
+			f.match = append(f.match, compilePattern(v))
 		}
 		all = append(all, f)
 	}
 	return all
 }
 
-// pattern returns a regular expression for the value of a filter. In the value, * stands for any
-// characters, ? stands for one character, and \ removes the special meaning of the next character.
-func pattern(value string) *regexp.Regexp {
+// compilePattern returns a regular expression for the value of a filter. In the value, * stands for
+// any characters, ? stands for one character, and \ removes the special meaning of the next
+// character.
+func compilePattern(value string) *regexp.Regexp {
 	var b strings.Builder
 	b.WriteString(`(?s)^`)
 	escaped := false
@@ -211,9 +212,9 @@ func pattern(value string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// literal returns the first value of a filter. It also reports whether the filter has no other
+// literalValue returns the first value of a filter. It also reports whether the filter has no other
 // values, and whether this value contains no special characters.
-func (f filter) literal() (string, bool) {
+func (f filter) literalValue() (string, bool) {
 	return f.values[0], len(f.values) == 1 && !strings.ContainsAny(f.values[0], `*?\`)
 }
 
@@ -223,26 +224,26 @@ type page struct {
 	after string // the page begins after the resource with this id of the cloud; "" for the first page
 }
 
-// page returns the page that the parameters MaxResults and NextToken select.
-func (q *query) page() (p page) {
+// decodePage returns the page that the parameters MaxResults and NextToken select.
+func (q *query) decodePage() (p page) {
 	if v := q.text("MaxResults"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 5 || n > maxList {
-			q.fail(invalid("MaxResults", v, "5 to 1000"))
+			q.fail(errInvalid("MaxResults", v, "5 to 1000"))
 		}
 		p.limit = n
 	}
-	p.after = q.token("NextToken")
+	p.after = q.decodePageToken("NextToken")
 	return p
 }
 
-// token returns the id in a parameter that contains the token of a page. It returns "" if the
-// parameter is absent.
-func (q *query) token(name string) string {
+// decodePageToken returns the id in a parameter that contains the token of a page. It returns "" if
+// the parameter is absent.
+func (q *query) decodePageToken(name string) string {
 	v := q.text(name)
 	id, ok := parseNextToken(v)
 	if !ok {
-		q.fail(invalid(name, v, "the token of the page before"))
+		q.fail(errInvalid(name, v, "the token of the page before"))
 	}
 	return id
 }
@@ -258,10 +259,10 @@ func parseNextToken(token string) (id string, ok bool) {
 	return string(raw), token == "" || err == nil && tokenRE.Match(raw)
 }
 
-// end returns the first error that a method has stored. If there is none, it returns an error for a
-// parameter that the call does not support. If the request is a dry run, end then returns the
-// result of dryRun.
-func (q *query) end() error {
+// finish returns the first error that a method has stored. If there is none, it returns an error
+// for a parameter that the call does not support. If the request is a dry run, finish then returns
+// the result of dryRun.
+func (q *query) finish() error {
 	dry := q.flag("DryRun")
 	if q.err != nil {
 		return q.err
@@ -289,7 +290,7 @@ func (q *query) dryRun() error {
 func (q *query) region() string { return regionOf(q.Header) }
 
 func regionOf(h http.Header) string {
-	s, _, _ := parseAuthorization(h) // no error, because the function token has checked the header
+	s, _, _ := parseAuthorization(h) // no error, because signatureToken has checked the header
 	return s.Region
 }
 
@@ -320,20 +321,20 @@ func (k kind[T, I]) ownID(id string) (I, error) {
 	if k.prefix == "" {
 		return I(id), nil
 	}
-	n, ok := number(k.prefix, id)
+	n, ok := parseID(k.prefix, id)
 	if !ok {
 		return "", coded(http.StatusBadRequest, cmp.Or(k.malformed, k.code+".Malformed"), fmt.Sprintf("the id %.80q of the %s must be %s- and 17 hex digits", id, k.one, k.prefix))
 	}
 	return dialect.ID[I](k.own, n), nil
 }
 
-func (k kind[T, I]) notFound(id string) error {
+func (k kind[T, I]) errNotFound(id string) error {
 	return coded(http.StatusBadRequest, k.code+".NotFound", "the "+k.one+" "+clip(id)+" does not exist")
 }
 
-// matches returns a function that reports whether a resource matches all filters. If one of the
-// filters is unknown, matches returns an error.
-func (k kind[T, I]) matches(filters []filter) (func(T) bool, error) {
+// matcher returns a function that reports whether a resource matches all filters. If one of the
+// filters is unknown, matcher returns an error.
+func (k kind[T, I]) matcher(filters []filter) (func(T) bool, error) {
 	for _, f := range filters {
 		if k.values[f.name] == nil && f.name != "tag-key" && !strings.HasPrefix(f.name, "tag:") {
 			return nil, coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(f.name)+" is not known to this dialect")

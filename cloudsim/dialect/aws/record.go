@@ -6,14 +6,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// stored is a record of the cloud with a document of the type D. The dialect stores objects of AWS
-// in records if this cloud does not have such objects, e.g. target groups.
-type stored[D any] struct {
+// storedObject is a record of the cloud with a document of the type D. The dialect stores objects
+// of AWS in records if this cloud does not have such objects, e.g. target groups.
+type storedObject[D any] struct {
 	cloudsim.Record   // its ID is "" if the cloud has not stored the record yet
 	Doc             D // the decoded document
 }
 
-func decodeRecord[D any](r cloudsim.Record) (s stored[D], err error) {
+func decodeRecord[D any](r cloudsim.Record) (s storedObject[D], err error) {
 	s.Record = r
 	if err := json.Unmarshal(r.Document, &s.Doc); err != nil {
 		return s, cloudsim.Errorf(cloudsim.Internal, "decode the document of record %s: %w", r.ID, err)
@@ -21,8 +21,9 @@ func decodeRecord[D any](r cloudsim.Record) (s stored[D], err error) {
 	return s, nil
 }
 
-// listStored returns all records of a kind, sorted by their ids.
-func listStored[D any](q *query, kind string) (all []stored[D], err error) {
+// listObjects returns the objects in all records of the given kind, sorted by the ids of the
+// records.
+func listObjects[D any](q *query, kind string) (all []storedObject[D], err error) {
 	records, _, err := cloudsim.All(q.Context(), q.Cloud.ListRecords, cloudsim.ListOptions{Kind: kind})
 	if err != nil {
 		return nil, err
@@ -37,11 +38,11 @@ func listStored[D any](q *query, kind string) (all []stored[D], err error) {
 	return all, nil
 }
 
-// store writes the name, the labels and the document of s. If s has no id, store creates a record
-// of the given kind. Then it returns Exists if another record has the same name, but other labels
-// or another document. If s has an id, store updates the record. Then it returns Stale if another
-// caller has changed the record since the caller read it.
-func store[D any](q *query, kind string, s stored[D]) (stored[D], error) {
+// storeObject writes the name, the labels and the document of s. If s has no id, storeObject
+// creates a record of the given kind. Then it returns Exists if another record has the same name,
+// but other labels or another document. If s has an id, storeObject updates the record. Then it
+// returns Stale if another caller has changed the record since the caller read it.
+func storeObject[D any](q *query, kind string, s storedObject[D]) (storedObject[D], error) {
 	doc, err := json.Marshal(s.Doc)
 	if err != nil {
 		return s, err

@@ -21,23 +21,23 @@ type routeRequest struct {
 	eni         string // network interface of the next hop, or ""
 }
 
-// routeRequest decodes the parameters of a call that changes a route table. If needsTarget is true,
+// decodeRouteRequest decodes the parameters of a call that changes a route table. If needsTarget is true,
 // the call must contain a next hop.
-func (q *query) routeRequest(needsTarget bool) routeRequest {
-	r := routeRequest{table: q.required("RouteTableId"), parameter: "DestinationCidrBlock"}
+func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
+	r := routeRequest{table: q.requiredText("RouteTableId"), parameter: "DestinationCidrBlock"}
 	if r.destination = q.text(r.parameter); r.destination == "" {
 		if v := q.text("DestinationIpv6CidrBlock"); v != "" {
 			r.destination, r.parameter = v, "DestinationIpv6CidrBlock"
 		}
 	}
-	q.need(r.destination != "", r.parameter)
+	q.checkPresent(r.destination != "", r.parameter)
 	p, err := netip.ParsePrefix(r.destination)
 	if r.destination != "" && (err != nil || p.Masked().String() != r.destination || p.Addr().Is6() != strings.Contains(r.parameter, "Ipv6")) {
-		q.fail(invalid(r.parameter, r.destination, "the canonical form of a range of addresses, such as 10.244.1.0/24"))
+		q.fail(errInvalid(r.parameter, r.destination, "the canonical form of a range of addresses, such as 10.244.1.0/24"))
 	}
 	if needsTarget {
 		r.instance, r.eni = q.text("InstanceId"), q.text("NetworkInterfaceId")
-		q.need(r.instance != "" || r.eni != "", "InstanceId or NetworkInterfaceId")
+		q.checkPresent(r.instance != "" || r.eni != "", "InstanceId or NetworkInterfaceId")
 		if r.instance != "" && r.eni != "" {
 			q.fail(coded(http.StatusBadRequest, "InvalidParameterCombination", "the request must have either InstanceId or NetworkInterfaceId"))
 		}
@@ -45,10 +45,10 @@ func (q *query) routeRequest(needsTarget bool) routeRequest {
 	return r
 }
 
-// find returns the network of the route table, and the route to the destination of the request. If
-// there is no route, found is nil. The cloud may be deleting the route.
-func (r routeRequest) find(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
-	tables, err := byIDs(q, routeTables, []string{r.table}, nil)
+// findRoute returns the network of the route table, and the route to the destination of the
+// request. If there is no route, found is nil. The cloud may be deleting the route.
+func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
+	tables, err := readByIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {
 		return n, nil, err
 	}
@@ -60,22 +60,22 @@ func (r routeRequest) find(q *query) (n cloudsim.Network, found *cloudsim.Route,
 	return n, found, err
 }
 
-// hop returns the id of the instance that is the next hop of the request.
-func (r routeRequest) hop(q *query) (cloudsim.InstanceID, error) {
+// nextHop returns the id of the instance that is the next hop of the request.
+func (r routeRequest) nextHop(q *query) (cloudsim.InstanceID, error) {
 	k, id := instances, r.instance
 	if r.eni != "" {
 		k, id = interfaces, r.eni
 	}
-	found, err := byIDs(q, k, []string{id}, inRegionOf(q))
+	found, err := readByIDs(q, k, []string{id}, inRegionOf(q))
 	if err != nil {
 		return "", err
 	}
 	return found[0].ID, nil
 }
 
-// fixed reports whether the destination of the request is the destination of a route that the
+// isFixed reports whether the destination of the request is the destination of a route that the
 // dialect adds to each route table.
-func (r routeRequest) fixed(n cloudsim.Network) bool {
+func (r routeRequest) isFixed(n cloudsim.Network) bool {
 	return r.destination == internet || slices.ContainsFunc(n.Ranges(), func(p netip.Prefix) bool { return p.String() == r.destination })
 }
 
@@ -91,21 +91,21 @@ func (r routeRequest) create(q *query, n cloudsim.Network, old *cloudsim.Route, 
 	_, err := q.Cloud.CreateRoute(q.Context(), cloudsim.CreateRoute{
 		Name: dialect.Name("route/" + string(n.ID) + "/" + r.destination), Network: n.ID, Destination: r.destination, NextHop: hop,
 	})
-	err = withParameters(err, map[string]string{"destination": r.parameter, "nextHop": "InstanceId"})
-	return withCodes(err, map[cloudsim.Kind]string{cloudsim.Exists: "RouteAlreadyExists", cloudsim.Exhausted: "RouteLimitExceeded"})
+	err = translateField(err, map[string]string{"destination": r.parameter, "nextHop": "InstanceId"})
+	return translateKind(err, map[cloudsim.Kind]string{cloudsim.Exists: "RouteAlreadyExists", cloudsim.Exhausted: "RouteLimitExceeded"})
 }
 
 // createRoute creates a route. If the same route already exists, createRoute changes nothing.
 func createRoute(q *query) (any, error) {
-	r := q.routeRequest(true)
-	if err := q.end(); err != nil {
+	r := q.decodeRouteRequest(true)
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	n, old, err := r.find(q)
+	n, old, err := r.findRoute(q)
 	if err != nil {
 		return nil, err
 	}
-	hop, err := r.hop(q)
+	hop, err := r.nextHop(q)
 	if err != nil {
 		return nil, err
 	}
@@ -113,15 +113,15 @@ func createRoute(q *query) (any, error) {
 	switch {
 	case exists && old.NextHop == hop:
 		return &returnAnswer{Return: true}, nil
-	case exists || r.fixed(n):
+	case exists || r.isFixed(n):
 		return nil, coded(http.StatusBadRequest, "RouteAlreadyExists", "the route table "+r.table+" already has a route to "+r.destination+": replace or delete it first")
 	}
 	return &returnAnswer{Return: true}, r.create(q, n, old, hop)
 }
 
 func deleteRoute(q *query) (any, error) {
-	r := q.routeRequest(false)
-	if err := q.end(); err != nil {
+	r := q.decodeRouteRequest(false)
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	_, err := r.delete(q, "InvalidRoute.NotFound")
@@ -131,12 +131,12 @@ func deleteRoute(q *query) (any, error) {
 // delete deletes the route to the destination of the request, and returns this route. If there is
 // no route, the error has the given code.
 func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
-	n, old, err := r.find(q)
+	n, old, err := r.findRoute(q)
 	switch {
 	case err != nil:
 		return nil, err
-	case r.fixed(n):
-		return nil, invalid(r.parameter, r.destination, "the destination of a route to an instance; each table keeps its other routes")
+	case r.isFixed(n):
+		return nil, errInvalid(r.parameter, r.destination, "the destination of a route to an instance; each table keeps its other routes")
 	case old == nil || old.State == cloudsim.RouteDeleting:
 		return nil, coded(http.StatusBadRequest, code, fmt.Sprintf("the route table %s has no route to %s", r.table, r.destination))
 	}
@@ -144,21 +144,21 @@ func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
 	if errors.Is(err, cloudsim.NotFound) {
 		err = coded(http.StatusBadRequest, code, fmt.Sprintf("another caller has deleted the route to %s", r.destination))
 	}
-	return &gone, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
+	return &gone, translateKind(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
 }
 
 // replaceRoute replaces the next hop of a route. It deletes the route and creates a new one, so the
 // destination is unreachable for a short time.
 func replaceRoute(q *query) (any, error) {
-	r := q.routeRequest(true)
-	if err := q.end(); err != nil {
+	r := q.decodeRouteRequest(true)
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	n, old, err := r.find(q)
+	n, old, err := r.findRoute(q)
 	if err != nil {
 		return nil, err
 	}
-	hop, err := r.hop(q)
+	hop, err := r.nextHop(q)
 	if err != nil {
 		return nil, err
 	}

@@ -41,8 +41,8 @@ type route struct {
 	Origin    string `xml:"origin"`
 }
 
-// destined returns a copy of the route r with the given destination.
-func (r route) destined(to string) route {
+// withDestination returns a copy of the route r with the given destination.
+func (r route) withDestination(to string) route {
 	if strings.Contains(to, ":") {
 		r.IPv6 = to
 	} else {
@@ -131,7 +131,7 @@ const internet = "0.0.0.0/0" // destination of the route to the internet gateway
 //     balancers
 //   - the routes of the network in this cloud
 func describeRouteTables(q *query) (any, error) {
-	found, next, err := list(q, routeTables, nil)
+	found, next, err := listMatching(q, routeTables, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -139,11 +139,11 @@ func describeRouteTables(q *query) (any, error) {
 	for _, n := range found {
 		id := idOf(prefixRouteTable, n.ID)
 		t := routeTable{
-			ID: id, VPCID: idOf(prefixVPC, n.ID), Owner: account(n.Project), Tags: tagsOf(n.tags.Meta),
+			ID: id, VPCID: idOf(prefixVPC, n.ID), Owner: accountOf(n.Project), Tags: tagsOf(n.tags.Meta),
 			Associations: items[routeTableAssociation]{Items: []routeTableAssociation{{ID: idOf("rtbassoc", n.ID), Table: id, Main: true, State: "associated"}}},
 		}
 		for _, p := range n.Ranges() {
-			t.Routes.Items = append(t.Routes.Items, route{Gateway: "local", State: "active", Origin: "CreateRouteTable"}.destined(p.String()))
+			t.Routes.Items = append(t.Routes.Items, route{Gateway: "local", State: "active", Origin: "CreateRouteTable"}.withDestination(p.String()))
 		}
 		t.Routes.Items = append(t.Routes.Items, route{IPv4: internet, Gateway: idOf("igw", n.ID), State: "active", Origin: "CreateRoute"})
 		routes, err := routesOf(q, n.ID)
@@ -170,7 +170,7 @@ func describeRouteTables(q *query) (any, error) {
 // instances in a route table. So it could not list the routes if one of the instances did not
 // exist.
 func routeOf(q *query, r cloudsim.Route) (route, error) {
-	out := route{Interface: idOf(prefixInterface, r.NextHop), State: "active", Origin: "CreateRoute"}.destined(r.Destination)
+	out := route{Interface: idOf(prefixInterface, r.NextHop), State: "active", Origin: "CreateRoute"}.withDestination(r.Destination)
 	exists := true
 	if r.State == cloudsim.RouteBlackhole {
 		out.State = "blackhole"
@@ -180,7 +180,7 @@ func routeOf(q *query, r cloudsim.Route) (route, error) {
 		}
 	}
 	if exists {
-		out.Instance, out.Owner = idOf(prefixInstance, r.NextHop), account(r.Project)
+		out.Instance, out.Owner = idOf(prefixInstance, r.NextHop), accountOf(r.Project)
 	}
 	return out, nil
 }

@@ -74,7 +74,7 @@ func groupOf(r cloudsim.Record) (group, error) {
 
 var groups = kind[group, cloudsim.RecordID]{
 	one: "security group", param: "GroupId", prefix: prefixGroup, code: "InvalidGroup", malformed: "InvalidGroupId.Malformed", own: groupPrefix,
-	get: getGroup, all: allGroups,
+	get: getGroup, all: listGroups,
 	meta: func(g group) cloudsim.Meta { return g.Meta },
 	id:   func(g group) string { return dialect.ID[string](groupPrefix, g.number) },
 	values: map[string]func(group) []string{
@@ -93,7 +93,7 @@ var groups = kind[group, cloudsim.RecordID]{
 			}
 			return all
 		},
-		"owner-id": func(g group) []string { return []string{account(g.Project)} },
+		"owner-id": func(g group) []string { return []string{accountOf(g.Project)} },
 		"vpc-id":   func(g group) []string { return []string{idOf(prefixVPC, g.Network)} },
 	},
 }
@@ -127,9 +127,9 @@ func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (grou
 	return g, err
 }
 
-// allGroups returns all security groups after the id o.After, sorted by the numbers in their ids.
+// listGroups returns all security groups after the id o.After, sorted by the numbers in their ids.
 // So the default groups come last. The result is always the last page.
-func allGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[group], err error) { //nolint:revive // the order of a method expression
+func listGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[group], err error) { //nolint:revive // the order of a method expression
 	after := dialect.Number(o.After)
 	records, _, err := cloudsim.All(ctx, c.ListRecords, cloudsim.ListOptions{Kind: groupRecords})
 	if err != nil {
@@ -188,14 +188,14 @@ type describeGroupsAnswer struct {
 
 // describeGroups lists security groups. In the answer, each group permits all outgoing connections.
 func describeGroups(q *query) (any, error) {
-	found, next, err := list(q, groups, nil)
+	found, next, err := listMatching(q, groups, nil)
 	if err != nil {
 		return nil, err
 	}
 	out := &describeGroupsAnswer{Next: next}
 	for _, g := range found {
 		out.Groups.Items = append(out.Groups.Items, securityGroup{
-			Owner: account(g.Project), ID: g.id(), Name: g.Name, Description: g.Description, VPCID: idOf(prefixVPC, g.Network),
+			Owner: accountOf(g.Project), ID: g.id(), Name: g.Name, Description: g.Description, VPCID: idOf(prefixVPC, g.Network),
 			Ingress: permissionsOf(g.Project, g.Rules), Egress: permissionsOf(g.Project, []rule{{Protocol: "-1", CIDR: "0.0.0.0/0"}}), Tags: tagsOf(g.Meta),
 		})
 	}
@@ -211,26 +211,26 @@ type createGroupAnswer struct {
 // groupTextRE is the format of the names and descriptions of groups in EC2.
 var groupTextRE = regexp.MustCompile(`^[-A-Za-z0-9 ._:/()#,@\[\]+=&;{}!$*]{1,255}$`)
 
-// groupText returns the value of a required parameter that contains the name or the description of
-// a security group.
-func (q *query) groupText(name string) string {
-	v := q.required(name)
+// decodeGroupText returns the value of a required parameter that contains the name or the
+// description of a security group.
+func (q *query) decodeGroupText(name string) string {
+	v := q.requiredText(name)
 	if v != "" && !groupTextRE.MatchString(v) {
-		q.fail(invalid(name, v, "1 to 255 letters, digits, spaces and ._-:/()#,@[]+=&;{}!$*"))
+		q.fail(errInvalid(name, v, "1 to 255 letters, digits, spaces and ._-:/()#,@[]+=&;{}!$*"))
 	}
 	return v
 }
 
 func createGroup(q *query) (any, error) {
-	doc := groupDocument{Name: q.groupText("GroupName"), Description: q.groupText("GroupDescription"), Rules: []rule{}}
-	vpcID, given := q.text("VpcId"), q.tagsFor("security-group")
+	doc := groupDocument{Name: q.decodeGroupText("GroupName"), Description: q.decodeGroupText("GroupDescription"), Rules: []rule{}}
+	vpcID, given := q.text("VpcId"), q.decodeTagsFor("security-group")
 	if strings.HasPrefix(doc.Name, "sg-") || strings.EqualFold(doc.Name, defaultGroup) {
-		q.fail(invalid("GroupName", doc.Name, "different from "+defaultGroup+" and not begin with sg-"))
+		q.fail(errInvalid("GroupName", doc.Name, "different from "+defaultGroup+" and not begin with sg-"))
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	network, err := groupNetwork(q, vpcID)
+	network, err := findNetwork(q, vpcID)
 	if err != nil {
 		return nil, err
 	}
@@ -251,11 +251,11 @@ func createGroup(q *query) (any, error) {
 	return &createGroupAnswer{Group: g.id(), Tags: tagsOf(g.Meta)}, nil
 }
 
-// groupNetwork returns the VPC with the given id. If the id is "", it returns the default VPC of
-// the project.
-func groupNetwork(q *query, id string) (cloudsim.Network, error) {
+// findNetwork returns the VPC with the given id. If the id is "", it returns the default VPC of the
+// project.
+func findNetwork(q *query, id string) (cloudsim.Network, error) {
 	if id != "" {
-		found, err := byIDs(q, vpcs, []string{id}, nil)
+		found, err := readByIDs(q, vpcs, []string{id}, nil)
 		if err != nil {
 			return cloudsim.Network{}, err
 		}
@@ -274,9 +274,9 @@ func groupNetwork(q *query, id string) (cloudsim.Network, error) {
 // storeGroup creates or updates the record of a security group. It returns Stale if another caller
 // has changed the group since the caller read it.
 func storeGroup(q *query, g group, labels map[string]string) (group, error) {
-	s := stored[groupDocument]{g.Record, g.groupDocument}
+	s := storedObject[groupDocument]{g.Record, g.groupDocument}
 	s.Name, s.Labels = recordName(g.Network, g.Name), labels
-	s, err := store(q, groupRecords, s)
+	s, err := storeObject(q, groupRecords, s)
 	switch {
 	case errors.Is(err, cloudsim.Exists) && g.Name == defaultGroup:
 		return g, cloudsim.Errorf(cloudsim.Stale, "another caller has changed the default group")
@@ -287,11 +287,11 @@ func storeGroup(q *query, g group, labels map[string]string) (group, error) {
 }
 
 func deleteGroup(q *query) (any, error) {
-	id := q.required("GroupId")
-	if err := q.end(); err != nil {
+	id := q.requiredText("GroupId")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	found, err := byIDs(q, groups, []string{id}, nil)
+	found, err := readByIDs(q, groups, []string{id}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -308,14 +308,14 @@ func deleteGroup(q *query) (any, error) {
 			return nil, coded(http.StatusBadRequest, "DependencyViolation", "a rule of the security group "+other.id()+" names "+id+": revoke this rule first")
 		}
 	}
-	users, err := loadBalancers(q, withGroup(g)) // includes load balancers that the cloud is deleting
+	users, err := listLoadBalancers(q, usesGroup(g)) // includes load balancers that the cloud is deleting
 	if err != nil {
 		return nil, err
 	}
 	if len(users) > 0 {
 		return nil, coded(http.StatusBadRequest, "DependencyViolation", "the load balancer "+dialect.OtherName(users[0].Meta)+" uses the security group "+id+": delete the load balancer first")
 	}
-	if user, err := instanceWith(q, id); err != nil {
+	if user, err := findInstanceWith(q, id); err != nil {
 		return nil, err
 	} else if user != "" {
 		return nil, coded(http.StatusBadRequest, "DependencyViolation", "the instance "+idOf(prefixInstance, user)+" uses the security group "+id+": change its groups first")

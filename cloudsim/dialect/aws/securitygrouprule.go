@@ -25,8 +25,8 @@ type rule struct {
 	Description string `json:"description,omitempty"`
 }
 
-// same reports whether two rules permit the same connections. Their descriptions may differ.
-func (r rule) same(other rule) bool {
+// permitsSame reports whether two rules permit the same connections. Their descriptions may differ.
+func (r rule) permitsSame(other rule) bool {
 	r.Description = other.Description
 	return r == other
 }
@@ -75,7 +75,7 @@ func permissionsOf(p cloudsim.ProjectID, rules []rule) (out items[permission]) {
 		to := &out.Items[at]
 		switch {
 		case r.Group != "":
-			to.Groups.Items = append(to.Groups.Items, groupPair{account(p), r.Group, r.Description})
+			to.Groups.Items = append(to.Groups.Items, groupPair{accountOf(p), r.Group, r.Description})
 		case strings.Contains(r.CIDR, ":"):
 			to.IPv6.Items = append(to.IPv6.Items, ipv6Range{r.CIDR, r.Description})
 		default:
@@ -90,14 +90,14 @@ var protocols = map[string]string{
 	"-1": "-1", "tcp": "tcp", "6": "tcp", "udp": "udp", "17": "udp", "icmp": "icmp", "1": "icmp", "icmpv6": "icmpv6", "58": "icmpv6",
 }
 
-// rules decodes the rules in the parameter IpPermissions, which is a list with at least one
+// decodeRules decodes the rules in the parameter IpPermissions, which is a list with at least one
 // element.
-func (q *query) rules() (all []rule) {
+func (q *query) decodeRules() (all []rule) {
 	const list = "IpPermissions"
-	q.each(list, func(prefix string) {
+	q.forEach(list, func(prefix string) {
 		r := rule{Protocol: protocols[strings.ToLower(q.left[prefix+"IpProtocol"])]}
 		if v := q.text(prefix + "IpProtocol"); r.Protocol == "" {
-			q.fail(invalid(prefix+"IpProtocol", v, "tcp, udp, icmp, icmpv6 or -1"))
+			q.fail(errInvalid(prefix+"IpProtocol", v, "tcp, udp, icmp, icmpv6 or -1"))
 		}
 		switch r.Protocol {
 		case "-1": // EC2 ignores the ports of a rule for all protocols
@@ -114,19 +114,19 @@ func (q *query) rules() (all []rule) {
 			all = append(all, r)
 		}
 		for _, family := range []struct{ list, field string }{{"IpRanges", "CidrIp"}, {"Ipv6Ranges", "CidrIpv6"}} {
-			q.each(prefix+family.list, func(at string) {
+			q.forEach(prefix+family.list, func(at string) {
 				add(rule{CIDR: q.cidr(at+family.field, family.field == "CidrIpv6"), Description: q.text(at + "Description")})
 			})
 		}
-		q.each(prefix+"Groups", func(at string) {
+		q.forEach(prefix+"Groups", func(at string) {
 			_ = q.text(at + "UserId") // the dialect knows only groups of the caller's project
-			add(rule{Group: q.required(at + "GroupId"), Description: q.text(at + "Description")})
+			add(rule{Group: q.requiredText(at + "GroupId"), Description: q.text(at + "Description")})
 		})
 		if len(all) == before {
 			q.fail(coded(http.StatusBadRequest, "MissingParameter", "the permission "+strings.TrimSuffix(prefix, ".")+" must have a source in IpRanges, Ipv6Ranges or Groups"))
 		}
 	})
-	q.need(len(all) > 0, list)
+	q.checkPresent(len(all) > 0, list)
 	return all
 }
 
@@ -140,7 +140,7 @@ func (q *query) cidr(name string, ipv6 bool) string {
 		if ipv6 {
 			family = "IPv6"
 		}
-		q.fail(invalid(name, v, "a range of "+family+" addresses in CIDR notation"))
+		q.fail(errInvalid(name, v, "a range of "+family+" addresses in CIDR notation"))
 		return ""
 	}
 	return p.Masked().String()
@@ -149,7 +149,7 @@ func (q *query) cidr(name string, ipv6 bool) string {
 func authorizeIngress(q *query) (any, error) {
 	return changeRules(q, func(g *group, given []rule) error {
 		for _, r := range given {
-			if slices.ContainsFunc(g.Rules, r.same) {
+			if slices.ContainsFunc(g.Rules, r.permitsSame) {
 				return coded(http.StatusBadRequest, "InvalidPermission.Duplicate", fmt.Sprintf("the security group %s has this rule already: protocol %s, ports %d to %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
 			}
 			g.Rules = append(g.Rules, r)
@@ -164,7 +164,7 @@ func authorizeIngress(q *query) (any, error) {
 func revokeIngress(q *query) (any, error) {
 	return changeRules(q, func(g *group, given []rule) error {
 		for _, r := range given {
-			at := slices.IndexFunc(g.Rules, r.same)
+			at := slices.IndexFunc(g.Rules, r.permitsSame)
 			if at < 0 {
 				return coded(http.StatusBadRequest, "InvalidPermission.NotFound", fmt.Sprintf("the security group %s has no such rule: protocol %s, ports %d to %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
 			}
@@ -177,20 +177,20 @@ func revokeIngress(q *query) (any, error) {
 // changeRules changes the security group in the parameter GroupId. The arguments of the function
 // change are this group, and the rules in the request.
 func changeRules(q *query, change func(*group, []rule) error) (any, error) {
-	id, given := q.required("GroupId"), q.rules()
-	if err := q.end(); err != nil {
+	id, given := q.requiredText("GroupId"), q.decodeRules()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	for _, r := range given {
 		if r.Group == "" {
 			continue
 		}
-		if _, err := byIDs(q, groups, []string{r.Group}, nil); err != nil {
+		if _, err := readByIDs(q, groups, []string{r.Group}, nil); err != nil {
 			return nil, err
 		}
 	}
 	for range dialect.Attempts {
-		found, err := byIDs(q, groups, []string{id}, nil)
+		found, err := readByIDs(q, groups, []string{id}, nil)
 		if err != nil {
 			return nil, err
 		}

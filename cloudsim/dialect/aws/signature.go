@@ -16,14 +16,14 @@ import (
 // algorithm is the name of the only signature algorithm that the dialect supports.
 const algorithm = "AWS4-HMAC-SHA256"
 
-// token returns the signature of a request as a bearer token for the cloud. It computes the hash of
-// the canonical request from the bytes that the server received. See "Create a signed AWS API
-// request" in the user guide of AWS Identity and Access Management.
+// signatureToken returns the signature of a request as a bearer token for the cloud. It computes
+// the hash of the canonical request from the bytes that the server received. See "Create a signed
+// AWS API request" in the user guide of AWS Identity and Access Management.
 //
 // The signature must be in the header Authorization. It must cover the headers Host and X-Amz-Date,
 // all other headers X-Amz-*, and the body. If the caller has temporary credentials, the header
 // X-Amz-Security-Token contains their session token.
-func token(r *dialect.Request) (string, error) {
+func signatureToken(r *dialect.Request) (string, error) {
 	s, headers, err := parseAuthorization(r.Header)
 	if err != nil {
 		return "", err
@@ -39,7 +39,7 @@ func token(r *dialect.Request) (string, error) {
 		return "", err
 	}
 	if _, ok := cloudsim.ParseSignature(s.Token()); !ok {
-		return "", incomplete("the credential must be ACCESS-KEY/DATE/REGION/SERVICE/aws4_request in lower case, and the signature 64 hex digits")
+		return "", errIncomplete("the credential must be ACCESS-KEY/DATE/REGION/SERVICE/aws4_request in lower case, and the signature 64 hex digits")
 	}
 	s.SessionToken = r.Header.Get("X-Amz-Security-Token")
 	if _, ok := cloudsim.ParseSignature(s.Token()); !ok {
@@ -48,7 +48,7 @@ func token(r *dialect.Request) (string, error) {
 	return s.Token(), nil
 }
 
-func incomplete(msg string) error {
+func errIncomplete(msg string) error {
 	return coded(http.StatusBadRequest, "IncompleteSignature", "the header Authorization is not valid: "+msg)
 }
 
@@ -60,23 +60,23 @@ func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, 
 		return s, nil, coded(http.StatusForbidden, "MissingAuthenticationToken", "the request must have a signature in the header Authorization")
 	}
 	if name != algorithm {
-		return s, nil, incomplete("the algorithm must be " + algorithm)
+		return s, nil, errIncomplete("the algorithm must be " + algorithm)
 	}
 	parts := map[string]string{}
 	for p := range strings.SplitSeq(rest, ",") {
 		k, v, _ := strings.Cut(strings.TrimSpace(p), "=")
 		if _, twice := parts[k]; twice {
-			return s, nil, incomplete("it contains " + clip(k) + " twice")
+			return s, nil, errIncomplete("it contains " + clip(k) + " twice")
 		}
 		parts[k] = v
 	}
 	scope := strings.Split(parts["Credential"], "/")
 	if len(parts) != 3 || len(scope) != 5 || scope[4] != "aws4_request" || parts["SignedHeaders"] == "" {
-		return s, nil, incomplete("it must contain Credential, SignedHeaders and Signature, with the credential ACCESS-KEY/DATE/REGION/SERVICE/aws4_request")
+		return s, nil, errIncomplete("it must contain Credential, SignedHeaders and Signature, with the credential ACCESS-KEY/DATE/REGION/SERVICE/aws4_request")
 	}
 	at := h.Get("X-Amz-Date")
 	if s.Time, err = time.Parse(cloudsim.SignatureTime, at); err != nil {
-		return s, nil, incomplete("the header X-Amz-Date must have the format " + cloudsim.SignatureTime)
+		return s, nil, errIncomplete("the header X-Amz-Date must have the format " + cloudsim.SignatureTime)
 	}
 	if !strings.HasPrefix(at, scope[1]+"T") {
 		return s, nil, coded(http.StatusForbidden, "SignatureDoesNotMatch", "the date of the credential differs from the header X-Amz-Date")
@@ -90,7 +90,7 @@ func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, 
 func canonicalHash(r *http.Request, headers []string, body []byte) (string, error) {
 	for _, must := range append(amzHeaders(r.Header), "host") {
 		if !slices.Contains(headers, must) {
-			return "", incomplete("SignedHeaders must contain " + must)
+			return "", errIncomplete("SignedHeaders must contain " + must)
 		}
 	}
 	sum := sha256.Sum256(body)

@@ -36,8 +36,8 @@ var snapshotStates = map[cloudsim.SnapshotState]string{
 
 func snapshotOf(s cloudsim.Snapshot) snapshot {
 	out := snapshot{
-		ID: idOf(prefixSnapshot, s.ID), Volume: idOf(prefixVolume, s.Disk), Status: snapshotStates[s.State], Start: timestamp(s.CreatedAt), Progress: "0%",
-		Owner: account(s.Project), Size: s.SizeGiB, Description: s.Labels[labelDescription], Tier: "standard", Message: s.Status.Error, Tags: tagsOf(s.Meta),
+		ID: idOf(prefixSnapshot, s.ID), Volume: idOf(prefixVolume, s.Disk), Status: snapshotStates[s.State], Start: formatTime(s.CreatedAt), Progress: "0%",
+		Owner: accountOf(s.Project), Size: s.SizeGiB, Description: s.Labels[labelDescription], Tier: "standard", Message: s.Status.Error, Tags: tagsOf(s.Meta),
 	}
 	if s.ReadyToUse {
 		out.Progress = "100%"
@@ -52,7 +52,7 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 	id:   func(s cloudsim.Snapshot) string { return string(s.ID) },
 	values: map[string]func(cloudsim.Snapshot) []string{
 		"description": func(s cloudsim.Snapshot) []string { return []string{s.Labels[labelDescription]} },
-		"owner-id":    func(s cloudsim.Snapshot) []string { return []string{account(s.Project)} },
+		"owner-id":    func(s cloudsim.Snapshot) []string { return []string{accountOf(s.Project)} },
 		"progress":    func(s cloudsim.Snapshot) []string { return []string{snapshotOf(s).Progress} },
 		"snapshot-id": func(s cloudsim.Snapshot) []string { return []string{idOf(prefixSnapshot, s.ID)} },
 		"status":      func(s cloudsim.Snapshot) []string { return []string{snapshotStates[s.State]} },
@@ -76,15 +76,15 @@ type createSnapshotAnswer struct {
 // createSnapshot creates a snapshot. As in EC2, the request has no ClientToken, so a repeated
 // request creates another snapshot.
 func createSnapshot(q *query) (any, error) {
-	id, description := q.required("VolumeId"), q.text("Description")
+	id, description := q.requiredText("VolumeId"), q.text("Description")
 	if len(description) > cloudsim.MaxLabelValue {
-		q.fail(invalid("Description", strconv.Itoa(len(description))+" bytes", "at most "+strconv.Itoa(cloudsim.MaxLabelValue)+" bytes"))
+		q.fail(errInvalid("Description", strconv.Itoa(len(description))+" bytes", "at most "+strconv.Itoa(cloudsim.MaxLabelValue)+" bytes"))
 	}
-	labels, err := dialect.WithLabels(q.tagsFor("snapshot"), map[string]string{labelDescription: description})
+	labels, err := dialect.WithLabels(q.decodeTagsFor("snapshot"), map[string]string{labelDescription: description})
 	if err != nil {
 		q.fail(err)
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	d, err := findVolume(q, id)
@@ -92,23 +92,23 @@ func createSnapshot(q *query) (any, error) {
 		return nil, err
 	}
 	s, err := q.Cloud.CreateSnapshot(q.Context(), cloudsim.CreateSnapshot{Name: dialect.Name("snapshot/" + q.ID), Disk: d.ID, Labels: labels})
-	return &createSnapshotAnswer{snapshot: snapshotOf(s)}, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState", cloudsim.Exhausted: "SnapshotLimitExceeded"})
+	return &createSnapshotAnswer{snapshot: snapshotOf(s)}, translateKind(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState", cloudsim.Exhausted: "SnapshotLimitExceeded"})
 }
 
 func deleteSnapshot(q *query) (any, error) {
-	id := q.required("SnapshotId")
-	if err := q.end(); err != nil {
+	id := q.requiredText("SnapshotId")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	found, err := byIDs(q, snapshots, []string{id}, snapshotIn(q))
+	found, err := readByIDs(q, snapshots, []string{id}, snapshotIn(q))
 	if err != nil {
 		return nil, err
 	}
 	_, err = q.Cloud.DeleteSnapshot(q.Context(), found[0].ID)
 	if errors.Is(err, cloudsim.NotFound) {
-		err = snapshots.notFound(id) // another caller has deleted the snapshot
+		err = snapshots.errNotFound(id) // another caller has deleted the snapshot
 	}
-	return &returnAnswer{Return: true}, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "InvalidSnapshot.InUse"})
+	return &returnAnswer{Return: true}, translateKind(err, map[cloudsim.Kind]string{cloudsim.Conflict: "InvalidSnapshot.InUse"})
 }
 
 type describeSnapshotsAnswer struct {
@@ -120,11 +120,11 @@ type describeSnapshotsAnswer struct {
 // describeSnapshots lists the snapshots of the caller's project. This cloud has no public
 // snapshots, and a caller cannot see the snapshots of other projects.
 func describeSnapshots(q *query) (any, error) {
-	owners, users := q.list("Owner"), q.list("RestorableBy")
+	owners, users := q.textList("Owner"), q.textList("RestorableBy")
 	in := snapshotIn(q)
-	found, next, err := list(q, snapshots, func(s cloudsim.Snapshot) bool {
+	found, next, err := listMatching(q, snapshots, func(s cloudsim.Snapshot) bool {
 		own := func(all []string) bool {
-			return len(all) == 0 || slices.Contains(all, "self") || slices.Contains(all, account(s.Project))
+			return len(all) == 0 || slices.Contains(all, "self") || slices.Contains(all, accountOf(s.Project))
 		}
 		return in(s) && own(owners) && own(users)
 	})

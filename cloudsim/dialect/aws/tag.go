@@ -16,8 +16,8 @@ type tagParameter struct {
 	hasValue   bool
 }
 
-// tags decodes a list of tags: the parameters LIST.1.Key, LIST.1.Value and so on.
-func (q *query) tags(list string) (all []tagParameter) {
+// decodeTags decodes a list of tags: the parameters LIST.1.Key, LIST.1.Value and so on.
+func (q *query) decodeTags(list string) (all []tagParameter) {
 	q.dropEmpty(list)
 	for n := 1; n <= maxList; n++ {
 		prefix := list + "." + strconv.Itoa(n)
@@ -29,7 +29,7 @@ func (q *query) tags(list string) (all []tagParameter) {
 		value, hasValue := q.left[prefix+".Value"]
 		delete(q.left, prefix+".Value")
 		if key == "" {
-			q.fail(invalid(prefix+".Key", key, "the key of a tag"))
+			q.fail(errInvalid(prefix+".Key", key, "the key of a tag"))
 		}
 		all = append(all, tagParameter{key, value, hasValue})
 	}
@@ -45,15 +45,15 @@ func labelsOf(all []tagParameter) map[string]string {
 	return labels
 }
 
-// tagsFor returns the tags of a new resource from the parameter TagSpecification. The parameter
+// decodeTagsFor returns the tags of a new resource from the parameter TagSpecification. The parameter
 // resource is the type of the resource in EC2, e.g. "security-group".
-func (q *query) tagsFor(resource string) map[string]string {
+func (q *query) decodeTagsFor(resource string) map[string]string {
 	labels := map[string]string{}
-	q.each("TagSpecification", func(prefix string) {
+	q.forEach("TagSpecification", func(prefix string) {
 		if v := q.text(prefix + "ResourceType"); v != resource {
-			q.fail(invalid(prefix+"ResourceType", v, resource))
+			q.fail(errInvalid(prefix+"ResourceType", v, resource))
 		}
-		maps.Copy(labels, labelsOf(q.tags(prefix+"Tag")))
+		maps.Copy(labels, labelsOf(q.decodeTags(prefix+"Tag")))
 	})
 	return labels
 }
@@ -88,8 +88,8 @@ func deleteTags(q *query) (any, error) {
 // changeTags changes the tags of the resources in the parameter ResourceId. It checks all resources
 // before it changes the first one, so that a request with a wrong id changes nothing.
 func changeTags(q *query, change func(labels map[string]string, all []tagParameter)) (any, error) {
-	ids, given := q.list("ResourceId"), q.tags("Tag")
-	if err := q.end(); err != nil {
+	ids, given := q.textList("ResourceId"), q.decodeTags("Tag")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {
@@ -129,7 +129,7 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 		case prefixRouteTable:
 			return tagOne(q, routeTables, id, dry, change, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
 		case prefixSnapshot:
-			if _, err := byIDs(q, snapshots, []string{id}, snapshotIn(q)); err != nil {
+			if _, err := readByIDs(q, snapshots, []string{id}, snapshotIn(q)); err != nil {
 				return err
 			}
 			return dialect.Unsupported{What: "a change of the tags of the snapshot " + clip(id), Why: "set the tags in CreateSnapshot"}
@@ -139,7 +139,7 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 }
 
 func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dry bool, change func(labels map[string]string), update func(T, map[string]string) error) error {
-	all, err := byIDs(q, k, []string{id}, nil)
+	all, err := readByIDs(q, k, []string{id}, nil)
 	if err != nil || dry {
 		return err
 	}
@@ -173,12 +173,12 @@ type describeTagsResult struct {
 	Descriptions members[tagDescription] `xml:"TagDescriptions"`
 }
 
-// taggedLoadBalancers returns the names in the parameter LoadBalancerNames. The list must have 1 to
+// decodeTaggedNames returns the names in the parameter LoadBalancerNames. The list must have 1 to
 // limit elements.
-func (q *query) taggedLoadBalancers(limit int) []string {
-	all := q.list("LoadBalancerNames.member")
+func (q *query) decodeTaggedNames(limit int) []string {
+	all := q.textList("LoadBalancerNames.member")
 	if len(all) < 1 || len(all) > limit {
-		q.fail(invalid("LoadBalancerNames", strconv.Itoa(len(all)), "a list of 1 to "+strconv.Itoa(limit)+" names"))
+		q.fail(errInvalid("LoadBalancerNames", strconv.Itoa(len(all)), "a list of 1 to "+strconv.Itoa(limit)+" names"))
 	}
 	return all
 }
@@ -193,8 +193,8 @@ func loadBalancerTags(m cloudsim.Meta) (all members[loadBalancerTag]) {
 }
 
 func describeLoadBalancerTags(q *query) (any, error) {
-	names := q.taggedLoadBalancers(maxTagged)
-	if err := q.end(); err != nil {
+	names := q.decodeTaggedNames(maxTagged)
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	out := describeTagsResult{}
@@ -223,16 +223,16 @@ func removeLoadBalancerTags(q *query) (any, error) {
 // changeLoadBalancerTags changes the tags of the load balancer in the parameter LoadBalancerNames.
 // As in AWS, this list must have exactly one element.
 func changeLoadBalancerTags(q *query, fn func(labels map[string]string, all []tagParameter)) (any, error) {
-	names, given := q.taggedLoadBalancers(1), q.tags("Tags.member")
-	q.need(len(given) > 0, "Tags")
-	if err := q.end(); err != nil {
+	names, given := q.decodeTaggedNames(1), q.decodeTags("Tags.member")
+	q.checkPresent(len(given) > 0, "Tags")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	_, err := change(q, names[0], func(l *cloudsim.LoadBalancer) (err error) {
+	_, err := changeLoadBalancer(q, names[0], func(l *cloudsim.LoadBalancer) (err error) {
 		labels := dialect.Visible(l.Labels)
 		fn(labels, given)
 		l.Labels, err = dialect.WithLabels(labels, l.Labels)
 		return err
 	})
-	return done(q), err
+	return emptyAnswer(q), err
 }

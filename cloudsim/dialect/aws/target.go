@@ -17,17 +17,17 @@ func instancesOf(l cloudsim.LoadBalancer) (out members[registeredInstance]) {
 	return out
 }
 
-// registered returns the ids of instances in the parameter Instances, which is a list.
-func (q *query) registered() (ids []string) {
-	q.each("Instances.member", func(prefix string) { ids = append(ids, q.required(prefix+"InstanceId")) })
+// decodeInstances returns the ids of instances in the parameter Instances, which is a list.
+func (q *query) decodeInstances() (ids []string) {
+	q.forEach("Instances.member", func(prefix string) { ids = append(ids, q.requiredText(prefix+"InstanceId")) })
 	return ids
 }
 
-// someInstances returns the ids of instances in the parameter Instances, which is a list with at
+// decodeRequiredInstances returns the ids of instances in the parameter Instances, which is a list with at
 // least one element.
-func (q *query) someInstances() []string {
-	ids := q.registered()
-	q.need(len(ids) > 0, "Instances")
+func (q *query) decodeRequiredInstances() []string {
+	ids := q.decodeInstances()
+	q.checkPresent(len(ids) > 0, "Instances")
 	return ids
 }
 
@@ -44,12 +44,12 @@ type deregisterResult struct {
 // registerInstances adds instances to the targets of a load balancer. It ignores instances that are
 // already targets.
 func registerInstances(q *query) (any, error) {
-	name, ids := q.required("LoadBalancerName"), q.someInstances()
-	if err := q.end(); err != nil {
+	name, ids := q.requiredText("LoadBalancerName"), q.decodeRequiredInstances()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
-		found, err := byIDs(q, instances, ids, func(i cloudsim.Instance) bool { return i.Region == l.Region })
+	l, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
+		found, err := readByIDs(q, instances, ids, func(i cloudsim.Instance) bool { return i.Region == l.Region })
 		if err != nil {
 			return recode(err, "InvalidInstance")
 		}
@@ -66,8 +66,8 @@ func registerInstances(q *query) (any, error) {
 // deregisterInstances removes instances from the targets of a load balancer. It ignores instances
 // that are not targets, because the cloud itself removes a deleted instance from the targets.
 func deregisterInstances(q *query) (any, error) {
-	name, ids := q.required("LoadBalancerName"), q.someInstances()
-	if err := q.end(); err != nil {
+	name, ids := q.requiredText("LoadBalancerName"), q.decodeRequiredInstances()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
@@ -75,7 +75,7 @@ func deregisterInstances(q *query) (any, error) {
 			return nil, recode(err, "InvalidInstance")
 		}
 	}
-	l, err := change(q, name, func(l *cloudsim.LoadBalancer) error {
+	l, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
 		l.Targets = slices.DeleteFunc(l.Targets, func(t cloudsim.Target) bool { return slices.Contains(ids, idOf(prefixInstance, t.Instance)) })
 		return nil
 	})
@@ -95,22 +95,22 @@ type instanceHealthResult struct {
 }
 
 func describeHealth(q *query) (any, error) {
-	name, ids := q.required("LoadBalancerName"), q.registered()
-	if err := q.end(); err != nil {
+	name, ids := q.requiredText("LoadBalancerName"), q.decodeInstances()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := findLoadBalancer(q, name)
 	if err != nil {
 		return nil, err
 	}
-	wanted := asked(ids)
+	wanted := newRequestedNames(ids)
 	out := instanceHealthResult{}
 	for _, t := range l.Targets {
-		if id := idOf(prefixInstance, t.Instance); wanted.has(id) {
+		if id := idOf(prefixInstance, t.Instance); wanted.match(id) {
 			out.States.Items = append(out.States.Items, healthOf(id, t, l.Status.Targets))
 		}
 	}
-	return &queryAnswer{Result: out}, wanted.missing("InvalidInstance", "registered instance")
+	return &queryAnswer{Result: out}, wanted.checkFound("InvalidInstance", "registered instance")
 }
 
 // healthOf returns the health of a target in AWS's format. If all listeners of the load balancer

@@ -13,11 +13,12 @@ import (
 )
 
 // This cloud has no target groups, so the dialect stores them in records. It copies the targets and
-// the health check of a target group to the listeners of network load balancers; see forward.
+// the health check of a target group to the listeners of network load balancers; see
+// computeListeners.
 
 const targetGroupRecords = "aws-target-group" // kind of the records
 
-type targetGroup = stored[targetGroupDocument]
+type targetGroup = storedObject[targetGroupDocument]
 
 // targetGroupDocument is the document of a record that stores a target group.
 type targetGroupDocument struct {
@@ -33,8 +34,8 @@ type targetGroupDocument struct {
 	PreserveIP    bool                  `json:"preserveClientIP"` // has no effect
 }
 
-// check returns the health check of a target group with the port that it uses.
-func (d targetGroupDocument) check() cloudsim.HealthCheck {
+// healthCheck returns the health check of a target group with the port that it uses.
+func (d targetGroupDocument) healthCheck() cloudsim.HealthCheck {
 	h := d.HealthCheck
 	if h.Port == 0 {
 		h.Port = d.Port
@@ -42,25 +43,26 @@ func (d targetGroupDocument) check() cloudsim.HealthCheck {
 	return h
 }
 
-// same reports whether the target group d has the settings in a request for the target group new.
+// sameSettings reports whether the target group d has the settings in a request for the target group new.
 // It does not compare the targets and the attributes, because other calls set them.
-func (d targetGroupDocument) same(new targetGroupDocument) bool {
+func (d targetGroupDocument) sameSettings(new targetGroupDocument) bool {
 	return d.Name == new.Name && d.Region == new.Region && d.Network == new.Network && d.Protocol == new.Protocol && d.Port == new.Port && d.HealthCheck == new.HealthCheck
 }
 
-// The variable transports maps the protocols of listeners and target groups to the protocols of this
+// transports maps the protocols of AWS's listeners and target groups to the protocols of this
 // cloud's listeners.
 var transports = map[string][]cloudsim.Protocol{
 	"TCP": {cloudsim.TCP}, "UDP": {cloudsim.UDP}, "TCP_UDP": {cloudsim.TCP, cloudsim.UDP},
 }
 
-// transport returns the parameter Protocol of a listener or a target group. If the parameter is
-// absent, transport returns the argument absent. If this argument is "", the parameter is required.
-func (q *query) transport(one, absent string) string {
+// decodeProtocol returns the parameter Protocol of a listener or a target group. If the parameter
+// is absent, decodeProtocol returns the argument absent. If this argument is "", the parameter is
+// required.
+func (q *query) decodeProtocol(one, absent string) string {
 	if absent == "" && q.left["Protocol"] == "" {
-		return q.required("Protocol")
+		return q.requiredText("Protocol")
 	}
-	return q.choice("Protocol", absent, one+" with the protocol", []string{"TCP", "UDP", "TCP_UDP"}, []string{"TLS", "HTTP", "HTTPS", "GENEVE", "QUIC", "TCP_QUIC"})
+	return q.decodeChoice("Protocol", absent, one+" with the protocol", []string{"TCP", "UDP", "TCP_UDP"}, []string{"TLS", "HTTP", "HTTPS", "GENEVE", "QUIC", "TCP_QUIC"})
 }
 
 type targetGroupDescription struct {
@@ -85,17 +87,17 @@ type targetGroupDescription struct {
 
 const trafficPort = "traffic-port" // value of the parameter HealthCheckPort that means the port of the targets
 
-// checkPort returns the port of a health check in AWS's format.
-func checkPort(h cloudsim.HealthCheck) string {
+// healthCheckPort returns the port of a health check in AWS's format.
+func healthCheckPort(h cloudsim.HealthCheck) string {
 	if h.Port == 0 {
 		return trafficPort
 	}
 	return strconv.Itoa(h.Port)
 }
 
-// targetGroupsOf returns an answer that contains the given target groups in AWS's format.
-func targetGroupsOf(q *query, r routing, found []targetGroup, next string) (any, error) {
-	live, err := networkLoadBalancers(q)
+// targetGroupAnswer returns an answer that contains the given target groups in AWS's format.
+func targetGroupAnswer(q *query, r routing, found []targetGroup, next string) (any, error) {
+	live, err := listNetworkLoadBalancers(q)
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +106,10 @@ func targetGroupsOf(q *query, r routing, found []targetGroup, next string) (any,
 		h := g.Doc.HealthCheck
 		d := targetGroupDescription{
 			ARN: targetGroupARN(g), Name: g.Doc.Name, Protocol: g.Doc.Protocol, Port: g.Doc.Port, VPCID: idOf(prefixVPC, g.Doc.Network),
-			CheckProtocol: strings.ToUpper(string(h.Protocol)), CheckPort: checkPort(h), CheckEnabled: true, Interval: h.IntervalMillis / 1000, Timeout: h.TimeoutMillis / 1000,
+			CheckProtocol: strings.ToUpper(string(h.Protocol)), CheckPort: healthCheckPort(h), CheckEnabled: true, Interval: h.IntervalMillis / 1000, Timeout: h.TimeoutMillis / 1000,
 			Healthy: h.HealthyThreshold, Unhealthy: h.UnhealthyThreshold, Path: h.Path, Codes: h.ExpectedCodes, TargetType: "instance", AddressType: "ipv4",
 		}
-		for _, l := range r.liveUsers(live, g.ID) {
+		for _, l := range r.findLiveUsers(live, g.ID) {
 			d.LoadBalancers.Items = append(d.LoadBalancers.Items, loadBalancerARN(l))
 		}
 		out.Items = append(out.Items, d)
@@ -115,29 +117,29 @@ func targetGroupsOf(q *query, r routing, found []targetGroup, next string) (any,
 	return networkAnswer(q, networkResult{TargetGroups: out, Next: next}), nil
 }
 
-// find returns the target group with the given ARN.
-func (r routing) find(q *query, wanted string) (targetGroup, error) {
-	id, err := ownIDInARN[cloudsim.RecordID](wanted, arnTargetGroup, groupPrefix, "a target group")
+// findTargetGroup returns the target group with the given ARN.
+func (r routing) findTargetGroup(q *query, wanted string) (targetGroup, error) {
+	id, err := idFromARN[cloudsim.RecordID](wanted, arnTargetGroup, groupPrefix, "a target group")
 	if err != nil {
 		return targetGroup{}, err
 	}
-	g, ok := r.group(id)
+	g, ok := r.getTargetGroup(id)
 	if !ok || g.Doc.Region != q.region() || targetGroupARN(g) != wanted {
-		return g, noTargetGroup(wanted)
+		return g, errNoTargetGroup(wanted)
 	}
 	return g, nil
 }
 
-func noTargetGroup(name string) error {
+func errNoTargetGroup(name string) error {
 	return coded(http.StatusBadRequest, "TargetGroupNotFound", "the target group "+clipARN(name)+" does not exist")
 }
 
-// changeCheck changes the values of a health check that the request contains. All other values stay
-// the same, with one exception. If the request changes the protocol, the timeout, the path and the
-// codes get AWS's defaults for this protocol, unless the request contains them.
-func (q *query) changeCheck(h *cloudsim.HealthCheck) {
+// changeHealthCheck changes the values of a health check that the request contains. All other
+// values stay the same, with one exception. If the request changes the protocol, the timeout, the
+// path and the codes get AWS's defaults for this protocol, unless the request contains them.
+func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 	before := h.Protocol
-	h.Protocol = cloudsim.HealthProtocol(strings.ToLower(q.choice("HealthCheckProtocol", strings.ToUpper(string(h.Protocol)), "", []string{"TCP", "HTTP", "HTTPS"}, nil)))
+	h.Protocol = cloudsim.HealthProtocol(strings.ToLower(q.decodeChoice("HealthCheckProtocol", strings.ToUpper(string(h.Protocol)), "", []string{"TCP", "HTTP", "HTTPS"}, nil)))
 	h.IntervalMillis = 1000 * q.integer("HealthCheckIntervalSeconds", 5, 300, h.IntervalMillis/1000)
 	if h.Protocol != before || h.TimeoutMillis == 0 {
 		h.Path, h.ExpectedCodes, h.TimeoutMillis = "", "", 10_000
@@ -152,7 +154,7 @@ func (q *query) changeCheck(h *cloudsim.HealthCheck) {
 	if v := q.left[timeout]; v == "" {
 		h.TimeoutMillis = min(h.TimeoutMillis, h.IntervalMillis)
 	} else if h.TimeoutMillis = 1000 * q.integer(timeout, 2, 60, 0); h.TimeoutMillis > h.IntervalMillis {
-		q.fail(invalid(timeout, v, "at most HealthCheckIntervalSeconds"))
+		q.fail(errInvalid(timeout, v, "at most HealthCheckIntervalSeconds"))
 	}
 	h.HealthyThreshold = q.integer("HealthyThresholdCount", 2, 10, h.HealthyThreshold)
 	h.UnhealthyThreshold = q.integer("UnhealthyThresholdCount", 2, 10, h.UnhealthyThreshold)
@@ -168,13 +170,13 @@ func (q *query) changeCheck(h *cloudsim.HealthCheck) {
 		field *string
 	}{{"HealthCheckPath", &h.Path}, {"Matcher.HttpCode", &h.ExpectedCodes}} {
 		if v := q.text(p.name); v != "" && h.Protocol == cloudsim.HealthTCP {
-			q.fail(invalid(p.name, v, "absent, because the health check has the protocol TCP"))
+			q.fail(errInvalid(p.name, v, "absent, because the health check has the protocol TCP"))
 		} else if v != "" {
 			*p.field = v
 		}
 	}
 	if _, ok := q.left["HealthCheckEnabled"]; ok && !q.flag("HealthCheckEnabled") {
-		q.fail(invalid("HealthCheckEnabled", "false", "true, because the targets are instances"))
+		q.fail(errInvalid("HealthCheckEnabled", "false", "true, because the targets are instances"))
 	}
 	if err := (cloudsim.UpdateLoadBalancer{LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: *h}}).Validate(); err != nil {
 		q.fail(err)
@@ -185,17 +187,17 @@ func (q *query) changeCheck(h *cloudsim.HealthCheck) {
 // settings exists, createTargetGroup returns it, as AWS does.
 func createTargetGroup(q *query) (any, error) {
 	g := targetGroup{Doc: targetGroupDocument{
-		Name: q.newName(), Region: q.region(), Protocol: q.transport("a target group", ""), Port: q.requiredInteger("Port", 1, 65535),
+		Name: q.decodeName(), Region: q.region(), Protocol: q.decodeProtocol("a target group", ""), Port: q.requiredInteger("Port", 1, 65535),
 		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 30_000, HealthyThreshold: 5, UnhealthyThreshold: 2}, DrainSeconds: defaultDrain, PreserveIP: true,
 	}}
-	q.changeCheck(&g.Doc.HealthCheck)
-	q.choice("TargetType", "instance", "a target group with the target type", []string{"instance"}, []string{"ip", "lambda", "alb"})
-	q.choice("IpAddressType", "ipv4", "a target group with the address type", []string{"ipv4"}, []string{"ipv6"})
-	vpcID, given := q.required("VpcId"), labelsOf(q.tags("Tags.member"))
-	if err := q.end(); err != nil {
+	q.changeHealthCheck(&g.Doc.HealthCheck)
+	q.decodeChoice("TargetType", "instance", "a target group with the target type", []string{"instance"}, []string{"ip", "lambda", "alb"})
+	q.decodeChoice("IpAddressType", "ipv4", "a target group with the address type", []string{"ipv4"}, []string{"ipv6"})
+	vpcID, given := q.requiredText("VpcId"), labelsOf(q.decodeTags("Tags.member"))
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	found, err := byIDs(q, vpcs, []string{vpcID}, nil)
+	found, err := readByIDs(q, vpcs, []string{vpcID}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +206,7 @@ func createTargetGroup(q *query) (any, error) {
 		return nil, err
 	}
 	wanted := g.Doc
-	g, err = store(q, targetGroupRecords, g)
+	g, err = storeObject(q, targetGroupRecords, g)
 	if err != nil && !errors.Is(err, cloudsim.Exists) {
 		return nil, err
 	}
@@ -213,21 +215,21 @@ func createTargetGroup(q *query) (any, error) {
 		return nil, readErr
 	}
 	if err != nil { // the name exists; other calls may have changed the targets and the attributes of the existing target group
-		at := slices.IndexFunc(r.groups, func(have targetGroup) bool { return have.Doc.same(wanted) })
+		at := slices.IndexFunc(r.groups, func(have targetGroup) bool { return have.Doc.sameSettings(wanted) })
 		if at < 0 {
 			return nil, coded(http.StatusBadRequest, "DuplicateTargetGroupName", "a target group with the name "+clip(wanted.Name)+" and other settings exists already")
 		}
 		g = r.groups[at]
 	}
-	return targetGroupsOf(q, r, []targetGroup{g}, "")
+	return targetGroupAnswer(q, r, []targetGroup{g}, "")
 }
 
 func describeTargetGroups(q *query) (any, error) {
-	arns, names, user, p := q.list("TargetGroupArns.member"), q.list("Names.member"), q.text("LoadBalancerArn"), q.paging()
-	if err := q.end(); err != nil {
+	arns, names, user, p := q.textList("TargetGroupArns.member"), q.textList("Names.member"), q.text("LoadBalancerArn"), q.decodeMarkerPage()
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	if err := onlyOne("LoadBalancerArn, TargetGroupArns and Names", arns, names, []string{user}); err != nil {
+	if err := checkOnlyOne("LoadBalancerArn, TargetGroupArns and Names", arns, names, []string{user}); err != nil {
 		return nil, err
 	}
 	r, err := readRouting(q)
@@ -236,7 +238,7 @@ func describeTargetGroups(q *query) (any, error) {
 	}
 	var found []targetGroup
 	for _, wanted := range arns {
-		g, err := r.find(q, wanted)
+		g, err := r.findTargetGroup(q, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -246,22 +248,22 @@ func describeTargetGroups(q *query) (any, error) {
 	for _, name := range names {
 		at := slices.IndexFunc(all, func(g targetGroup) bool { return g.Doc.Name == name })
 		if at < 0 {
-			return nil, noTargetGroup(name)
+			return nil, errNoTargetGroup(name)
 		}
 		found = append(found, all[at])
 	}
 	if len(found) > 0 {
-		return targetGroupsOf(q, r, found, "")
+		return targetGroupAnswer(q, r, found, "")
 	}
 	if user != "" {
 		l, err := findNetworkLoadBalancer(q, user)
 		if err != nil {
 			return nil, err
 		}
-		all = slices.DeleteFunc(all, func(g targetGroup) bool { return !slices.Contains(r.users(g.ID), l.ID) })
+		all = slices.DeleteFunc(all, func(g targetGroup) bool { return !slices.Contains(r.findUsers(g.ID), l.ID) })
 	}
 	found, next := pageOf(p, all, func(g targetGroup) string { return string(g.ID) })
-	return targetGroupsOf(q, r, found, next)
+	return targetGroupAnswer(q, r, found, next)
 }
 
 // changeTargetGroup changes the target group with the given ARN by the function fn. It also updates
@@ -271,21 +273,21 @@ func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r 
 		if r, err = readRouting(q); err != nil {
 			return r, g, err
 		}
-		if g, err = r.find(q, wanted); err != nil {
+		if g, err = r.findTargetGroup(q, wanted); err != nil {
 			return r, g, err
 		}
 		if err = fn(&g); err != nil {
 			return r, g, err
 		}
-		if err = forwardAll(q, r.users(g.ID), func(r *routing) { r.groups = put(r.groups, g) }); err != nil {
+		if err = applyRecords(q, r.findUsers(g.ID), func(r *routing) { r.groups = put(r.groups, g) }); err != nil {
 			return r, g, err
 		}
-		g, err = store(q, targetGroupRecords, g)
+		g, err = storeObject(q, targetGroupRecords, g)
 		switch {
 		case errors.Is(err, cloudsim.Stale):
 			continue
 		case errors.Is(err, cloudsim.NotFound):
-			err = noTargetGroup(wanted) // another caller has deleted the target group
+			err = errNoTargetGroup(wanted) // another caller has deleted the target group
 		}
 		if err != nil {
 			return r, g, err
@@ -293,51 +295,51 @@ func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r 
 		if r, err = readRouting(q); err != nil {
 			return r, g, err
 		}
-		return r, g, forwardAll(q, r.users(g.ID), nil)
+		return r, g, applyRecords(q, r.findUsers(g.ID), nil)
 	}
 	return r, g, cloudsim.Errorf(cloudsim.Conflict, "other callers change the target group %s at the same time: repeat the request", wanted)
 }
 
 // modifyTargetGroup changes the health check of a target group.
 func modifyTargetGroup(q *query) (any, error) {
-	wanted := q.required("TargetGroupArn")
+	wanted := q.requiredText("TargetGroupArn")
 	if q.err != nil {
 		return nil, q.err
 	}
 	r, g, err := changeTargetGroup(q, wanted, func(g *targetGroup) error {
 		attempt := *q // each attempt decodes the parameters again, because absent parameters keep the latest values of the health check
 		attempt.left = maps.Clone(q.left)
-		attempt.changeCheck(&g.Doc.HealthCheck)
-		return attempt.end()
+		attempt.changeHealthCheck(&g.Doc.HealthCheck)
+		return attempt.finish()
 	})
 	if err != nil {
 		return nil, err
 	}
-	return targetGroupsOf(q, r, []targetGroup{g}, "")
+	return targetGroupAnswer(q, r, []targetGroup{g}, "")
 }
 
 // deleteTargetGroup deletes a target group that no load balancer uses.
 func deleteTargetGroup(q *query) (any, error) {
-	wanted := q.required("TargetGroupArn")
-	if err := q.end(); err != nil {
+	wanted := q.requiredText("TargetGroupArn")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	r, err := readRouting(q)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.find(q, wanted)
+	g, err := r.findTargetGroup(q, wanted)
 	if failureOf(err).Code == "TargetGroupNotFound" {
-		return done(q), nil // AWS deletes a target group that does not exist without an error
+		return emptyAnswer(q), nil // AWS deletes a target group that does not exist without an error
 	}
 	if err != nil {
 		return nil, err
 	}
-	live, err := networkLoadBalancers(q)
+	live, err := listNetworkLoadBalancers(q)
 	if err != nil {
 		return nil, err
 	}
-	if users := r.liveUsers(live, g.ID); len(users) > 0 {
+	if users := r.findLiveUsers(live, g.ID); len(users) > 0 {
 		return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(users[0])+" uses the target group "+wanted+": delete the listener first")
 	}
 	// If another client has deleted a load balancer, the records of its listeners still exist. So
@@ -348,5 +350,5 @@ func deleteTargetGroup(q *query) (any, error) {
 	if err := q.Cloud.DeleteRecord(q.Context(), g.ID, 0); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return nil, err
 	}
-	return done(q), nil
+	return emptyAnswer(q), nil
 }

@@ -92,7 +92,7 @@ func diskIn(q *query) func(cloudsim.Disk) bool {
 }
 
 func describeVolumes(q *query) (any, error) {
-	found, next, err := list(q, volumes, diskIn(q))
+	found, next, err := listMatching(q, volumes, diskIn(q))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func describeVolumes(q *query) (any, error) {
 // zones in alphabetical order.
 func volumeOf(d cloudsim.Disk) volume {
 	v := volume{
-		ID: idOf(prefixVolume, d.ID), Size: d.SizeGiB, Zone: d.Zones()[0], State: stateOfVolume(d), Created: timestamp(d.CreatedAt),
+		ID: idOf(prefixVolume, d.ID), Size: d.SizeGiB, Zone: d.Zones()[0], State: stateOfVolume(d), Created: formatTime(d.CreatedAt),
 		Type: typeOf(d), IOPS: d.IOPS, Throughput: d.ThroughputMiBps, MultiAttach: d.MultiAttach, Tags: tagsOf(d.Meta),
 	}
 	if d.SourceSnapshot != "" {
@@ -148,13 +148,13 @@ func createVolume(q *query) (any, error) {
 	if req.Zone == "" {
 		req.Zone = q.text("AvailabilityZoneId") // the id of a zone is its name
 	}
-	q.need(req.Zone != "", "AvailabilityZone")
-	q.need(req.SizeGiB > 0 || snapshotID != "", "Size, or the parameter SnapshotId,")
+	q.checkPresent(req.Zone != "", "AvailabilityZone")
+	q.checkPresent(req.SizeGiB > 0 || snapshotID != "", "Size, or the parameter SnapshotId,")
 	var err error
-	if req.Labels, err = dialect.WithLabels(q.tagsFor("volume"), map[string]string{labelVolumeType: p.Type, labelParameters: q.parameters()}); err != nil {
+	if req.Labels, err = dialect.WithLabels(q.decodeTagsFor("volume"), map[string]string{labelVolumeType: p.Type, labelParameters: q.parametersHash()}); err != nil {
 		q.fail(err)
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	if err := checkZone(q, "AvailabilityZone", req.Zone); err != nil {
@@ -167,22 +167,22 @@ func createVolume(q *query) (any, error) {
 		return nil, coded(http.StatusBadRequest, "MissingParameter", "the parameter Iops is required for the volume type "+p.Type)
 	}
 	if snapshotID != "" {
-		found, err := byIDs(q, snapshots, []string{snapshotID}, snapshotIn(q))
+		found, err := readByIDs(q, snapshots, []string{snapshotID}, snapshotIn(q))
 		if err != nil {
 			return nil, err
 		}
 		req.SourceSnapshot = found[0].ID
 	}
-	d, found, err := alreadyMade(q, volumes, req.Name)
+	d, found, err := findCreated(q, volumes, req.Name)
 	if err == nil && !found {
 		d, err = q.Cloud.CreateDisk(q.Context(), req)
 	}
-	return &createVolumeAnswer{volume: volumeOf(d)}, withCodes(withParameters(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Exists: mismatch})
+	return &createVolumeAnswer{volume: volumeOf(d)}, translateKind(translateField(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Exists: mismatch})
 }
 
 // findVolume returns the disk of the volume with the given id.
 func findVolume(q *query, id string) (cloudsim.Disk, error) {
-	found, err := byIDs(q, volumes, []string{id}, diskIn(q))
+	found, err := readByIDs(q, volumes, []string{id}, diskIn(q))
 	if err != nil {
 		return cloudsim.Disk{}, err
 	}
@@ -190,8 +190,8 @@ func findVolume(q *query, id string) (cloudsim.Disk, error) {
 }
 
 func deleteVolume(q *query) (any, error) {
-	id := q.required("VolumeId")
-	if err := q.end(); err != nil {
+	id := q.requiredText("VolumeId")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	d, err := findVolume(q, id)
@@ -199,23 +199,23 @@ func deleteVolume(q *query) (any, error) {
 		return nil, err
 	}
 	if len(d.Attachments) > 0 {
-		return nil, volumeInUse(d)
+		return nil, errVolumeInUse(d)
 	}
 	_, err = q.Cloud.DeleteDisk(q.Context(), d.ID)
-	return &returnAnswer{Return: true}, volumeError(err, id)
+	return &returnAnswer{Return: true}, translateVolumeError(err, id)
 }
 
-func volumeInUse(d cloudsim.Disk) error {
+func errVolumeInUse(d cloudsim.Disk) error {
 	return coded(http.StatusBadRequest, "VolumeInUse", "the volume "+idOf(prefixVolume, d.ID)+" is attached to "+idOf(prefixInstance, d.Attachments[0].Instance)+": detach it first")
 }
 
-// volumeError translates an error of this cloud about the volume with the given id to an error with
+// translateVolumeError translates an error of this cloud about the volume with the given id to an error with
 // a code of EC2.
-func volumeError(err error, id string) error {
+func translateVolumeError(err error, id string) error {
 	if errors.Is(err, cloudsim.NotFound) {
-		return volumes.notFound(id) // another caller has deleted the volume
+		return volumes.errNotFound(id) // another caller has deleted the volume
 	}
-	return withCodes(withParameters(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
+	return translateKind(translateField(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState"})
 }
 
 type volumeStatus struct {
@@ -235,7 +235,7 @@ func describeVolumeStatus(q *query) (any, error) {
 	k := volumes
 	k.values = maps.Clone(volumes.values)
 	k.values["volume-status.status"] = func(d cloudsim.Disk) []string { return []string{dataStatus(d).Status} }
-	found, next, err := list(q, k, diskIn(q))
+	found, next, err := listMatching(q, k, diskIn(q))
 	if err != nil {
 		return nil, err
 	}

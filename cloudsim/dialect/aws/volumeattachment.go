@@ -46,14 +46,14 @@ type attachmentAnswer struct {
 // attachVolume attaches a disk to an instance. The device name in the request has no effect on the
 // instance: the instance has the device at the path that diskLink returns.
 func attachVolume(q *query) (any, error) {
-	id, instanceID, device := q.required("VolumeId"), q.required("InstanceId"), q.required("Device")
+	id, instanceID, device := q.requiredText("VolumeId"), q.requiredText("InstanceId"), q.requiredText("Device")
 	if device != "" && !deviceRE.MatchString(device) {
-		q.fail(invalid("Device", device, "a device name such as /dev/xvdba"))
+		q.fail(errInvalid("Device", device, "a device name such as /dev/xvdba"))
 	}
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	found, err := byIDs(q, instances, []string{instanceID}, inRegionOf(q))
+	found, err := readByIDs(q, instances, []string{instanceID}, inRegionOf(q))
 	if err != nil {
 		return nil, err
 	}
@@ -63,26 +63,26 @@ func attachVolume(q *query) (any, error) {
 		if d, err = findVolume(q, id); err != nil {
 			return err
 		}
-		if err = attachable(q, d, i, device); err != nil {
+		if err = checkAttachable(q, d, i, device); err != nil {
 			return err
 		}
-		d, err = q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: withDevice(d, i.ID, device)}, d.Revision)
+		d, err = q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labelsWithDevice(d, i.ID, device)}, d.Revision)
 		return err
 	})
 	if err == nil {
 		d, err = q.Cloud.AttachDisk(q.Context(), d.ID, cloudsim.AttachDisk{Instance: i.ID})
-		err = withCodes(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "AttachmentLimitExceeded"})
+		err = translateKind(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "AttachmentLimitExceeded"})
 	}
 	if err != nil {
-		return nil, volumeError(err, id)
+		return nil, translateVolumeError(err, id)
 	}
 	a, _ := d.Attachment(i.ID)
 	return &attachmentAnswer{volumeAttachment: attachmentOf(d, a)}, nil
 }
 
-// withDevice returns the labels of a disk with the device name for a new attachment to the instance
-// to. The result does not contain the device names of former attachments.
-func withDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[string]string {
+// labelsWithDevice returns the labels of a disk with the device name for a new attachment to the
+// instance to. The result does not contain the device names of former attachments.
+func labelsWithDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[string]string {
 	labels := map[string]string{}
 	for k, v := range d.Labels {
 		of, isDevice := strings.CutPrefix(k, labelDevice)
@@ -94,14 +94,14 @@ func withDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[stri
 	return labels
 }
 
-// attachable returns an error of EC2 if the cloud cannot attach the disk d to the instance i. It
+// checkAttachable returns an error of EC2 if the cloud cannot attach the disk d to the instance i. It
 // also returns an error if the instance has another disk with the given device name.
-func attachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) error {
+func checkAttachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) error {
 	volumeID, instanceID := idOf(prefixVolume, d.ID), idOf(prefixInstance, i.ID)
 	_, attached := d.Attachment(i.ID)
 	switch {
 	case len(d.Attachments) > 0 && (attached || !d.MultiAttach):
-		return volumeInUse(d)
+		return errVolumeInUse(d)
 	case d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse:
 		return coded(http.StatusBadRequest, "IncorrectState", "cannot attach the volume "+volumeID+": it is "+string(d.State))
 	case !slices.Contains(d.Zones(), i.Zone):
@@ -109,7 +109,7 @@ func attachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) e
 	case i.State != cloudsim.InstanceRunning && i.State != cloudsim.InstanceRebooting && i.State != cloudsim.InstanceStopped:
 		return coded(http.StatusBadRequest, "IncorrectState", "cannot attach a volume to the instance "+instanceID+": it is "+instanceStates[i.State].Name)
 	}
-	r, err := relatedTo(q, []cloudsim.Instance{i})
+	r, err := readInstanceResources(q, []cloudsim.Instance{i})
 	if err != nil {
 		return err
 	}
@@ -126,21 +126,21 @@ func attachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) e
 // detachVolume detaches a disk from an instance. If the request has no parameter InstanceId, the
 // disk must have exactly one attachment.
 func detachVolume(q *query) (any, error) {
-	id, instanceID, device, force := q.required("VolumeId"), q.text("InstanceId"), q.text("Device"), q.flag("Force")
-	if err := q.end(); err != nil {
+	id, instanceID, device, force := q.requiredText("VolumeId"), q.text("InstanceId"), q.text("Device"), q.flag("Force")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	d, err := findVolume(q, id)
 	if err != nil {
 		return nil, err
 	}
-	a, err := chosen(d, instanceID, device)
+	a, err := findAttachment(d, instanceID, device)
 	if err != nil {
 		return nil, err
 	}
 	out := attachmentOf(d, a)
 	if d, err = q.Cloud.DetachDisk(q.Context(), d.ID, cloudsim.DetachDisk{Instance: a.Instance, Force: force}); err != nil {
-		return nil, volumeError(err, id)
+		return nil, translateVolumeError(err, id)
 	}
 	out.State = "detached"
 	if now, ok := d.Attachment(a.Instance); ok {
@@ -149,9 +149,9 @@ func detachVolume(q *query) (any, error) {
 	return &attachmentAnswer{volumeAttachment: out}, nil
 }
 
-// chosen returns the attachment that a DetachVolume request selects. The parameters instanceID and
+// findAttachment returns the attachment that a DetachVolume request selects. The parameters instanceID and
 // device are "" if the request does not contain them.
-func chosen(d cloudsim.Disk, instanceID, device string) (a cloudsim.Attachment, err error) {
+func findAttachment(d cloudsim.Disk, instanceID, device string) (a cloudsim.Attachment, err error) {
 	id := idOf(prefixVolume, d.ID)
 	switch {
 	case len(d.Attachments) == 0:

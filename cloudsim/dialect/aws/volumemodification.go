@@ -59,7 +59,7 @@ func modificationOf(d cloudsim.Disk) (out volumeModification, err error) {
 		return out, cloudsim.Errorf(cloudsim.Internal, "decode the label %s of disk %s: %w", labelModification, d.ID, err)
 	}
 	out = volumeModification{
-		ID: idOf(prefixVolume, d.ID), State: modificationState(d), Start: timestamp(m.Start), Progress: 100,
+		ID: idOf(prefixVolume, d.ID), State: modificationState(d), Start: formatTime(m.Start), Progress: 100,
 		OriginalSize: m.Before.Size, OriginalType: m.Before.Type, OriginalIOPS: m.Before.IOPS, OriginalThroughput: m.Before.Throughput,
 		TargetSize: m.After.Size, TargetType: m.After.Type, TargetIOPS: m.After.IOPS, TargetThroughput: m.After.Throughput,
 	}
@@ -87,11 +87,11 @@ type modifyVolumeAnswer struct {
 // change of the type or the performance is another operation. If a request needs both operations,
 // modifyVolume waits until the first operation ends.
 func modifyVolume(q *query) (any, error) {
-	id, size := q.required("VolumeId"), q.integer("Size", 1, cloudsim.MaxDiskGiB, 0)
+	id, size := q.requiredText("VolumeId"), q.integer("Size", 1, cloudsim.MaxDiskGiB, 0)
 	p := performance{Type: q.text("VolumeType"), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
 	q.refuseTrue("create another volume with MultiAttachEnabled", "MultiAttachEnabled")
-	q.need(size > 0 || p != performance{}, "Size, VolumeType, Iops or Throughput")
-	if err := q.end(); err != nil {
+	q.checkPresent(size > 0 || p != performance{}, "Size, VolumeType, Iops or Throughput")
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	d, err := findVolume(q, id)
@@ -100,13 +100,13 @@ func modifyVolume(q *query) (any, error) {
 	}
 	before := settingsOf(d)
 	p.Type = cmp.Or(p.Type, before.Type)
-	change, err := p.changeOf(q, d, size)
+	change, err := p.modifyRequest(q, d, size)
 	if err != nil {
-		return nil, volumeError(err, id)
+		return nil, translateVolumeError(err, id)
 	}
 	if size > d.SizeGiB {
 		if d, err = q.Cloud.ResizeDisk(q.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: size}); err != nil {
-			return nil, volumeError(err, id)
+			return nil, translateVolumeError(err, id)
 		}
 	}
 	if change != (cloudsim.ModifyDisk{}) {
@@ -116,23 +116,23 @@ func modifyVolume(q *query) (any, error) {
 			}
 		}
 		if d, err = q.Cloud.ModifyDisk(q.Context(), d.ID, change); err != nil {
-			return nil, withCodes(err, map[cloudsim.Kind]string{cloudsim.Conflict: "VolumeModificationRateExceeded"})
+			return nil, translateKind(err, map[cloudsim.Kind]string{cloudsim.Conflict: "VolumeModificationRateExceeded"})
 		}
 	}
 	m := modification{Start: d.UpdatedAt, Before: before, After: settingsOf(d)}
 	m.After.Type = p.Type
 	if d, err = storeModification(q, d, m); err != nil {
-		return nil, volumeError(err, id)
+		return nil, translateVolumeError(err, id)
 	}
 	out, err := modificationOf(d)
 	return &modifyVolumeAnswer{Modification: out}, err
 }
 
-// changeOf returns the request to this cloud that changes the type and the performance of the disk
-// d. It returns the zero value if the disk already has the requested type and performance. The
+// modifyRequest returns the request to this cloud that changes the type and the performance of the
+// disk d. It returns the zero value if the disk already has the requested type and performance. The
 // parameter size is the requested size, or 0. If the disk cannot have the requested values,
-// changeOf returns an error.
-func (p performance) changeOf(q *query, d cloudsim.Disk, size int) (change cloudsim.ModifyDisk, err error) {
+// modifyRequest returns an error.
+func (p performance) modifyRequest(q *query, d cloudsim.Disk, size int) (change cloudsim.ModifyDisk, err error) {
 	own, err := p.diskType(q)
 	if err != nil {
 		return change, err
@@ -143,7 +143,7 @@ func (p performance) changeOf(q *query, d cloudsim.Disk, size int) (change cloud
 	case d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse:
 		return change, cloudsim.Errorf(cloudsim.Conflict, "cannot modify the volume %s: it is %s", idOf(prefixVolume, d.ID), d.State)
 	case size > 0 && size < d.SizeGiB:
-		return change, invalid("Size", strconv.Itoa(size), "at least the present size of "+strconv.Itoa(d.SizeGiB)+" GiB")
+		return change, errInvalid("Size", strconv.Itoa(size), "at least the present size of "+strconv.Itoa(d.SizeGiB)+" GiB")
 	}
 	t, err := q.Cloud.GetDiskType(q.Context(), own)
 	if err != nil {
@@ -193,7 +193,7 @@ func describeModifications(q *query) (any, error) {
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) { //nolint:revive // the order of a method expression
 		d, err := volumes.get(c, ctx, id)
 		if errors.Is(err, cloudsim.NotFound) {
-			err = volumes.notFound(idOf(prefixVolume, id))
+			err = volumes.errNotFound(idOf(prefixVolume, id))
 		}
 		return d, err
 	}
@@ -202,7 +202,7 @@ func describeModifications(q *query) (any, error) {
 		"volume-id":          volumes.values["volume-id"],
 	}
 	in := diskIn(q)
-	found, next, err := list(q, k, func(d cloudsim.Disk) bool { return in(d) && d.Labels[labelModification] != "" })
+	found, next, err := listMatching(q, k, func(d cloudsim.Disk) bool { return in(d) && d.Labels[labelModification] != "" })
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (p performance) diskType(q *query) (string, error) {
 	case p.Type == "st1" || p.Type == "sc1":
 		return "", dialect.Unsupported{What: "the volume type " + p.Type, Why: "use the type gp3 or standard"}
 	case !known:
-		return "", invalid("VolumeType", p.Type, "gp2, gp3, io1, io2, standard, or a disk type of the catalogue")
+		return "", errInvalid("VolumeType", p.Type, "gp2, gp3, io1, io2, standard, or a disk type of the catalogue")
 	}
 	for _, c := range []struct {
 		given, allowed bool

@@ -8,26 +8,26 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// identified is the body of an answer that contains the id of the request. The method identify sets
-// this id.
-type identified interface{ identify(id string) }
+// requestIDSetter is the body of an answer that contains the id of the request. The method
+// setRequestID sets this id.
+type requestIDSetter interface{ setRequestID(id string) }
 
 // ec2Answer is the common part of EC2's answers.
 type ec2Answer struct {
 	ID string `xml:"requestId"`
 }
 
-func (a *ec2Answer) identify(id string) { a.ID = id }
+func (a *ec2Answer) setRequestID(id string) { a.ID = id }
 
-// write writes an answer in the format of the requested service. If the body implements identified,
-// write sets the id of the request in the body.
-func write(w http.ResponseWriter, r *dialect.Request, status int, body any) {
+// writeAnswer writes an answer in the format of the requested service. If the body implements
+// requestIDSetter, writeAnswer sets the id of the request in the body.
+func writeAnswer(w http.ResponseWriter, r *dialect.Request, status int, body any) {
 	if serviceOf(r).namespace == "" {
 		writeJSON(w, status, body)
 		return
 	}
-	if i, ok := body.(identified); ok {
-		i.identify(r.ID)
+	if i, ok := body.(requestIDSetter); ok {
+		i.setRequestID(r.ID)
 	}
 	writeXML(w, status, xml.Name{Space: serviceOf(r).namespace, Local: r.Form.Get("Action") + "Response"}, body)
 }
@@ -53,9 +53,9 @@ type queryAnswer struct {
 	ID     string `xml:"ResponseMetadata>RequestId"`
 }
 
-func (a *queryAnswer) identify(id string) { a.ID = id }
+func (a *queryAnswer) setRequestID(id string) { a.ID = id }
 
-// done returns the answer of an Elastic Load Balancing call that has no result.
-func done(q *query) *queryAnswer {
+// emptyAnswer returns the answer of an Elastic Load Balancing call that has no result.
+func emptyAnswer(q *query) *queryAnswer {
 	return &queryAnswer{Result: struct{ XMLName xml.Name }{xml.Name{Local: q.Form.Get("Action") + "Result"}}}
 }

@@ -40,12 +40,12 @@ func stateOfZone(z cloudsim.Zone) string {
 }
 
 func describeZones(q *query) (any, error) {
-	names, ids, filters := q.list("ZoneName"), q.list("ZoneId"), q.filters()
+	names, ids, filters := q.textList("ZoneName"), q.textList("ZoneId"), q.decodeFilters()
 	_ = q.flag("AllAvailabilityZones") // this cloud has no zones that a caller must enable
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	match, err := zones.matches(filters)
+	match, err := zones.matcher(filters)
 	if err != nil {
 		return nil, err
 	}
@@ -54,16 +54,16 @@ func describeZones(q *query) (any, error) {
 		return nil, err
 	}
 	region := q.region()
-	wanted := asked(append(names, ids...))
+	wanted := newRequestedNames(append(names, ids...))
 	out := &describeZonesAnswer{}
 	for _, z := range all {
-		if z.Region == region && wanted.has(z.Name) && match(z) {
+		if z.Region == region && wanted.match(z.Name) && match(z) {
 			out.Zones.Items = append(out.Zones.Items, zone{
 				Name: z.Name, ID: z.Name, State: stateOfZone(z), Region: z.Region, Type: "availability-zone", OptIn: "opt-in-not-required", Group: z.Region, Boundary: z.Region,
 			})
 		}
 	}
-	return out, wanted.missing("InvalidParameterValue", "zone")
+	return out, wanted.checkFound("InvalidParameterValue", "zone")
 }
 
 type region struct {
@@ -85,12 +85,12 @@ var regions = kind[cloudsim.Region, string]{
 }
 
 func describeRegions(q *query) (any, error) {
-	names, filters := q.list("RegionName"), q.filters()
+	names, filters := q.textList("RegionName"), q.decodeFilters()
 	_ = q.flag("AllRegions") // this cloud has no regions that a caller must enable
-	if err := q.end(); err != nil {
+	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	match, err := regions.matches(filters)
+	match, err := regions.matcher(filters)
 	if err != nil {
 		return nil, err
 	}
@@ -98,12 +98,12 @@ func describeRegions(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	wanted := asked(names)
+	wanted := newRequestedNames(names)
 	out := &describeRegionsAnswer{}
 	for _, r := range all {
-		if wanted.has(r.Name) && match(r) {
+		if wanted.match(r.Name) && match(r) {
 			out.Regions.Items = append(out.Regions.Items, region{Name: r.Name, Endpoint: q.Host, OptIn: "opt-in-not-required"})
 		}
 	}
-	return out, wanted.missing("InvalidParameterValue", "region")
+	return out, wanted.checkFound("InvalidParameterValue", "region")
 }
