@@ -225,8 +225,9 @@ func TestRangesWithoutARoute(t *testing.T) {
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
 }
 
-// If a Node and its instance have different names, the Node gets its ranges
-// without a route.
+// If a Node and its instance have different names, the CCM cannot create a
+// route to the Node's pod ranges. The CCM still writes the pod ranges to the
+// Node.
 func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	r := newPodRig(t)
 	i := r.machine(t, "node-1")

@@ -248,9 +248,10 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	}, m.isFreshLocked()
 }
 
-// subscribe adds two callbacks. The mirror calls the function change for every event of the watch
-// about a load balancer. It calls the function fresh when callers may use the mirror again. The
-// mirror makes one call at a time, so a callback must not block.
+// subscribe adds two callbacks. For every watch event about a load balancer, the mirror calls the
+// first callback. The mirror calls the second callback when the data of the mirror becomes current:
+// after the first contact with the cloud, and after each outage of the watch. The mirror makes one
+// call at a time, so a callback must not block.
 func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -144,11 +144,11 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	return r.await(ctx, have)
 }
 
-// The method replace handles an existing route with the same name as the route
-// want. If the existing route leads to the same instance as want, and the cloud
-// is not deleting this route, the method returns the existing route. If the
-// existing route belongs to this cluster but leads to another instance, the
-// method deletes the existing route and creates want.
+// The method replace handles the case that a route with the name of the wanted
+// route already exists. If the existing route leads to the wanted instance, and
+// the cloud is not deleting this route, the method returns the existing route.
+// If the existing route belongs to this cluster but leads to another instance,
+// the method deletes the existing route and creates the wanted route.
 func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {

@@ -202,7 +202,8 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 }
 
 // address converts an IP address to the form that the cloud uses. The parameter
-// field is the name of the field, for errors.
+// field is the name of the field or annotation that contains the address. The
+// returned error begins with this name.
 func address(field, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
