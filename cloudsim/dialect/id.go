@@ -35,10 +35,10 @@ var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 // this label only if this cloud does not allow the other cloud's name.
 const NameLabel = LabelPrefix + "name"
 
-// Name returns the name of a resource in this cloud. The parameter other is the name in the other
-// cloud. If this cloud allows the name other, Name returns other unchanged. Otherwise Name returns
-// a hash of other. The result depends only on the parameter, so a list call of this cloud can find
-// the resource by its name.
+// Name converts a name of the other cloud, whose API the dialect serves, to a name of this cloud.
+// If this cloud allows a name of the other cloud, Name returns the name unchanged. Otherwise Name
+// returns a hash of the name. Equal parameters have equal results, so a dialect can use the result
+// as the filter of a list call that finds the resource.
 func Name(other string) string {
 	if nameRE.MatchString(other) {
 		return other

@@ -58,9 +58,9 @@ func put[D any](all []storedObject[D], s storedObject[D]) []storedObject[D] {
 	return append(all, s)
 }
 
-// findUsers returns the ids of the load balancers that have a listener for the target group with the
-// given id. The result can contain ids of deleted load balancers, because other clients delete a
-// load balancer without the records of its listeners.
+// findUsers returns the ids of the load balancers that have a listener for the target group with
+// the given id. The result can contain ids of deleted load balancers, because a client of the
+// cloud's own API can delete a load balancer and leave the records of its listeners.
 func (r routing) findUsers(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID) {
 	for _, li := range r.listeners {
 		if li.Doc.TargetGroup == id && !slices.Contains(all, li.Doc.LoadBalancer) {

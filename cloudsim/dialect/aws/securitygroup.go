@@ -98,9 +98,9 @@ var groups = kind[group, cloudsim.RecordID]{
 	},
 }
 
-// getGroup returns the security group with the given id. For a default group, the number in the id
-// is defaultGroups plus the number of the VPC. For all other groups, the id is the id of the
-// record.
+// getGroup returns the security group with the given id. The id of a VPC's default group contains
+// the sum of the constant defaultGroups and the VPC's number. The id of any other group is the id
+// of the record that stores the group.
 func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (group, error) { //nolint:revive // the order of a method expression
 	if n := dialect.Number(id) - defaultGroups; n > 0 {
 		network, err := c.GetNetwork(ctx, dialect.ID[cloudsim.NetworkID](vpcs.own, n))

@@ -46,8 +46,8 @@ type items[T any] struct {
 	Items []T `xml:"item"`
 }
 
-// queryAnswer is an answer of Elastic Load Balancing. The result has a field XMLName, which is the
-// name of its XML element.
+// queryAnswer is an answer of Elastic Load Balancing. The field Result contains a struct with a
+// field XMLName. This field is the name of the XML element that contains the result.
 type queryAnswer struct {
 	Result any
 	ID     string `xml:"ResponseMetadata>RequestId"`

@@ -27,7 +27,7 @@ func instanceBusy(s cloudsim.InstanceState) bool {
 	return s != cloudsim.InstanceRunning && s != cloudsim.InstanceStopped
 }
 
-// labelImage is the label with the name of a server's image.
+// labelImage is the key of the label that stores the name of a server's image.
 const labelImage = dialect.LabelPrefix + "image"
 
 // serverOf returns an instance in the format of Hetzner's servers. The public IPv4 address of the

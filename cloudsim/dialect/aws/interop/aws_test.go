@@ -116,8 +116,8 @@ func failsJSON(t *testing.T, err error, code string) {
 	}
 }
 
-// TestEachCall makes each supported call with AWS's SDK. It fails if one of these calls never
-// succeeds.
+// TestEachCall makes each supported call with AWS's SDK. It fails unless each supported call
+// succeeds at least once.
 func TestEachCall(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	a := w.instance(t, "node-1", "sim-1a", map[string]string{"kubernetes.io/cluster/lab": "owned"})
