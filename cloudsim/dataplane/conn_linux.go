@@ -289,8 +289,8 @@ func (c *conn) cutSoon() {
 	})
 }
 
-// endWaiting ends the connection if it still waits for a target and its client connected to socket
-// s.
+// endWaiting ends connection c only if the client of c connected to socket s, and the data plane
+// has not yet opened the connection to a target.
 func (c *conn) endWaiting(s *socket) {
 	if c.phase == dialling && c.socket == s {
 		c.b.abandon(c.l, c.choice)

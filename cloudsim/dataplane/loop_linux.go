@@ -212,8 +212,10 @@ func roundUpMillis(d time.Duration) int {
 	return int(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32))
 }
 
-// tick updates the loop's clock. If the process was stopped for a while, the clock leaves this
-// time out, so that connections do not appear silent.
+// tick updates the loop's clock. The parameter allowed is the longest planned time of the loop's
+// last sleep. If more than one additional second has passed since the last call of tick, the
+// process was probably suspended. The clock then does not count the additional time. Otherwise the
+// loop would treat all connections as idle and close them.
 func (l *loop) tick(allowed time.Duration) {
 	now := time.Since(startTime) - l.lost
 	if late := now - l.now - min(allowed, now-l.now); late > time.Second {

@@ -239,7 +239,7 @@ func (w *world) settle(now time.Time) {
 
 // compare fails the test if the cloud differs from the model, or if the journal is wrong. The
 // journal must have each revision once and in order. The last event of each resource must contain
-// the present resource.
+// the resource's current state.
 func (w *world) compare(t *rapid.T) {
 	w.reroute()
 	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})

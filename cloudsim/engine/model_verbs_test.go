@@ -108,7 +108,7 @@ func (w *world) deleteAddress(t *rapid.T) {
 }
 
 // draw returns a random specification of a load balancer, and the ids of its
-// targets. The result known is true if all targets exist.
+// targets. The last result is true if all targets exist.
 func (w *world) draw(t *rapid.T) (spec cloudsim.LoadBalancerSpec, targets []string, known bool) {
 	port := rapid.IntRange(80, 81).Draw(t, "port")
 	spec = cloudsim.LoadBalancerSpec{

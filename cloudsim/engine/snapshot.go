@@ -177,8 +177,8 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 	return s, err
 }
 
-// free checks that no copy from the resource with the given id is in progress. It returns Conflict
-// while the cloud makes a disk or a snapshot from this resource.
+// While the cloud makes a disk or a snapshot from the resource with the given id, free returns
+// Conflict.
 func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {

@@ -42,8 +42,8 @@ var bombs = map[string]func(t testing.TB, size int) []byte{
 	},
 }
 
-// largeState returns a saved state with records in one bucket. It adds records until all records
-// together have size bytes, or until the compressed state has 3 MB.
+// largeState returns a saved state with records in one bucket. It adds records until the total
+// length of all keys and values reaches the parameter size, or until the compressed state has 3 MB.
 func largeState(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -26,9 +26,10 @@ type Table[T any] struct {
 	Public func(T) T                    // returns the resource without the fields that callers must not see; nil: callers may see all fields
 	Uses   func(*T) []Use               // returns the uses of the project's quotas; nil for none
 	Index  map[string]func(*T) []string // additional indexes, by their names; index values must not contain NUL
-	// CoalesceEvents writes one event for all changes of a resource that one
-	// transaction makes at one instant for one caller. This event contains the
-	// last value. Set CoalesceEvents for kinds with intermediate values that no
+	// If CoalesceEvents is true and a transaction changes a resource several
+	// times, the transaction writes only one event for the resource, with its
+	// last value. This rule applies only to changes with the same time, caller
+	// and cause. Set CoalesceEvents for kinds with intermediate values that no
 	// watcher needs.
 	CoalesceEvents bool
 }
