@@ -74,8 +74,8 @@ func (s LoadBalancerSpec) Pools() []TargetPool {
 	return all
 }
 
-// TargetLists returns the load balancer's list of targets and the lists of its listeners.
-// The map key of each list is the name of the list's field in the request.
+// TargetLists returns the load balancer's list of targets and the lists of its listeners. The key
+// of each list is the list's path in a request, such as listeners[0].targets.
 func (s LoadBalancerSpec) TargetLists() map[string][]Target {
 	all := map[string][]Target{"targets": s.Targets}
 	for i, l := range s.Listeners {

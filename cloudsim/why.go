@@ -6,10 +6,10 @@ import "time"
 // kind.
 const WhyOfRequest ResourceKind = "request"
 
-// Why explains the state of an object: the past changes, and the conditions for which the
-// object waits. A Why of a request explains the effects of the request: its calls, its
-// operations, the changes of objects, and the faults that changed its calls. The Name of
-// such a Why is the operation of the call, and its State is the outcome of the call.
+// Why explains the state of an object: the past changes, and the conditions for which the object
+// waits. A Why of a request explains the effects of the request: its calls, its operations, the
+// changes of objects, and the faults that changed its calls. In a Why of a request, Name is the
+// operation of the request's last call, and State is the outcome of this call.
 type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`

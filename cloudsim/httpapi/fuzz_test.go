@@ -21,8 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// FuzzRouter proves that the answer to a random request is never a 5xx. Each refusal is a problem
-// document with a kind.
+// FuzzRouter sends random requests. It proves that no answer has a status of 500 or more, and that
+// the body of each answer with a 4xx status is a complete problem document.
 func FuzzRouter(f *testing.F) {
 	const lb = `{"name":"x","region":"sim-1","listeners":[{"protocol":"tcp","port":80,"targetPort":30080}],"healthCheck":{"protocol":"tcp"}}`
 	for _, s := range [][5]string{

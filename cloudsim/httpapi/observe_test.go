@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// localCloud is a cloud whose HTTP handler a test calls without a network. The loop of the
-// engine runs only after the test has called the method run.
+// localCloud is a cloud without a network listener: tests call its HTTP handler directly. The loop
+// of the engine runs only after the test has called the method run.
 type localCloud struct {
 	http.Handler
 	engine *engine.Engine

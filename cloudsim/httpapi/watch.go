@@ -36,9 +36,9 @@ const (
 func isWatchPath(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
 
 // These constants limit the number of open watches. The first limit is for the whole cloud. The
-// second limit is for each caller with a role in all projects. The third limit is for all other
-// callers of a project together. Without these limits, the watches of a project could use the
-// processor time of other projects, because each change wakes every watch.
+// second limit is for each caller with a role in all projects. All other callers of a project share
+// the third limit. Without these limits, the watches of a project could use the processor time of
+// other projects, because each change wakes every watch.
 const (
 	maxWatches        = 2048
 	maxWatchesEach    = 512

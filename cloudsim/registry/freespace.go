@@ -20,9 +20,9 @@ func noRoom(why string) error {
 }
 
 // checkFreeSpace returns an error if a write would leave less free space than
-// the reserve. The parameter more is the size of the write in bytes. The
-// reserve is space for other data on this disk, such as the cloud's records.
-// The reserve stays free even if a client pushes data without end.
+// the reserve. Its parameter is the size of the write in bytes. The reserve is
+// space for other data on this disk, such as the cloud's records. The reserve
+// stays free even if a client pushes data without end.
 func (f *files) checkFreeSpace(more int64) error {
 	if f.reserve < 0 {
 		return nil

@@ -144,7 +144,7 @@ func (w *world) wire(*testing.T) remote.Option {
 	return remote.WithTransport(w.http.Transport)
 }
 
-// The function says fails the test if the error does not contain each of the given words.
+// The test fails if one of the given words does not occur in the error.
 func says(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
