@@ -37,7 +37,7 @@ func (e *env) callsDuring(ctx context.Context, during func(context.Context) erro
 	return made, nil
 }
 
-// The method wait waits for the observation time.
+// The method wait sleeps for the duration e.observe. It returns an error if ctx ends first.
 func (e *env) wait(ctx context.Context) error { return sleep(ctx, e.observe) }
 
 // The function sleep waits for a time. It returns an error if ctx ends first.

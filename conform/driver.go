@@ -184,8 +184,8 @@ type Fault struct {
 	Kind FaultKind `json:"kind"`
 	// Writes is true if the fault disturbs only calls that change the cloud.
 	Writes bool `json:"writes,omitempty"`
-	// Call is the name of the disturbed calls, as in the result of Calls. If Call is empty, the
-	// fault disturbs calls with any name.
+	// Call is the name of the calls that the fault disturbs. It is a name that the method
+	// Faults.Calls can return. If Call is empty, the fault disturbs calls with any name.
 	Call string `json:"call,omitempty"`
 	// Skip is the number of calls that the fault leaves undisturbed at first. The driver counts the
 	// calls with each name separately.

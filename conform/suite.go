@@ -104,9 +104,9 @@ type suite struct {
 }
 
 // Run runs the selected checks and returns their results. It returns an error if no check could
-// run. Run ends early if ctx ends, if the CCM ends by itself, or if the driver does not answer. Run
-// then cleans up. The remaining checks have the verdict Skip, and the field Incomplete of the
-// report has the reason.
+// run. Run ends early if ctx ends, if the CCM ends by itself, or if the driver does not answer. In
+// these cases, the remaining checks have the verdict Skip, and the field Incomplete of the report
+// has the reason. Run deletes the objects of each check, even if it ends early.
 func Run(ctx context.Context, c Config) (Report, error) {
 	if err := c.Validate(); err != nil {
 		return Report{}, err

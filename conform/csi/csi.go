@@ -1,8 +1,8 @@
 // Package csi tests the CSI driver of any cloud with csi-sanity, a test suite of Kubernetes for CSI
-// drivers. Between the driver and the HTTP API of the cloud, the package needs a recording proxy.
-// The proxy loses replies of the cloud and counts the calls of the driver. The package also kills
-// the driver during calls to the cloud, and finds volumes that remain after the tests. It starts
-// csi-sanity and the driver as separate programs.
+// drivers. The package needs a recording proxy between the driver and the HTTP API of the cloud.
+// The proxy discards some replies of the cloud on purpose, and counts the calls of the driver. The
+// package also kills the driver during calls to the cloud, and finds volumes that remain after the
+// tests. It starts csi-sanity and the driver as separate programs.
 package csi
 
 import (
@@ -56,7 +56,8 @@ const (
 
 // Config contains the inputs of a run.
 type Config struct {
-	// Proxy is a recording proxy that the caller serves between the driver and its cloud.
+	// Proxy is the recording proxy for the driver's calls to the cloud. The caller must run the
+	// proxy's HTTP server, and must configure the driver to call the proxy.
 	Proxy *proxy.Proxy
 	// Driver is the command that starts the driver. Run sets the environment variable CSI_ENDPOINT
 	// of this command to Endpoint.

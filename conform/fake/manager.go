@@ -45,8 +45,8 @@ const (
 	retryPeriod   = 500 * time.Millisecond
 )
 
-// Manager is a CCM in this process: upstream's controllers with the provider of Cloud. It
-// implements conform.Subject.
+// Manager is a CCM that runs in this process. It consists of upstream's controllers and a cloud
+// provider that uses the cloud in the field Cloud. Manager implements conform.Subject.
 type Manager struct {
 	Kube  *rest.Config
 	Cloud *Cloud
