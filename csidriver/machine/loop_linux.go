@@ -24,8 +24,9 @@ type Loop struct {
 	managed bool
 }
 
-// Lapse calls loop.Lapse, which sets the lapse flag. If the hypervisor manages
-// the device, Lapse does nothing.
+// Lapse calls loop.Lapse, so that the kernel removes the device when no program
+// and no mount uses it. If the hypervisor manages the device, Lapse does
+// nothing.
 func (l *Loop) Lapse() error {
 	if l.managed {
 		return nil
@@ -33,8 +34,8 @@ func (l *Loop) Lapse() error {
 	return l.Loop.Lapse()
 }
 
-// Stay calls loop.Stay, which clears the lapse flag. If the hypervisor manages
-// the device, Stay does nothing.
+// Stay calls loop.Stay, so that the device also stays when no program and no
+// mount uses it. If the hypervisor manages the device, Stay does nothing.
 func (l *Loop) Stay() error {
 	if l.managed {
 		return nil

@@ -8,9 +8,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// TestTranslationRoundTrip translates a volume of each plugin with disk volumes
-// to a CSI volume and back. The test proves that the result belongs to the
-// original plugin.
+// For each in-tree plugin that has disk volumes, TestTranslationRoundTrip
+// translates a volume to a CSI volume and back. It proves that the result
+// belongs to the original plugin.
 func TestTranslationRoundTrip(t *testing.T) {
 	for plugin, source := range map[string]string{
 		"kubernetes.io/cinder":     "cinder: {volumeID: disk-000001, fsType: ext4}",
