@@ -254,8 +254,8 @@ func nextFree(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (neti
 }
 
 // write patches the addresses into a pod's status. The patch contains the pod's
-// uid, so the API server refuses the patch for a new pod with the name of this
-// pod.
+// uid. So the API server refuses the patch if a new pod with the same name has
+// replaced the pod.
 func (a *ipam) write(ctx context.Context, p *corev1.Pod, ips []netip.Addr) error {
 	podIPs := make([]corev1.PodIP, len(ips))
 	for i, ip := range ips {

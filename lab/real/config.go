@@ -13,14 +13,15 @@ import (
 
 // Config holds the settings of a hypervisor of real machines.
 type Config struct {
-	// Cloud is the client for one project. Each instance of the project becomes a machine. The
-	// client's token must permit reads of instances, instance types, zones, disks and events. It
-	// must also permit reports about the devices of machines, and, if Router is set, reads of
-	// routes.
+	// Cloud is the client for one project. The hypervisor runs machines for the instances of this
+	// project. The client's token must permit reads of instances, instance types, zones, disks and
+	// events. It must also permit reports about the devices of machines, and, if Router is set,
+	// reads of routes.
 	Cloud *client.Client
-	// Zones lists the zones of the instances that become machines; empty means all zones.
-	// Other hypervisors on this host may run machines of other zones. This hypervisor does
-	// not change the machines of other hypervisors.
+	// Zones selects instances by their zone: the hypervisor runs machines only for the instances in
+	// these zones. If Zones is empty, it runs machines for the instances of all zones. Other
+	// hypervisors on this host may run machines of other zones. This hypervisor does not change the
+	// machines of other hypervisors.
 	Zones []string
 	// Router holds the services in the VPC if this process is also the router of the VPC. If
 	// another process is the router, Router is nil: see the function Route.

@@ -130,8 +130,8 @@ func isNetNS(file string) bool {
 	return unix.Statfs(file, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// newNetNS creates a network namespace with IP forwarding, and mounts the namespace at the path
-// in the parameter file.
+// newNetNS creates a network namespace with IP forwarding. It also creates the given file, and
+// mounts the namespace on this file.
 func newNetNS(file string) (netns.NsHandle, error) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return netns.None(), err
@@ -240,9 +240,9 @@ func (v *vpc) routerRoutes() error {
 	return nil
 }
 
-// destroyVPC ends the internet access of the VPC. It deletes the link of the host, and the
-// namespace that is mounted at the path in the parameter file. The kernel deletes the contents
-// of the namespace later. A missing namespace or link is no error.
+// destroyVPC ends the internet access of the VPC. It deletes the host's link to the VPC, unmounts
+// the VPC's network namespace from the given file, and deletes this file. The kernel deletes the
+// contents of the namespace later. A missing namespace or link is no error.
 func destroyVPC(file, link string) error {
 	if err := errors.Join(closeInternet(link), forgetAnswers(link)); err != nil {
 		return err
@@ -255,8 +255,8 @@ func destroyVPC(file, link string) error {
 	return errors.Join(removeLink(host, link), dropNetNS(file))
 }
 
-// dropNetNS unmounts the namespace from the path in the parameter file. A missing namespace is
-// no error.
+// dropNetNS unmounts the namespace from the given file, and deletes this file. A missing namespace
+// is no error.
 func dropNetNS(file string) error {
 	if !isNetNS(file) {
 		return nil

@@ -206,8 +206,8 @@ func (m *machine) reapAll() (none bool) {
 	}
 }
 
-// end sends SIGTERM to all processes in the machine. Then it waits until reap closes the
-// channel in the parameter empty, but not longer than the duration in the parameter grace.
+// end sends SIGTERM to all processes in the machine. Then it waits until the method reap closes the
+// given channel, because no child process remains. The wait takes at most the duration grace.
 func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
 	if err := unix.Kill(-1, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		m.log.Warn("stop signal not sent to all processes", "err", err)
