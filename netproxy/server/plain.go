@@ -76,8 +76,8 @@ func (s *session) closedByAgent(p *wire.Packet) {
 }
 
 // recv returns the data from the queue. If the agent closes the connection without an error, the
-// client still gets the queued data, and then recv returns io.EOF. Upstream's agent always closes
-// both directions.
+// client still gets the queued data, and then recv returns io.EOF. This io.EOF ends both directions
+// of the connection, because upstream's agent never closes only one direction.
 func (l *plainLink) recv(c *wire.Chunk) error {
 	data, err := l.queue.Pop()
 	*c = wire.Chunk{Kind: wire.Data, Data: data}

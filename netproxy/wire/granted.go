@@ -64,8 +64,9 @@ func (id Identifiers) And(other Identifiers) Identifiers {
 	}
 }
 
-// Beyond returns the identifiers of id that the identifiers in the parameter granted do not
-// cover. A larger range covers the ranges that it contains.
+// Beyond compares id with the identifiers in the parameter granted. It returns those identifiers in
+// id that granted does not cover. A CIDR range in granted covers itself and each smaller range
+// inside it.
 func (id Identifiers) Beyond(granted Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.DeleteFunc(slices.Clone(id.Host), func(h string) bool {
