@@ -41,8 +41,8 @@ func TestCommandsAreExplained(t *testing.T) {
 	})
 }
 
-// TestNoLibraryFlags checks each command but ccm. It proves that the command has no flags that
-// libraries added to pflag.CommandLine.
+// TestNoLibraryFlags proves that no command except ccm has the flags that libraries added to
+// pflag.CommandLine.
 func TestNoLibraryFlags(t *testing.T) {
 	e, _, _ := testEnv()
 	root := newRootCommand(e)

@@ -276,8 +276,9 @@ func hostileInLab(t *testing.T, l *lab, p *page) {
 	l.kubectl("delete", "node", "node-8", "--ignore-not-found") // the CCM may already have deleted the Node
 }
 
-// The console shows each kind of difference between a real cloud and a real cluster within 2 s. It
-// removes the difference within 2 s after the repair.
+// The test causes each kind of difference between a real cloud and a real cluster, and then repairs
+// the difference. Within 2 s, the console must show the difference. Within 2 s after the repair,
+// the console must no longer show it.
 func differencesInLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")

@@ -70,7 +70,8 @@ func TestAWSCCM(t *testing.T) {
 	address := strings.ReplaceAll(parts[1], "-", ".")
 	h.answers("http://" + address + ":8080/")
 
-	// The source ranges of the Service are the rules of a security group. They exclude this machine.
+	// The CCM writes the source ranges of the Service as rules into a security group. The range in
+	// this patch does not contain the address of the test's client.
 	h.kubectl("patch", "service", "web", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
 	h.until("the load balancer refuses clients outside the source ranges", func() string {
 		if _, err := page("http://"+address+":8080/", "service"); err == nil {

@@ -38,7 +38,7 @@ func TestCourse(t *testing.T) {
 	}
 }
 
-// takeLab starts a lab, calls the function do for each step, and resets the lab afterwards.
+// takeLab starts a lab, does each step with the given function, and then resets the lab.
 func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, course.Step)) {
 	l.lab("start", page.ID)
 	for _, s := range page.Steps {

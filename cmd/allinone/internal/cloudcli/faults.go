@@ -67,7 +67,8 @@ Faults never affect the commands of faults, so you can always repair the cloud.`
 	return cmd
 }
 
-// faultFlags contains the flags of a fault that need a conversion.
+// faultFlags contains flag values that the method applyTo converts to other types and then stores
+// in the request.
 type faultFlags struct {
 	labels, matchLabels []string
 	effect              string

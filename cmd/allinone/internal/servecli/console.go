@@ -95,5 +95,6 @@ func (w *pipeWriter) Write(b []byte) (int, error) {
 	return w.out.Write(b)
 }
 
-// Flush implements http.Flusher. A pipe has no buffer.
+// Flush implements http.Flusher. It only sends the status and the header, because the pipe does not
+// buffer the body.
 func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
