@@ -65,11 +65,10 @@ func Annotations() []Annotation {
 	}
 }
 
-// applyAnnotations changes the load balancer in the parameter want according to
-// the Service's annotations. An unknown annotation with the prefix of this
-// package is an error, because its key is probably misspelled. If the CCM
-// ignored a misspelled annotation, a restriction that the user requested would
-// be missing.
+// applyAnnotations changes want according to the Service's annotations. An
+// unknown annotation with the prefix of this package is an error, because its
+// key is probably misspelled. If the CCM ignored a misspelled annotation, a
+// restriction that the user requested would be missing.
 func applyAnnotations(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}
@@ -110,12 +109,12 @@ func shortenError(err error) error {
 	return err
 }
 
-var errValue = errors.New("that it is not")
+var errNotAllowed = errors.New("this value is not allowed")
 
 func setScheme(w *cloudsim.CreateLoadBalancer, v string) error {
 	w.Scheme = cloudsim.Scheme(v)
 	if w.Scheme != cloudsim.SchemeExternal && w.Scheme != cloudsim.SchemeInternal {
-		return errValue
+		return errNotAllowed
 	}
 	return nil
 }
@@ -130,7 +129,7 @@ var listenerModes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
 func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
 	mode, ok := listenerModes[v1.LoadBalancerIPMode(v)]
 	if !ok {
-		return errValue
+		return errNotAllowed
 	}
 	for i := range w.Listeners {
 		w.Listeners[i].Mode = mode
@@ -144,7 +143,7 @@ func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
 func setProxyProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
 	p := cloudsim.ProxyProtocol(v)
 	if p != cloudsim.ProxyV1 && p != cloudsim.ProxyV2 {
-		return errValue
+		return errNotAllowed
 	}
 	for i, l := range w.Listeners {
 		if l.Protocol == cloudsim.TCP {
@@ -179,7 +178,7 @@ func setHealthProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
 	case cloudsim.HealthHTTP, cloudsim.HealthHTTPS:
 		w.HealthCheck.Path = probePath
 	default:
-		return errValue
+		return errNotAllowed
 	}
 	return nil
 }

@@ -99,14 +99,14 @@ func startProgram(t *testing.T, env []string, name string, args ...string) (out 
 	return out, stop
 }
 
-// awaitSlow waits up to two minutes until the function ok returns nil. Tests
-// use this function to wait for the effects of programs that run in separate
-// processes.
-func awaitSlow(t *testing.T, what string, ok func() error) {
+// awaitSlow calls checkFn repeatedly, for up to two minutes, until checkFn
+// returns nil. Tests use this function to wait for the effects of programs that
+// run in separate processes.
+func awaitSlow(t *testing.T, what string, checkFn func() error) {
 	t.Helper()
 	began := time.Now()
 	for {
-		err := ok()
+		err := checkFn()
 		if err == nil {
 			t.Logf("%s after %.1f s", what, time.Since(began).Seconds())
 			return
@@ -126,19 +126,19 @@ func (s *apiServer) apply(t *testing.T, path string) {
 		var err error
 		switch kind, _, _ := strings.Cut(name, "/"); kind {
 		case "ServiceAccount":
-			o := object[v1.ServiceAccount](t, docs, name)
+			o := decodeObject[v1.ServiceAccount](t, docs, name)
 			_, err = s.kube.CoreV1().ServiceAccounts(o.Namespace).Create(ctx, &o, metav1.CreateOptions{})
 		case "ClusterRole":
-			o := object[rbacv1.ClusterRole](t, docs, name)
+			o := decodeObject[rbacv1.ClusterRole](t, docs, name)
 			_, err = rbac.ClusterRoles().Create(ctx, &o, metav1.CreateOptions{})
 		case "ClusterRoleBinding":
-			o := object[rbacv1.ClusterRoleBinding](t, docs, name)
+			o := decodeObject[rbacv1.ClusterRoleBinding](t, docs, name)
 			_, err = rbac.ClusterRoleBindings().Create(ctx, &o, metav1.CreateOptions{})
 		case "Role":
-			o := object[rbacv1.Role](t, docs, name)
+			o := decodeObject[rbacv1.Role](t, docs, name)
 			_, err = rbac.Roles(o.Namespace).Create(ctx, &o, metav1.CreateOptions{})
 		case "RoleBinding":
-			o := object[rbacv1.RoleBinding](t, docs, name)
+			o := decodeObject[rbacv1.RoleBinding](t, docs, name)
 			_, err = rbac.RoleBindings(o.Namespace).Create(ctx, &o, metav1.CreateOptions{})
 		default:
 			t.Fatalf("the test cannot create an object of kind %s", name)
@@ -149,8 +149,8 @@ func (s *apiServer) apply(t *testing.T, path string) {
 	}
 }
 
-// account returns a token of the service account from the manifest of the CCM.
-func (s *apiServer) account(t *testing.T) string {
+// accountToken returns a token of the service account from the manifest of the CCM.
+func (s *apiServer) accountToken(t *testing.T) string {
 	t.Helper()
 	r, err := s.kube.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "cloud-controller-manager", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
@@ -159,12 +159,11 @@ func (s *apiServer) account(t *testing.T) string {
 	return r.Status.Token
 }
 
-// manager runs the command of this package in a separate process. This process
-// is the test binary, whose TestMain runs the command. The process ends at the
-// end of the test, or when the caller calls stop. The process calls the API
-// server with the token in the parameter kubeToken. It calls the cloud with the
-// token of the client in the parameter cloud.
-func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client, args ...string) (url string, out *output, stop func()) {
+// startManager runs the command of this package in a separate process. This process
+// is the test binary, whose TestMain runs the command. The process ends at the end
+// of the test, or when the caller calls stop. The process calls the API server with
+// kubeToken, and the cloud with the token of the given client.
+func (s *apiServer) startManager(t *testing.T, kubeToken string, cloud *client.Client, args ...string) (url string, out *output, stop func()) {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters["c"] = &clientcmdapi.Cluster{Server: s.url, InsecureSkipTLSVerify: true}

@@ -76,8 +76,8 @@ func BenchmarkInitialiseNodes(b *testing.B) {
 	}
 	var ours, least time.Duration
 	for range b.N {
-		least += initialise(b, limit)
-		ours += initialise(b, r.provider)
+		least += measureInit(b, limit)
+		ours += measureInit(b, r.provider)
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(benchNodes*b.N)/ours.Seconds(), "nodes/s")
@@ -85,9 +85,9 @@ func BenchmarkInitialiseNodes(b *testing.B) {
 	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit(>=0.8)")
 }
 
-// initialise returns the time that upstream's controller needs to initialise all
+// measureInit returns the time that upstream's controller needs to initialise all
 // Nodes.
-func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
+func measureInit(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 	b.Helper()
 	klog.LogToStderr(false) // log output would make the measured time longer
 	klog.SetOutput(io.Discard)
@@ -187,7 +187,7 @@ func BenchmarkMembership(b *testing.B) {
 	svcs := make([]*v1.Service, services)
 	lbs := make([]cloudsim.LoadBalancerID, services)
 	runConcurrently(20, services, func(i int) {
-		svcs[i] = service(func(s *v1.Service) {
+		svcs[i] = newService(func(s *v1.Service) {
 			s.Name, s.UID = fmt.Sprintf("web-%d", i), types.UID(fmt.Sprintf("00000000-1111-2222-3333-%012d", i))
 		})
 		if _, err := r.balancers().EnsureLoadBalancer(b.Context(), cluster, svcs[i], all[1:]); err != nil {

@@ -65,17 +65,16 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud through the client in the
-// parameter api. For each use, the provider reads the current values from the
-// parameter settings. The provider records its events about Services and Nodes
-// with the parameter events.
+// New returns a provider that calls the cloud through api. For each use, the
+// provider reads the current values of its settings. It records its events
+// about Services and Nodes with the given event recorder.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
-	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absence{}}
+	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}}
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances:     i,
-		loadBalancers: &loadBalancers{log: log, api: api, events: events, settings: settings, mirror: m, backoff: retryBackoff, maxUnreported: maxUnreported, sharing: make(chan struct{}, 1), finalizers: &finalizerOwners{ours: map[types.UID]bool{}}},
+		loadBalancers: &loadBalancers{log: log, api: api, events: events, settings: settings, mirror: m, backoff: retryBackoff, maxUnreported: maxUnreported, sharedSlot: make(chan struct{}, 1), finalizers: &finalizerOwners{ours: map[types.UID]bool{}}},
 		routes:        &routes{api: api, instances: i, backoff: retryBackoff, early: map[string]string{}},
 	}
 }
@@ -109,7 +108,7 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 // expects that the process exits.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
-// startWork calls the function work in a new goroutine. The context of work
+// startWork calls the given function in a new goroutine. The function's context
 // ends when ctx ends, or when any goroutine calls Stop.
 func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)

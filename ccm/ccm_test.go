@@ -204,12 +204,12 @@ func (w *wire) hangUp() {
 	w.watch = nil
 }
 
-// spoil sets the function choose, which returns the fault of each call. It also
-// clears the list of calls.
-func (w *wire) spoil(choose func(n int, r *http.Request) fault) {
+// spoil sets faultFn, which returns the fault of each call. It also clears the
+// list of calls.
+func (w *wire) spoil(faultFn func(n int, r *http.Request) fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault, w.calls = choose, nil
+	w.fault, w.calls = faultFn, nil
 }
 
 // takeCalls returns the recorded calls to the cloud since the test last called
@@ -227,8 +227,8 @@ func (w *wire) takeCalls(mutating bool) []string {
 	return out
 }
 
-// machine creates an instance.
-func (r *rig) machine(t testing.TB, name string) cloudsim.Instance {
+// createMachine creates an instance.
+func (r *rig) createMachine(t testing.TB, name string) cloudsim.Instance {
 	t.Helper()
 	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
 	if err != nil {
@@ -253,9 +253,9 @@ func initialisedNode(i cloudsim.Instance) *v1.Node {
 	return n
 }
 
-// service returns a Service that the cloud supports, with port 80 and node port
+// newService returns a Service that the cloud supports, with port 80 and node port
 // 30080.
-func service(change ...func(*v1.Service)) *v1.Service {
+func newService(change ...func(*v1.Service)) *v1.Service {
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "0a0b0c0d-1111-2222-3333-444455556666"},
 		Spec: v1.ServiceSpec{

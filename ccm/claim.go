@@ -34,28 +34,27 @@ func (c *finalizerOwners) set(svc *v1.Service, ours bool) {
 }
 
 // ownerOf finds the owner of the load balancer finalizer of a Service that no
-// longer has the type LoadBalancer. The result known reports whether the method
-// found the owner. The result ours reports whether the owner is this provider.
-// The method uses the record from the time when the Service had the type
-// LoadBalancer. If there is no record, the method reads the writer of the
-// finalizer from managedFields.
-func (c *finalizerOwners) ownerOf(svc *v1.Service) (ours, known bool) {
+// longer has the type LoadBalancer. If ownerOf finds the owner, isKnown is
+// true. If the owner is this provider, isOurs is also true. The method uses the
+// record from the time when the Service had the type LoadBalancer. If there is
+// no record, the method reads the writer of the finalizer from managedFields.
+func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ours, known = c.ours[svc.UID]; !known && servicehelpers.HasLBFinalizer(svc) && hasWritten(svc) {
+	if isOurs, isKnown = c.ours[svc.UID]; !isKnown && servicehelpers.HasLBFinalizer(svc) && hasWritten(svc) {
 		return true, true
 	}
-	return ours, known
+	return isOurs, isKnown
 }
 
-// removeFinalizer returns nil if upstream may remove the load balancer
-// finalizer of the Service. It returns an error if the Service no longer has
-// the type LoadBalancer and another controller may own the finalizer. If
-// upstream removed that controller's finalizer, the controller would never
-// delete its load balancer. The caller must call removeFinalizer only if the
-// cloud has no load balancer of the Service. A condition LoadBalancerPortsError
-// with the reason reasonPorts proves that this provider owns the finalizer.
-func (c *finalizerOwners) removeFinalizer(svc *v1.Service) error {
+// checkRemoval returns nil if upstream may remove the load balancer finalizer
+// of the Service. It returns an error if the Service no longer has the type
+// LoadBalancer and another controller may own the finalizer. If upstream
+// removed that controller's finalizer, the controller would never delete its
+// load balancer. The caller must call checkRemoval only if the cloud has no
+// load balancer of the Service. A condition LoadBalancerPortsError with the
+// reason reasonPorts proves that this provider owns the finalizer.
+func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil
 	}

@@ -19,18 +19,18 @@ func ofClass(class string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.LoadBalancerClass = &class }
 }
 
-// create creates the Service that the function service returns, with the given
-// changes. The method p.service reads this Service.
-func (p plane) create(t *testing.T, change ...func(*v1.Service)) {
+// createService creates the Service that newService returns, with the given changes.
+// The method getService reads this Service.
+func (p plane) createService(t *testing.T, change ...func(*v1.Service)) {
 	t.Helper()
-	p.post(t, service(change...))
+	p.postService(t, newService(change...))
 }
 
 func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	p := newRig(t).start(t)
-	p.create(t, ofClass(ccm.DefaultLoadBalancerClass))
-	eventually.True(t, "it has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
-	s := p.service(t)
+	p.createService(t, ofClass(ccm.DefaultLoadBalancerClass))
+	eventually.True(t, "it has an address", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
+	s := p.getService(t)
 	if s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass != ccm.DefaultLoadBalancerClass {
 		t.Errorf("class of the Service: got %v, want the class of the CCM", s.Spec.LoadBalancerClass)
 	}
@@ -49,17 +49,17 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 // The CCM does not change a Service with the class of another controller.
 func TestForeignClassIsIgnored(t *testing.T) {
 	p := newRig(t).start(t)
-	p.create(t, ofClass("example.com/other"), func(s *v1.Service) {
+	p.createService(t, ofClass("example.com/other"), func(s *v1.Service) {
 		s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}
 		now := metav1.Now()
 		s.DeletionTimestamp = &now
 	})
-	ours := service(func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
+	ours := newService(func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
-	if s := p.service(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 0 {
+	if s := p.getService(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 0 {
 		t.Errorf("the CCM changed the Service of another class: %+v", s)
 	}
 }
@@ -69,8 +69,8 @@ func TestOnlyTheClass(t *testing.T) {
 	r.cfg = ccm.Config{LoadBalancerClass: "example.com/ours", OnlyLoadBalancerClass: true}
 	r.provider = r.restarted()
 	p := r.start(t)
-	p.create(t)
-	classed := service(ofClass("example.com/ours"), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
+	p.createService(t)
+	classed := newService(ofClass("example.com/ours"), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), classed, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestOnlyTheClass(t *testing.T) {
 	if lb := p.onlyLoadBalancer(t); lb.Labels[ccm.LabelServiceName] != "ours" {
 		t.Errorf("labels of the load balancer: got %v", lb.Labels)
 	}
-	if s := p.service(t); slices.Contains(s.Finalizers, servicehelpers.LoadBalancerCleanupFinalizer) {
+	if s := p.getService(t); slices.Contains(s.Finalizers, servicehelpers.LoadBalancerCleanupFinalizer) {
 		t.Error("the Service without a class has the finalizer of the CCM")
 	}
 }
@@ -92,22 +92,22 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 			r.cfg = ccm.Config{OnlyLoadBalancerClass: only}
 			r.provider = r.restarted()
 			p := r.start(t)
-			p.create(t, func(s *v1.Service) {
+			p.createService(t, func(s *v1.Service) {
 				if s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}; !only {
 					ofClass("example.com/other")(s)
 				}
 				s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 			})
 			p.update(t, func(s *v1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = v1.ServiceTypeClusterIP, nil })
-			ours := service(ofClass(ccm.DefaultLoadBalancerClass), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
+			ours := newService(ofClass(ccm.DefaultLoadBalancerClass), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
 			if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
-			if s := p.service(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 1 {
+			if s := p.getService(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 1 {
 				t.Errorf("the CCM changed the Service of another class: %+v", s)
 			}
-			if servicehelpers.HasLBFinalizer(r.provider.View(p.service(t))) {
+			if servicehelpers.HasLBFinalizer(r.provider.View(p.getService(t))) {
 				t.Error("upstream's controller repeats the request for the load balancer")
 			}
 		})
@@ -121,7 +121,7 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 // program.
 func TestFinalizerInDoubt(t *testing.T) {
 	r := newRig(t)
-	gone := service(func(s *v1.Service) {
+	gone := newService(func(s *v1.Service) {
 		s.Spec.Type, s.Finalizers = v1.ServiceTypeClusterIP, []string{servicehelpers.LoadBalancerCleanupFinalizer}
 	})
 	get := func() (bool, error) {
@@ -131,7 +131,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 	if there, err := get(); there || err == nil || !strings.Contains(err.Error(), servicehelpers.LoadBalancerCleanupFinalizer) {
 		t.Errorf("a load balancer of an unknown owner: got exists=%v, error %v; want an error that names the finalizer", there, err)
 	}
-	r.ensure(t, service())
+	r.ensure(t, newService())
 	if there, err := get(); !there || err != nil {
 		t.Errorf("existing load balancer: got exists=%v, error %v", there, err)
 	}

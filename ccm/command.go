@@ -48,7 +48,7 @@ const (
 // before upstream starts anything. As in upstream's command, the process exits
 // when it loses its Lease, or when the API server does not answer within 10 s.
 func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
-	return newCommand(getenv, stderr, silence)
+	return newCommand(getenv, stderr, clientTimeout)
 }
 
 func newCommand(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
@@ -56,7 +56,7 @@ func newCommand(getenv func(string) string, stderr io.Writer, silence time.Durat
 	if err != nil { // upstream's defaults do not match upstream's own scheme
 		return &cobra.Command{Use: "ccm", RunE: func(*cobra.Command, []string) error { return err }}
 	}
-	r := &runner{getenv: getenv, stderr: stderr, silence: silence, opts: opts, stop: make(chan struct{})}
+	r := &runner{getenv: getenv, stderr: stderr, clientTimeout: silence, opts: opts, stop: make(chan struct{})}
 	cmd := app.NewCloudControllerManagerCommand(opts, r.newProvider, controllerMap(), names.CCMControllerAliases(), r.flags(), r.stop)
 	cmd.Use = "ccm"
 	cmd.Short = "Run the cloud controller manager: nodes, node life cycle and load balancers"
@@ -93,24 +93,24 @@ func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 	return opts, nil
 }
 
-// silence is the time after which upstream's health and metrics server closes a
+// clientTimeout is the time after which upstream's health and metrics server closes a
 // connection whose client sends nothing. Upstream itself sets no time limit for
 // the body of a request. During a CPU profile the client also sends nothing, so
 // a profile must take less time than this limit.
-const silence = 25 * time.Second
+const clientTimeout = 25 * time.Second
 
 // runner contains the inputs of the command for the functions that upstream
 // calls.
 type runner struct {
-	getenv   func(string) string
-	stderr   io.Writer
-	silence  time.Duration // the constant silence, except in tests
-	opts     *options.CloudControllerManagerOptions
-	flagged  Config // settings from the flags of this package
-	ours     *pflag.FlagSet
-	stop     chan struct{}
-	upstream func(*cobra.Command, []string) error
-	failed   error // error of newCommand; the method run returns it
+	getenv        func(string) string
+	stderr        io.Writer
+	clientTimeout time.Duration // the constant clientTimeout, except in tests
+	opts          *options.CloudControllerManagerOptions
+	flagged       Config // settings from the flags of this package
+	ours          *pflag.FlagSet
+	stop          chan struct{}
+	upstream      func(*cobra.Command, []string) error
+	failed        error // error of newCommand, which is also the result of runner.run
 
 	log *slog.Logger // the method run sets this field before upstream calls newProvider
 	cfg Config       // the method run sets this field before upstream calls newProvider
@@ -141,7 +141,7 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 }
 
 func (r *runner) run(cmd *cobra.Command, args []string) error {
-	cfg, err := r.config()
+	cfg, err := r.mergeConfig()
 	if err := errors.Join(r.failed, cloudsim.Misuse(err), cloudsim.Misuse(r.checkUpstream())); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--v: %w", err)
 	}
 	r.cfg = cfg
-	r.resync(cmd.Flags().Changed("min-resync-period"))
+	r.setResync(cmd.Flags().Changed("min-resync-period"))
 	r.log = logging.New(r.stderr, slog.Level(-v), logging.Format(cmd.Flags().Lookup("logging-format").Value.String()))
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer context.AfterFunc(ctx, func() { close(r.stop) })()
@@ -180,7 +180,7 @@ func (r *runner) handOver(ctx context.Context) {
 	if r.leases == nil {
 		return
 	}
-	if err := r.leases.release(ctx); err != nil {
+	if err := r.leases.releaseAll(ctx); err != nil {
 		r.log.Warn("another process becomes leader when the Leases expire", "err", err)
 	}
 }
@@ -212,10 +212,10 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 // make no calls at a resync, because they compare only objects in their caches.
 const routeResync = time.Minute
 
-// resync sets the resync period to routeResync if the feature gate of KEP-5237
+// setResync sets the resync period to routeResync if the feature gate of KEP-5237
 // is enabled and the user did not choose a period.
-func (r *runner) resync(chosen bool) {
-	if !chosen && utilfeature.DefaultFeatureGate.Enabled(features.CloudControllerManagerWatchBasedRoutesReconciliation) {
+func (r *runner) setResync(isChosen bool) {
+	if !isChosen && utilfeature.DefaultFeatureGate.Enabled(features.CloudControllerManagerWatchBasedRoutesReconciliation) {
 		r.opts.Generic.MinResyncPeriod.Duration = routeResync
 	}
 }
@@ -236,10 +236,10 @@ func (r *runner) checkUpstream() error {
 	return err
 }
 
-// config merges the settings of flags, environment and file. Flags take
+// mergeConfig merges the settings of flags, environment and file. Flags take
 // precedence over the environment. The environment takes precedence over the
 // file.
-func (r *runner) config() (Config, error) {
+func (r *runner) mergeConfig() (Config, error) {
 	if n := r.opts.KubeCloudShared.CloudProvider.Name; n != providerid.Scheme {
 		return Config{}, fmt.Errorf("--cloud-provider must be %s, got %q", providerid.Scheme, n)
 	}
@@ -288,7 +288,7 @@ func (r *runner) applyFlags(cfg *Config) {
 // would overwrite the setting.
 func (r *runner) newProvider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
-		s.Listener = run.LimitSilence(s.Listener, r.silence)
+		s.Listener = run.LimitSilence(s.Listener, r.clientTimeout)
 	}
 	logging.Klog(r.log)
 	if r.opts.Generic.LeaderMigration.Enabled && r.opts.Generic.LeaderMigration.ControllerMigrationConfig == "" {
@@ -303,7 +303,7 @@ func (r *runner) newProvider(c *appconfig.CompletedConfig) cloudprovider.Interfa
 		r.created.onLeading = r.leases.setIdentity
 	}
 	if r.opts.KubeCloudShared.CloudProvider.CloudConfigFile != "" {
-		r.created.reread = r.config
+		r.created.reread = r.mergeConfig
 	}
 	return r.created
 }

@@ -187,8 +187,8 @@ func TestHealthServerClosesSilentConnections(t *testing.T) {
 }
 
 // startCommand runs the command in a separate process and waits until the
-// command watches Nodes. The result stop is a function that ends the process
-// with SIGTERM.
+// command watches Nodes. When the caller calls stop, the process gets SIGTERM
+// and ends.
 func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 	t.Helper()
 	watched := make(chan struct{})

@@ -78,8 +78,8 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over returns a copy of c. If a field of c is empty, the copy has the field's
-// value from the parameter below.
+// Over returns a copy of c. If a field of c is empty, the copy has the value of
+// this field in below.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),

@@ -96,15 +96,15 @@ func (r *rig) startAt(t *testing.T, at pace) plane {
 		}
 		shared.Shutdown()
 	})
-	follow(t, p.kube, shared, ctx.Done())
+	startInformers(t, p.kube, shared, ctx.Done())
 	return p
 }
 
-// follow starts the informers and waits until all informers have a watch.
+// startInformers starts the informers and waits until all informers have a watch.
 // Without this wait, an informer would miss changes. The fake API server loses
 // the events between the list and the watch of an informer. A real API server
 // does not lose these events.
-func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerFactory, stop <-chan struct{}) {
+func startInformers(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerFactory, stop <-chan struct{}) {
 	t.Helper()
 	var mu sync.Mutex
 	watched := map[schema.GroupVersionResource]bool{}
@@ -132,8 +132,8 @@ func (p plane) join(t *testing.T, n *v1.Node) {
 	}
 }
 
-// node returns the current Node, or nil if the Node does not exist.
-func (p plane) node(t *testing.T, name string) *v1.Node {
+// getNode returns the current Node, or nil if the Node does not exist.
+func (p plane) getNode(t *testing.T, name string) *v1.Node {
 	t.Helper()
 	n, err := p.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -145,7 +145,7 @@ func (p plane) node(t *testing.T, name string) *v1.Node {
 	return n
 }
 
-func (p plane) service(t *testing.T) *v1.Service {
+func (p plane) getService(t *testing.T) *v1.Service {
 	t.Helper()
 	s, err := p.kube.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -156,15 +156,15 @@ func (p plane) service(t *testing.T) *v1.Service {
 
 func (p plane) update(t *testing.T, change func(*v1.Service)) {
 	t.Helper()
-	s := p.service(t)
+	s := p.getService(t)
 	change(s)
 	if _, err := p.kube.CoreV1().Services("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// warnings returns the messages of all Warning events so far.
-func (p plane) warnings(t *testing.T) string {
+// warningMessages returns the messages of all Warning events so far.
+func (p plane) warningMessages(t *testing.T) string {
 	t.Helper()
 	l, err := p.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -197,11 +197,11 @@ func TestNodeIsInitialised(t *testing.T) {
 	p := r.start(t)
 	early := setReady(newNode("node-1"))
 	p.join(t, early)
-	r.machine(t, "other") // so that the number in the id differs from the number in the name
-	i := r.machine(t, "node-1")
-	eventually.True(t, "the taint goes", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
-	eventually.True(t, "the addresses come", func() bool { return len(p.node(t, "node-1").Status.Addresses) == 2 })
-	n := p.node(t, "node-1")
+	r.createMachine(t, "other") // so that the number in the id differs from the number in the name
+	i := r.createMachine(t, "node-1")
+	eventually.True(t, "the taint goes", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually.True(t, "the addresses come", func() bool { return len(p.getNode(t, "node-1").Status.Addresses) == 2 })
+	n := p.getNode(t, "node-1")
 	want := map[string]string{
 		v1.LabelInstanceTypeStable: "small", v1.LabelTopologyZone: "sim-1a", v1.LabelTopologyRegion: "sim-1",
 		v1.LabelInstanceType: "small", v1.LabelFailureDomainBetaZone: "sim-1a", v1.LabelFailureDomainBetaRegion: "sim-1",
@@ -221,17 +221,17 @@ func TestNodeIsInitialised(t *testing.T) {
 // the CCM does not initialise the Node.
 func TestProvidedNodeIP(t *testing.T) {
 	r := newRig(t)
-	a, b := r.machine(t, "node-1"), r.machine(t, "node-2")
+	a, b := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	p := r.start(t)
 	good, bad := setReady(newNode("node-1")), setReady(newNode("node-2"))
 	good.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: a.InternalIP()}
 	bad.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: "192.0.2.1"}
 	p.join(t, bad)
 	p.join(t, good)
-	eventually.True(t, "the good one is initialised", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually.True(t, "the good one is initialised", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
 	r.wire.spoil(nil)
 	eventually.True(t, "the bad one is tried again", func() bool { return len(r.wire.takeCalls(false)) > 3 })
-	if n := p.node(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
+	if n := p.getNode(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
 		t.Errorf("the CCM initialised a Node with an address that instance %s does not have: %+v", b.ID, n.Spec)
 	}
 }
@@ -240,7 +240,7 @@ func TestProvidedNodeIP(t *testing.T) {
 // deletes a Node when the cloud reports that the instance is deleted.
 func TestNodeSurvivesTheCloud(t *testing.T) {
 	r := newRig(t)
-	i, other := r.machine(t, "node-1"), r.machine(t, "node-2")
+	i, other := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	p := r.start(t)
 	p.join(t, setReady(initialisedNode(other))) // this Node proves that the CCM calls the correct cloud
 	var down atomic.Bool
@@ -253,7 +253,7 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	})
 	p.join(t, initialisedNode(i))
 	eventually.True(t, "the cloud is asked many times", func() bool { return len(r.wire.takeCalls(false)) > 40 })
-	if p.node(t, "node-1") == nil {
+	if p.getNode(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node while the cloud did not answer")
 	}
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
@@ -261,29 +261,29 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	}
 	asked := len(r.wire.takeCalls(false))
 	eventually.True(t, "the cloud is asked many times again", func() bool { return len(r.wire.takeCalls(false)) > asked+20 })
-	if p.node(t, "node-1") == nil {
+	if p.getNode(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node before the cloud deleted the instance")
 	}
 	down.Store(false)
-	eventually.True(t, "the Node goes", func() bool { return p.node(t, "node-1") == nil })
+	eventually.True(t, "the Node goes", func() bool { return p.getNode(t, "node-1") == nil })
 }
 
 // When an instance stops, its Node gets a taint. When an instance is
 // terminating, its Node stays until the instance is deleted.
 func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Shutdown = 200 * time.Millisecond }))
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	p := r.start(t)
 	p.join(t, initialisedNode(i))
 	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the shutdown taint", func() bool { return hasTaint(p.node(t, "node-1"), cloudapi.TaintNodeShutdown) })
+	eventually.True(t, "the shutdown taint", func() bool { return hasTaint(p.getNode(t, "node-1"), cloudapi.TaintNodeShutdown) })
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "the Node goes", func() bool {
-		gone := p.node(t, "node-1") == nil
+		gone := p.getNode(t, "node-1") == nil
 		if gone {
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil {
 				t.Errorf("the CCM deleted the Node while the state of its instance was %s", now.State)
@@ -299,13 +299,13 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 // Service, and changes the nodes before the next sync.
 func TestServiceThroughTheController(t *testing.T) {
 	r := newRig(t)
-	a, b, c := r.machine(t, "node-1"), r.machine(t, "node-2"), r.machine(t, "node-3")
+	a, b, c := r.createMachine(t, "node-1"), r.createMachine(t, "node-2"), r.createMachine(t, "node-3")
 	p := r.start(t)
-	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), newService(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
-	in, lb := p.service(t).Status.LoadBalancer.Ingress[0], r.onlyLoadBalancer(t)
+	eventually.True(t, "the Service has an address", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
+	in, lb := p.getService(t).Status.LoadBalancer.Ingress[0], r.onlyLoadBalancer(t)
 	if in.IP != lb.IP || in.IPMode == nil || *in.IPMode != v1.LoadBalancerIPModeProxy {
 		t.Errorf("ingress: got %+v, want %s in mode Proxy", in, lb.IP)
 	}
@@ -329,7 +329,7 @@ func TestServiceThroughTheController(t *testing.T) {
 		label string
 		want  []cloudsim.InstanceID
 	}{{"false", []cloudsim.InstanceID{a.ID, b.ID, c.ID}}, {"true", []cloudsim.InstanceID{a.ID, b.ID}}, {"", []cloudsim.InstanceID{a.ID, b.ID}}} {
-		n := p.node(t, "node-3")
+		n := p.getNode(t, "node-3")
 		n.Labels[v1.LabelNodeExcludeBalancers] = step.label
 		if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -342,11 +342,11 @@ func TestServiceThroughTheController(t *testing.T) {
 	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
 	eventually.True(t, "a ClusterIP needs none", func() bool { return len(r.balancersInCloud(t)) == 0 })
 	eventually.True(t, "the Service is let go", func() bool {
-		s := p.service(t)
+		s := p.getService(t)
 		return !servicehelpers.HasLBFinalizer(s) && len(s.Status.LoadBalancer.Ingress) == 0
 	})
 	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeLoadBalancer })
-	eventually.True(t, "and back", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "and back", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
 }
 
 // The Service keeps its finalizer until the cloud has deleted the load
@@ -355,15 +355,15 @@ func TestServiceThroughTheController(t *testing.T) {
 func TestFinalizerWaits(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
 	p := r.start(t)
-	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), newService(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "the Service has an address", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
 	r.wire.spoil(func(_ int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodDelete} })
 	now := metav1.Now()
 	p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
 	eventually.True(t, "the Service is let go", func() bool {
-		free := !servicehelpers.HasLBFinalizer(p.service(t))
+		free := !servicehelpers.HasLBFinalizer(p.getService(t))
 		if free && len(r.balancersInCloud(t)) > 0 {
 			t.Error("the CCM removed the finalizer while the load balancer existed")
 		}
@@ -375,12 +375,12 @@ func TestFinalizerWaits(t *testing.T) {
 func TestRefusalIsAnEvent(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
-	s := service(func(s *v1.Service) { s.Spec.Ports[0].Protocol, s.Spec.Ports[0].Port = v1.ProtocolSCTP, 5353 })
+	s := newService(func(s *v1.Service) { s.Spec.Ports[0].Protocol, s.Spec.Ports[0].Port = v1.ProtocolSCTP, 5353 })
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "a Warning names the port", func() bool {
-		w := p.warnings(t)
+		w := p.warningMessages(t)
 		return strings.Contains(w, "5353") && strings.Contains(w, "SCTP")
 	})
 	if all := r.balancersInCloud(t); len(all) > 0 {
@@ -396,8 +396,8 @@ func TestProvisioningIsFollowedQuickly(t *testing.T) {
 		// The settle time of a minute ensures that only upstream's controller
 		// retries during the test.
 		p := normalPeriodsAt(t, time.Minute, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
-		p.post(t, service())
-		awaitEverySecond(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.service(t)) }) // exponential retries begin at 5 s
+		p.postService(t, newService())
+		awaitEverySecond(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.getService(t)) }) // exponential retries begin at 5 s
 	})
 }
 

@@ -95,9 +95,9 @@ func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
 // makeController creates an additional controller. The caller must call it
-// before the informers start. The result run is a function that runs the
-// controller until its context ends. If the configuration disables the
-// controller, run is nil.
+// before the informers start. It returns a function that runs the controller
+// until the context ends. If the configuration disables the controller, this
+// function is nil.
 type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {

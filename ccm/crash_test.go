@@ -13,8 +13,8 @@ import (
 )
 
 // If any single call fails, or if its reply is lost, the next run finishes the
-// work. The result is either a complete load balancer or no load balancer. The
-// test checks this for every kind of load balancer.
+// work. Afterwards, either a complete load balancer or no load balancer exists.
+// The test checks this for every kind of load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -110,18 +110,18 @@ func (c *crashRig) nothingLeft(t *testing.T) {
 // ownCrash creates, changes and deletes a load balancer.
 func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialisedNode(c.machine(t, "node-1"))}
-	c.ensured(t, service(), nodes, 1)
+	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}
+	c.ensured(t, newService(), nodes, 1)
 	first := c.onlyLoadBalancer(t)
-	c.ensured(t, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nodes, 1)
-	nodes = append(nodes, initialisedNode(c.machine(t, "node-2")))
+	c.ensured(t, newService(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nodes, 1)
+	nodes = append(nodes, initialisedNode(c.createMachine(t, "node-2")))
 	c.until(t, "update", func() error {
-		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, service(), nodes)
+		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, newService(), nodes)
 	})
 	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || lb.Listeners[0].Port != 81 || len(lb.Targets) != 2 {
 		t.Errorf("fault at call %d: after the changes the load balancer is %+v", n, lb)
 	}
-	c.deleteBalancer(t, service())
+	c.deleteBalancer(t, newService())
 	c.nothingLeft(t)
 	return c.reached.Load()
 }
@@ -129,8 +129,8 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 // dualCrash changes a load balancer from two families to one family and back.
 func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialisedNode(c.machine(t, "node-1"))}
-	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
+	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}
+	of := func(fs ...v1.IPFamily) *v1.Service { return newService(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
 	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
 	first := c.onlyLoadBalancer(t)
 	c.ensured(t, of(v1.IPv6Protocol), nodes, 1)
@@ -147,13 +147,13 @@ func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 // removes them.
 func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialisedNode(c.machine(t, "node-1"))}
+	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}
 	one, two := sharingService("01", 80), sharingService("02", 81)
 	c.ensured(t, one, nodes, 1)
 	first := c.onlyLoadBalancer(t)
 	c.ensured(t, two, nodes, 1)
 	c.ensured(t, sharingService("01", 82), nodes, 1)
-	nodes = append(nodes, initialisedNode(c.machine(t, "node-2")))
+	nodes = append(nodes, initialisedNode(c.createMachine(t, "node-2")))
 	c.until(t, "update", func() error {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, two, nodes)
 	})
@@ -173,10 +173,10 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 // to other pods, then to nodes, and then to pods again.
 func podCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f, podRanges)
-	i := c.machine(t, "node-1")
+	i := c.createMachine(t, "node-1")
 	nodes := []*v1.Node{initialisedNode(i)}
 	runs := func(all ...discoveryv1.Endpoint) {
-		c.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, all...)}
+		c.pods = []*discoveryv1.EndpointSlice{newSlice(v1.IPv4Protocol, 8080, all...)}
 		c.provider.WithPods(c.pods...)
 	}
 	runs(runsOn(i, 7))
@@ -189,7 +189,7 @@ func podCrash(t *testing.T, n int, f fault) (reached bool) {
 	if lb := c.onlyLoadBalancer(t); len(lb.Targets) != 2 || lb.Targets[0].IP != podIP(i, 8) {
 		t.Errorf("fault at call %d: after the pods changed, the targets are %+v", n, lb.Targets)
 	}
-	c.ensured(t, service(), nodes, 1)
+	c.ensured(t, newService(), nodes, 1)
 	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || len(lb.Targets) != 1 || lb.Targets[0].IP != "" || lb.Listeners[0].TargetPort != 30080 {
 		t.Errorf("fault at call %d: with node ports the load balancer is %+v", n, lb.LoadBalancerSpec)
 	}

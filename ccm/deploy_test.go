@@ -59,9 +59,9 @@ func readManifest(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// object decodes one object of the manifest in the parameter docs. An unknown
-// field fails the test.
-func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
+// decodeObject decodes the object with the given name, which is the key of its YAML
+// document in docs. An unknown field fails the test.
+func decodeObject[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(docs[name]))
 	d.DisallowUnknownFields()
@@ -76,13 +76,13 @@ func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 func TestShippedRulesAreTheLabs(t *testing.T) {
 	shipped, lab := readManifest(t, deployed+"/rbac.yaml"), readManifest(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"
-	if d := cmp.Diff(object[rbacv1.ClusterRole](t, lab, role).Rules, object[rbacv1.ClusterRole](t, shipped, role).Rules); d != "" {
+	if d := cmp.Diff(decodeObject[rbacv1.ClusterRole](t, lab, role).Rules, decodeObject[rbacv1.ClusterRole](t, shipped, role).Rules); d != "" {
 		t.Errorf("the shipped rules differ from the lab's rules (-lab +shipped):\n%s", d)
 	}
 }
 
 func TestDeploymentRuns(t *testing.T) {
-	d := object[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager")
+	d := decodeObject[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager")
 	c := d.Spec.Template.Spec.Containers[0]
 	cmd := ccm.NewCommand(func(string) string { return "" }, io.Discard)
 	raw, err := os.ReadFile(deployed + "/deployment.yaml")
@@ -112,7 +112,7 @@ func TestDeploymentRuns(t *testing.T) {
 }
 
 func TestShippedConfigurations(t *testing.T) {
-	cm := object[v1.ConfigMap](t, readManifest(t, deployed+"/config.yaml"), "ConfigMap/cloud-config")
+	cm := decodeObject[v1.ConfigMap](t, readManifest(t, deployed+"/config.yaml"), "ConfigMap/cloud-config")
 	path := filepath.Join(t.TempDir(), "cloud.yaml")
 	all := regexp.MustCompile(`(?m)^# `).ReplaceAllString(cm.Data["cloud.yaml"], "") // also test the options in comments
 	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
@@ -122,7 +122,7 @@ func TestShippedConfigurations(t *testing.T) {
 	if err != nil || c.URL == "" || c.TokenFile == "" || !c.DeleteOrphans {
 		t.Errorf("parsed configuration: got %+v, error %v", c, err)
 	}
-	lm := object[v1.ConfigMap](t, readManifest(t, deployed+"/leader-migration.yaml"), "ConfigMap/leader-migration")
+	lm := decodeObject[v1.ConfigMap](t, readManifest(t, deployed+"/leader-migration.yaml"), "ConfigMap/leader-migration")
 	if err := os.WriteFile(path, []byte(lm.Data["leader-migration.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -30,19 +30,17 @@ func byPods(svc *v1.Service) bool {
 	return allocate != nil && !*allocate && slices.ContainsFunc(svc.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 })
 }
 
-// The type backends contains the targets of a load balancer, and the backends
-// that cannot be targets.
-type backends struct {
+// backendSet contains the targets of a load balancer, and the backends that
+// cannot be targets.
+type backendSet struct {
 	targets []cloudsim.Target
 	ports   []int            // if the targets are pods: the target port for each port of the Service. Nil means node ports
-	left    []skippedBackend // backends that get no traffic
+	skipped []skippedBackend // backends that get no traffic
 }
 
-// skippedBackend describes a backend that gets no traffic. The field reason is
-// the short reason of the event on the Service. The field why contains the
-// explanation.
+// skippedBackend describes a backend that gets no traffic.
 type skippedBackend struct {
-	reason string // reason of the event
+	reason string // short reason of the event on the Service
 	why    error
 }
 
@@ -154,9 +152,9 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 }
 
 // targetPorts returns one target port for each port of the Service, because a
-// listener has only one target port. If pods have different numbers for a
-// port, the function returns the most frequent number. If there are no pods,
-// it returns the number in the Service.
+// listener has only one target port. If pods have different numbers for a port,
+// targetPorts returns the most frequent number. If there are no pods, it
+// returns the number in the Service.
 func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
@@ -190,9 +188,9 @@ func (p pod) hasPorts(ports []int) bool {
 }
 
 // podBackends returns the pods of a Service that run on the given nodes. In the
-// result, the field named left describes the pods that cannot be targets
-// because of their ports, their address or the maximum number of targets.
-func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
+// result, to.skipped contains the pods that cannot be targets because of their
+// ports, their address or the maximum number of targets.
+func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backendSet, err error) {
 	if err := b.endpoints.awaitList(ctx, b.backoff); err != nil {
 		return to, err
 	}
@@ -207,11 +205,11 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 		}
 	}
 	if !b.carriesPods(of) {
-		return to, nil // the field ports is nil, so requestedBalancer refuses the Service
+		return to, nil // to.ports is nil, so requestedBalancer refuses the Service
 	}
 	to.ports = targetPorts(svc, pods)
 	leave := func(p pod, format string, a ...any) {
-		to.left = append(to.left, skippedBackend{"PodLeftOut", fmt.Errorf("pod %s: "+format, append([]any{p.name}, a...)...)})
+		to.skipped = append(to.skipped, skippedBackend{"PodLeftOut", fmt.Errorf("pod %s: "+format, append([]any{p.name}, a...)...)})
 	}
 	for _, p := range pods {
 		id, here := of[p.node]
@@ -228,7 +226,7 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	to.targets = slices.Compact(sortedTargets(to.targets))
 	if n := len(to.targets); n > cloudsim.MaxTargets {
 		to.targets = to.targets[:cloudsim.MaxTargets]
-		to.left = append(to.left, skippedBackend{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})
+		to.skipped = append(to.skipped, skippedBackend{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})
 	}
 	return to, nil
 }
@@ -270,9 +268,9 @@ func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 	return check
 }
 
-// tellLeft emits events on the Service about the backends that get no traffic.
+// reportSkipped emits events on the Service about the backends that get no traffic.
 // It emits one event for each reason.
-func (b *loadBalancers) tellLeft(svc *v1.Service, all []skippedBackend) {
+func (b *loadBalancers) reportSkipped(svc *v1.Service, all []skippedBackend) {
 	const most = 3
 	words := map[string][]string{}
 	for _, l := range all {

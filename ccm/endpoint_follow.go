@@ -89,7 +89,7 @@ func (f *podFollower) sync(ctx context.Context, key string) (wait time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	err = f.p.loadBalancers.UpdateLoadBalancer(ctx, f.cluster, svc, eligible(nodes))
+	err = f.p.loadBalancers.UpdateLoadBalancer(ctx, f.cluster, svc, eligibleNodes(nodes))
 	if retry, ok := errors.AsType[*cloudapi.RetryError](err); ok {
 		return retry.RetryAfter(), nil
 	}

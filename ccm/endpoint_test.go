@@ -48,9 +48,9 @@ func runsOn(i cloudsim.Instance, n int) discoveryv1.Endpoint {
 	}
 }
 
-// slice returns an EndpointSlice of the Service "web". In this slice the port
-// "http" has the given number.
-func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+// newSlice returns an EndpointSlice of the Service "web". In this EndpointSlice
+// the port "http" has the given number.
+func newSlice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	port := "http"
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -62,10 +62,10 @@ func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *disco
 	}
 }
 
-// withoutNodePorts returns the same Service as the function service, but
-// without node ports.
+// withoutNodePorts returns the same Service as newService, but without node
+// ports.
 func withoutNodePorts(change ...func(*v1.Service)) *v1.Service {
-	return service(append([]func(*v1.Service){func(s *v1.Service) {
+	return newService(append([]func(*v1.Service){func(s *v1.Service) {
 		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
 		s.Spec.Ports[0].TargetPort = intstr.FromString("http")
 	}}, change...)...)
@@ -98,7 +98,7 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 	lost := runsOn(cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-3"}, PodRanges: one.PodRanges}, 9)
 	both := func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol} }
 	four := func(number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
-		return slice(v1.IPv4Protocol, number, all...)
+		return newSlice(v1.IPv4Protocol, number, all...)
 	}
 	more := withoutNodePorts(func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "metrics", Protocol: v1.ProtocolTCP, Port: 9100, TargetPort: intstr.FromString("metrics")})
@@ -122,7 +122,7 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 		"node that the load balancer excludes":      {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), lost)}, want: []string{podIP(one, 7)}, number: 8080},
 		"two families of one pod": {
 			svc:  withoutNodePorts(both),
-			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(two, 8)), slice(v1.IPv6Protocol, 8080, six(runsOn(one, 7), one, 7))},
+			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(two, 8)), newSlice(v1.IPv6Protocol, 8080, six(runsOn(one, 7), one, 7))},
 			want: []string{nth(one.PodRanges[1], 7), podIP(two, 8)}, number: 8080,
 		},
 		"pods of the other family only": {svc: withoutNodePorts(func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, number: 80},
@@ -134,7 +134,7 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 // the target port is the port of the pod.
 func TestPodsAreTargets(t *testing.T) {
 	r := newRig(t, podRanges)
-	one, two := r.machine(t, "node-1"), r.machine(t, "node-2")
+	one, two := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	for name, tc := range podCases(one, two) {
 		for _, mirrored := range []bool{false, true} { // the result must be the same with and without a mirror
 			t.Run(fmt.Sprintf("%s, mirrored %v", name, mirrored), func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestPodsAreTargets(t *testing.T) {
 // nodes.
 func TestPodsAreAskedForAPath(t *testing.T) {
 	r := newRig(t, podRanges)
-	r.ensure(t, withoutNodePorts(annotate("health-check-protocol", "http")), initialisedNode(r.machine(t, "node-1")))
+	r.ensure(t, withoutNodePorts(annotate("health-check-protocol", "http")), initialisedNode(r.createMachine(t, "node-1")))
 	if c := r.onlyLoadBalancer(t).HealthCheck; c.Protocol != cloudsim.HealthHTTP || c.Path != "/healthz" {
 		t.Errorf("health check: got %+v", c)
 	}
@@ -189,7 +189,7 @@ func TestPodsAreAskedForAPath(t *testing.T) {
 // has no health check.
 func TestUDPPodsAreNotAsked(t *testing.T) {
 	r := newRig(t, podRanges)
-	r.ensure(t, withoutNodePorts(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialisedNode(r.machine(t, "node-1")))
+	r.ensure(t, withoutNodePorts(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialisedNode(r.createMachine(t, "node-1")))
 	if h := r.onlyLoadBalancer(t).HealthCheck; h.Protocol != cloudsim.HealthNone {
 		t.Errorf("%+v", h)
 	}
@@ -202,17 +202,17 @@ func TestUDPPodsAreNotAsked(t *testing.T) {
 func TestPodsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)
-		i := p.machine(t, "node-1")
+		i := p.createMachine(t, "node-1")
 		p.join(t, setReady(initialisedNode(i)))
 		time.Sleep(10 * time.Second) // upstream's service controller has a data race if a Service and a Node change at the same time
 		ctx := t.Context()
 		slicesAPI := p.kube.DiscoveryV1().EndpointSlices("default")
-		s := slice(v1.IPv4Protocol, 8080)
+		s := newSlice(v1.IPv4Protocol, 8080)
 		if _, err := slicesAPI.Create(ctx, s, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		p.post(t, withoutNodePorts())
-		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		p.postService(t, withoutNodePorts())
+		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.getService(t)) })
 		lb := p.onlyLoadBalancer(t)
 		p.wire.spoil(nil)
 		for n := range 20 {
@@ -256,8 +256,8 @@ func (p plane) repairCount(t *testing.T) int {
 // a load balancer.
 func TestUnknownPodsAreNotNone(t *testing.T) {
 	r := newRig(t, podRanges)
-	i := r.machine(t, "node-1")
-	r.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
+	i := r.createMachine(t, "node-1")
+	r.pods = []*discoveryv1.EndpointSlice{newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
 	r.provider = r.restarted()
 	r.ensure(t, withoutNodePorts(), initialisedNode(i))
 	r.provider.Unread()

@@ -53,8 +53,8 @@ func (p *Provider) RunPodFollower(ctx context.Context, shared informers.SharedIn
 }
 
 var (
-	Measure   = measure
-	Operation = operation
+	Measure   = measuredTransport
+	Operation = operationOf
 	Migrating = completeMigration
 )
 
@@ -94,7 +94,7 @@ func (p *Provider) Mirrored() bool { return p.mirror.isFresh() }
 // Service requests. It returns a description of the difference. The periodic
 // repair of the CCM would correct this difference.
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
-	return (&repairer{p: p, cluster: cluster}).drift(ctx, svc, nodes)
+	return (&repairer{p: p, cluster: cluster}).findDrift(ctx, svc, nodes)
 }
 
 // MirroredInstance returns an instance from the mirror.
@@ -126,15 +126,15 @@ func (p *Provider) Age(d time.Duration) {
 	p.instances.mu.Lock()
 	defer p.instances.mu.Unlock()
 	for k, a := range p.instances.absent {
-		p.instances.absent[k] = absence{a.since.Add(-d), a.asked.Add(-d)}
+		p.instances.absent[k] = absenceRecord{a.firstMissed.Add(-d), a.lastMissed.Add(-d)}
 	}
 }
 
-// RunAllocator returns a function that runs an allocator of pod ranges. If the
-// parameter routes is not empty, it is a cluster name, and the allocator also
-// creates routes.
-func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (run func(), err error) {
-	a, err := newAllocator(p, kube, nodes, clusterCIDR, routes)
+// RunAllocator returns a function that runs an allocator of pod ranges. If
+// clusterName is not empty, the allocator also creates the routes of this
+// cluster.
+func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, clusterName string) (run func(), err error) {
+	a, err := newAllocator(p, kube, nodes, clusterCIDR, clusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -153,15 +153,14 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 // Health returns the error that /healthz reports about the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
-// Resync returns the resync period of informers. If the argument chosen is
-// true, the result is the period for a user who set upstream's default
-// explicitly.
-func Resync(chosen bool) (time.Duration, error) {
+// Resync returns the resync period of informers. If isChosen is true, this is
+// the period for a user who set upstream's default explicitly.
+func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {
 		return 0, err
 	}
-	(&runner{opts: opts}).resync(chosen)
+	(&runner{opts: opts}).setResync(isChosen)
 	return opts.Generic.MinResyncPeriod.Duration, nil
 }
 
@@ -178,5 +177,5 @@ func ConfigOf(path string, flags ...string) (Config, error) {
 	if err := all.FlagSet("cloud").Parse(flags); err != nil {
 		return Config{}, err
 	}
-	return r.config()
+	return r.mergeConfig()
 }

@@ -49,10 +49,10 @@ func TestHandover(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	s.apply(t, deployed+"/rbac.yaml")
 	migrated := "--controllers=service-lb-controller,cloud-node-lifecycle-controller,service-lb-repair-controller,service-lb-orphan-controller,service-lb-endpoint-controller"
-	_, _, stop := s.manager(t, s.admin, cloudtest.As(t, cloud, "before", cloudsim.RoleCCM), "--enable-leader-migration", migrated, "--leader-elect-resource-name="+leaseBefore)
+	_, _, stop := s.startManager(t, s.admin, cloudtest.As(t, cloud, "before", cloudsim.RoleCCM), "--enable-leader-migration", migrated, "--leader-elect-resource-name="+leaseBefore)
 	awaitSlow(t, "the old CCM holds the leases that move", func() error { return s.checkHolders(t.Context(), leaseBefore, leaseMoves) })
 	holder := s.leaseHolder(t.Context(), leaseMoves)
-	url, said, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "after", cloudsim.RoleCCM), "--enable-leader-migration")
+	url, said, _ := s.startManager(t, s.accountToken(t), cloudtest.As(t, cloud, "after", cloudsim.RoleCCM), "--enable-leader-migration")
 	awaitSlow(t, "the new CCM holds its own lease", func() error { return s.checkHolders(t.Context(), leaseAfter) })
 
 	s.register(t, cloud, "node-1")
@@ -91,12 +91,12 @@ func TestLeaderIsKilled(t *testing.T) {
 	s := startAPIServer(t)
 	cloud := cloudtest.Start(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 2 * time.Second }))
 	s.apply(t, deployed+"/rbac.yaml")
-	_, first, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "first", cloudsim.RoleCCM))
+	_, first, _ := s.startManager(t, s.accountToken(t), cloudtest.As(t, cloud, "first", cloudsim.RoleCCM))
 	awaitSlow(t, "the first CCM holds the lease", func() error { return s.checkHolders(t.Context(), leaseAfter) })
 	holder := s.leaseHolder(t.Context(), leaseAfter)
-	s.manager(t, s.account(t), cloudtest.As(t, cloud, "second", cloudsim.RoleCCM))
+	s.startManager(t, s.accountToken(t), cloudtest.As(t, cloud, "second", cloudsim.RoleCCM))
 
-	svc := service(func(s *v1.Service) { s.Name, s.UID = "one", "" })
+	svc := newService(func(s *v1.Service) { s.Name, s.UID = "one", "" })
 	if _, err := s.kube.CoreV1().Services("default").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func (s *apiServer) initialised(ctx context.Context, name string) error {
 func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodePort int32) cloudsim.LoadBalancer {
 	t.Helper()
 	var ip string
-	svc := service(func(s *v1.Service) { s.Name, s.UID, s.Spec.Ports[0].NodePort = name, "", nodePort })
+	svc := newService(func(s *v1.Service) { s.Name, s.UID, s.Spec.Ports[0].NodePort = name, "", nodePort })
 	if _, err := s.kube.CoreV1().Services("default").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -215,10 +215,10 @@ func TestHealthOfAManager(t *testing.T) {
 	t.Cleanup(way.Close)
 	far := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM)
 	far.URL = way.URL
-	at, _, _ := s.manager(t, s.admin, &far)
-	shipped := object[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager").Spec.Template.Spec.Containers[0]
+	at, _, _ := s.startManager(t, s.admin, &far)
+	shipped := decodeObject[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager").Spec.Template.Spec.Containers[0]
 	health := func(want int, says ...string) error {
-		status, said, err := page(at + shipped.ReadinessProbe.HTTPGet.Path)
+		status, said, err := requestPage(at + shipped.ReadinessProbe.HTTPGet.Path)
 		if err == nil && (status != want || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(said, s) })) {
 			err = fmt.Errorf("%d %s", status, said)
 		}
@@ -230,7 +230,7 @@ func TestHealthOfAManager(t *testing.T) {
 	awaitSlow(t, "the health check reports the outage, and the CCM keeps the lease", func() error {
 		return health(http.StatusInternalServerError, "[-]cloud-health-controller failed", "[+]leaderElection ok")
 	})
-	if status, said, err := page(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
+	if status, said, err := requestPage(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
 		t.Errorf("the liveness probe fails while only the cloud is down: %d %s, %v", status, said, err)
 	}
 }
@@ -297,7 +297,7 @@ var metricName = regexp.MustCompile(`\b(?:cloudsim|node_controller|service_contr
 // metricsExist reads the metrics of the manager at url. It fails the test if
 // the dashboard or an alert uses a metric that the manager does not serve.
 func metricsExist(t *testing.T, url string) {
-	served := get(t, url+"/metrics")
+	served := getBody(t, url+"/metrics")
 	for _, f := range []string{"dashboard.json", "alerts.yaml"} {
 		raw, err := os.ReadFile(deployed + "/" + f)
 		if err != nil {
@@ -315,19 +315,19 @@ func metricsExist(t *testing.T, url string) {
 	}
 }
 
-// get returns the body of a page of a manager.
-func get(t *testing.T, url string) string {
+// getBody returns the body of a page of a manager.
+func getBody(t *testing.T, url string) string {
 	t.Helper()
-	status, said, err := page(url)
+	status, said, err := requestPage(url)
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("%s: %d, %v", url, status, err)
 	}
 	return said
 }
 
-// page requests a URL of a manager. It does not verify the manager's
+// requestPage requests a URL of a manager. It does not verify the manager's
 // certificate, which is self-signed.
-func page(url string) (status int, said string, err error) {
+func requestPage(url string) (status int, said string, err error) {
 	hc := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback
 	defer hc.CloseIdleConnections()
 	resp, err := hc.Get(url)

@@ -39,7 +39,7 @@ type instances struct {
 
 	mu     sync.Mutex
 	last   observation
-	absent map[nodeKey]absence // empty if NodeDeletionGrace is 0
+	absent map[nodeKey]absenceRecord // empty if NodeDeletionGrace is 0
 }
 
 // observation stores the instance that the last call of InstanceExists found. For every Node that
@@ -61,10 +61,9 @@ type place struct {
 	project cloudsim.ProjectID
 }
 
-// The type absence records that the cloud does not have a Node's instance. The
-// field since is the time of the first answer without the instance. The field
-// asked is the time of the last answer.
-type absence struct{ since, asked time.Time }
+// absenceRecord records that the cloud does not have a Node's instance. It contains the times of
+// the first and of the last answer without the instance.
+type absenceRecord struct{ firstMissed, lastMissed time.Time }
 
 // absenceLasts is the lifetime of the record that an instance is absent. If
 // upstream does not call InstanceExists again within this time, the CCM deletes
@@ -129,16 +128,16 @@ func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, key := time.Now(), keyOf(node)
-	maps.DeleteFunc(s.absent, func(_ nodeKey, a absence) bool { return now.Sub(a.asked) > absenceLasts })
+	maps.DeleteFunc(s.absent, func(_ nodeKey, a absenceRecord) bool { return now.Sub(a.lastMissed) > absenceLasts })
 	a, known := s.absent[key]
 	switch {
-	case known && now.Sub(a.since) >= grace:
+	case known && now.Sub(a.firstMissed) >= grace:
 		delete(s.absent, key)
 		return false
 	case known:
-		s.absent[key] = absence{a.since, now}
+		s.absent[key] = absenceRecord{a.firstMissed, now}
 	default:
-		s.absent[key] = absence{now, now}
+		s.absent[key] = absenceRecord{now, now}
 		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node. The Node is deleted in %s unless the instance exists again", grace)
 	}
 	return true
@@ -234,7 +233,7 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 // the project. If the Node has a provider id, the method treats a terminated instance as absent.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
-	i, err := s.look(ctx, node)
+	i, err := s.findAnyState(ctx, node)
 	switch {
 	case err != nil:
 		return cloudsim.Instance{}, false, err
@@ -267,9 +266,9 @@ func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	return nil
 }
 
-// look returns the Node's instance, which may be terminated. If the cloud has
+// findAnyState returns the Node's instance, which may be terminated. If the cloud has
 // no such instance, the result has an empty id.
-func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Instance, err error) {
+func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloudsim.Instance, err error) {
 	if i, ok := s.fromMirror(node); ok {
 		return i, nil
 	}

@@ -79,7 +79,7 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			i := r.machine(t, "node-1")
+			i := r.createMachine(t, "node-1")
 			if tc.move == nil {
 				r.letFind(t, i)
 			}
@@ -149,7 +149,7 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 // Node is also no proof.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
-	other, gone := r.machine(t, "node-1"), r.machine(t, "node-2")
+	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestStates(t *testing.T) {
 	} {
 		t.Run(string(tc.want), func(t *testing.T) {
 			r := newRig(t, withSlowProfile(tc.profile))
-			i := r.machine(t, "node-1")
+			i := r.createMachine(t, "node-1")
 			r.letFind(t, i)
 			for _, v := range tc.verbs {
 				if err := v(r.cloud, i.ID); err != nil {
@@ -251,7 +251,7 @@ func TestStates(t *testing.T) {
 // deletes the uninitialised Node.
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
-	old := r.machine(t, "node-1")
+	old := r.createMachine(t, "node-1")
 	r.letFind(t, old)
 	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestNamesAndIDs(t *testing.T) {
 	if ok, err := r.instances().InstanceExists(t.Context(), newNode("node-1")); ok || err != nil {
 		t.Errorf("exists for a Node without an instance: got %v, %v; want false", ok, err)
 	}
-	again := r.machine(t, "node-1")
+	again := r.createMachine(t, "node-1")
 	if ok, err := r.instances().InstanceExists(t.Context(), initialisedNode(old)); ok || err != nil {
 		t.Errorf("exists for the Node of the deleted instance: got %v, %v; want false", ok, err)
 	}
@@ -276,7 +276,7 @@ func TestNamesAndIDs(t *testing.T) {
 // error.
 func TestTwoOfOneName(t *testing.T) {
 	r := newRig(t)
-	r.machine(t, "node-1")
+	r.createMachine(t, "node-1")
 	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"})
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +375,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
 	for n := range 20 {
-		nodes = append(nodes, initialisedNode(r.machine(t, fmt.Sprintf("node-%d", n))))
+		nodes = append(nodes, initialisedNode(r.createMachine(t, fmt.Sprintf("node-%d", n))))
 	}
 	r.wire.spoil(nil)
 	for range 3 {
@@ -412,7 +412,7 @@ func TestNodeDeletionGrace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}
 	r.provider = r.restarted()
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	r.letFind(t, i)
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
@@ -447,7 +447,7 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}
 	r.provider = r.restarted()
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	n := initialisedNode(i)
 	r.letFind(t, i)
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {

@@ -51,11 +51,11 @@ type allocator struct {
 }
 
 // newAllocator returns an allocator that accepts only ranges within
-// clusterCIDR. If the parameter routes is not empty, it is a cluster name, and
-// the allocator also creates the routes of that cluster.
-func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (*allocator, error) {
+// clusterCIDR. If clusterName is not empty, the allocator also creates the
+// routes of this cluster.
+func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, clusterName string) (*allocator, error) {
 	a := &allocator{
-		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: routes,
+		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: clusterName,
 		queue: queue.New("cloud-node-ipam", 100*time.Millisecond, time.Minute),
 	}
 	for s := range strings.SplitSeq(clusterCIDR, ",") {
@@ -72,7 +72,7 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 		switch n, ok := obj.(*v1.Node); {
 		case !ok:
 		case len(n.Spec.PodCIDRs) > 0:
-			p.routes.settle(n.Name) // the route controller uses the same informer, so it already knows the ranges of the Node
+			p.routes.forgetNode(n.Name) // the route controller uses the same informer, so it already knows the ranges of the Node
 		case n.DeletionTimestamp == nil:
 			a.queue.Add(n.Name)
 		}
@@ -81,7 +81,7 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 		AddFunc: add, UpdateFunc: func(_, after any) { add(after) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-				p.routes.settle(name)
+				p.routes.forgetNode(name)
 			}
 		},
 	})
@@ -105,7 +105,7 @@ func (a *allocator) run(ctx context.Context) {
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
-		a.p.routes.settle(name)
+		a.p.routes.forgetNode(name)
 		return nil
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 		return err
 	}
 	if a.routes != "" {
-		if err := a.route(ctx, node, ranges); err != nil {
+		if err := a.createRoutes(ctx, node, ranges); err != nil {
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	_, err = a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsNotFound(err): // the informer may have reported the deletion before sync created the routes
-		a.p.routes.settle(name)
+		a.p.routes.forgetNode(name)
 		return nil
 	case err != nil:
 		return fmt.Errorf("writing its pod ranges: %w", err)
@@ -167,13 +167,13 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 	return i.PodRanges, nil
 }
 
-// route creates the routes to a Node's ranges before the Node gets the ranges.
+// createRoutes creates the routes to a Node's ranges before the Node gets the ranges.
 // A Node becomes ready when it has ranges. Pods then run on the Node, and other
 // pods need a route to these pods. Upstream's controller creates the routes
 // only at its next round, up to ten seconds later. If the cloud refuses a route
 // and a retry cannot help, the Node gets its ranges without the route.
 // Upstream's controller then marks the network of the Node as unavailable.
-func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) error {
+func (a *allocator) createRoutes(ctx context.Context, node *v1.Node, ranges []string) error {
 	for _, to := range ranges {
 		a.p.routes.addEarly(to, node.Name)
 		err := a.p.routes.CreateRoute(ctx, a.routes, "", &cloudprovider.Route{TargetNode: types.NodeName(node.Name), DestinationCIDR: to})

@@ -25,12 +25,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// runAllocator runs an allocator for the given nodes. If the parameter routes
-// is not empty, it is a cluster name, and the allocator also creates routes.
-func (r *rig) runAllocator(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
+// runAllocator runs an allocator for the given nodes. If clusterName is not
+// empty, the allocator also creates the routes of this cluster.
+func (r *rig) runAllocator(t *testing.T, clusterCIDR, clusterName string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
-	r.allocatingIn(t, kube, clusterCIDR, routes, nodes...)
+	r.allocatingIn(t, kube, clusterCIDR, clusterName, nodes...)
 	return kube
 }
 
@@ -50,7 +50,7 @@ func (r *rig) allocatingIn(t *testing.T, kube *fake.Clientset, clusterCIDR, rout
 	done := make(chan struct{})
 	go func() { defer close(done); run() }()
 	t.Cleanup(func() { cancel(); <-done; shared.Shutdown() })
-	follow(t, kube, shared, ctx.Done())
+	startInformers(t, kube, shared, ctx.Done())
 }
 
 // newPodRig starts a cloud with pod ranges of both families in its default
@@ -73,7 +73,7 @@ func newPodRig(t *testing.T, options ...cloudtest.Option) *rig {
 
 func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	r := newPodRig(t)
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	if len(i.PodRanges) != 2 {
 		t.Fatalf("pod ranges of the instance: got %v", i.PodRanges)
 	}
@@ -88,8 +88,8 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 // same name.
 func TestNoRangesForForeignNodes(t *testing.T) {
 	r := newPodRig(t)
-	r.machine(t, "node-1")
-	other := r.machine(t, "node-2")
+	r.createMachine(t, "node-1")
+	other := r.createMachine(t, "node-2")
 	n := newNode("node-1")
 	n.Spec.Taints = nil
 	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", "", n)
@@ -115,7 +115,7 @@ func TestNodesWithoutARange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := tc.rig(t)
-			r.machine(t, "node-1")
+			r.createMachine(t, "node-1")
 			kube := r.runAllocator(t, tc.clusterCIDR, "", newNode("node-1"))
 			eventually.True(t, "the Node is told", func() bool { return strings.Contains(r.takeEvents(), tc.says) })
 			n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
@@ -142,7 +142,7 @@ func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 // routes.
 func TestRangesAreRoutedFirst(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
 	made := func() (destinations []string) {
 		t.Helper()
@@ -187,7 +187,7 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 // to these ranges, so that the framework can delete the route.
 func TestRouteOfANodeThatWent(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
-	r.machine(t, "node-1")
+	r.createMachine(t, "node-1")
 	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
 	eventually.True(t, "a route is being made", func() bool {
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
@@ -203,7 +203,7 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 // ListRoutes returns these routes, so that the framework can delete them.
 func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	r := newPodRig(t)
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	kube := fake.NewClientset()
 	kube.PrependReactor("patch", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(v1.Resource("nodes"), "node-1")
@@ -217,7 +217,7 @@ func TestRoutesOfANodeThatIsGone(t *testing.T) {
 // pods on the Node.
 func TestRangesWithoutARoute(t *testing.T) {
 	r := newPodRig(t)
-	i, other := r.machine(t, "node-1"), r.machine(t, "by-hand")
+	i, other := r.createMachine(t, "node-1"), r.createMachine(t, "by-hand")
 	if _, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: i.PodRanges[0], NextHop: other.ID}); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestRangesWithoutARoute(t *testing.T) {
 // Node.
 func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	r := newPodRig(t)
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	n := initialisedNode(i)
 	n.Name = "other"
 	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, n)
@@ -242,7 +242,7 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 // change of ranges.
 func TestRangesAreOfOneNode(t *testing.T) {
 	r := newPodRig(t)
-	r.machine(t, "node-1")
+	r.createMachine(t, "node-1")
 	kube := fake.NewClientset()
 	patches := make(chan string, 10)
 	kube.PrependReactor("patch", "nodes", func(a kubetesting.Action) (bool, runtime.Object, error) {

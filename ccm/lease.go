@@ -53,10 +53,10 @@ func (l *leaseReleaser) setIdentity() {
 	})
 }
 
-// The method release releases all Leases of this process. The process must exit
+// releaseAll releases all Leases of this process. The process must exit
 // directly after this call, because upstream's leader election still runs and
 // would take the Leases again at its next renewal.
-func (l *leaseReleaser) release(ctx context.Context) error {
+func (l *leaseReleaser) releaseAll(ctx context.Context) error {
 	l.mu.Lock()
 	self := l.self
 	l.mu.Unlock()

@@ -27,7 +27,7 @@ func TestThousandNodesAreNotThrottled(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		var nodes []*v1.Node
 		for i := range many {
-			n := initialisedNode(r.machine(t, fmt.Sprintf("node-%d", i)))
+			n := initialisedNode(r.createMachine(t, fmt.Sprintf("node-%d", i)))
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256)}
 			nodes = append(nodes, n)
 		}
@@ -41,7 +41,7 @@ func TestThousandNodesAreNotThrottled(t *testing.T) {
 			}
 		}
 		for i := range services {
-			s := service(func(s *v1.Service) {
+			s := newService(func(s *v1.Service) {
 				s.Name, s.UID = fmt.Sprint("web-", i), types.UID(fmt.Sprintf("0a0b0c0d-1111-2222-3333-%012d", i))
 			})
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes[:many-1]); err != nil {

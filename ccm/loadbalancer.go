@@ -58,16 +58,16 @@ type loadBalancers struct {
 	mu     sync.Mutex
 	region string
 
-	sharing chan struct{} // has one slot; a goroutine holds the slot while it changes the members of a shared load balancer
+	sharedSlot chan struct{} // has one slot; a goroutine holds the slot while it changes the members of a shared load balancer
 }
 
-// lockShared waits until the only slot of the channel named sharing is free,
-// and then takes this slot. The caller must call done to free the slot. If ctx
-// ends first, lockShared returns an error.
+// lockShared waits until the only slot of the channel sharedSlot is free, and
+// then takes this slot. The caller must call done to free the slot. If ctx ends
+// first, lockShared returns an error.
 func (b *loadBalancers) lockShared(ctx context.Context) (done func(), err error) {
 	select {
-	case b.sharing <- struct{}{}:
-		return func() { <-b.sharing }, nil
+	case b.sharedSlot <- struct{}{}:
+		return func() { <-b.sharedSlot }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for other Services that share a load balancer: %w", context.Cause(ctx))
 	}
@@ -94,7 +94,7 @@ func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc
 	case err != nil:
 		return nil, false, err
 	case !found:
-		return nil, false, b.finalizers.removeFinalizer(svc)
+		return nil, false, b.finalizers.checkRemoval(svc)
 	}
 	b.finalizers.set(svc, true)
 	return status(svc, lb), true, nil
@@ -142,7 +142,7 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		if err != nil || !found {
 			return err
 		}
-		switch err := b.release(ctx, lb, svc); cloudsim.KindOf(err) {
+		switch err := b.releaseBalancer(ctx, lb, svc); cloudsim.KindOf(err) {
 		case cloudsim.NotFound:
 			return nil
 		case cloudsim.Stale:
@@ -160,10 +160,10 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
 
-// The method release deletes the load balancer lb. If lb is shared, the method
+// releaseBalancer deletes the load balancer lb. If lb is shared, the method
 // removes only the Service from lb. If the cloud is already deleting lb, the
 // method does nothing.
-func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
+func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
@@ -173,7 +173,7 @@ func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, s
 			return err
 		}
 		defer done()
-		return b.leave(ctx, lb, string(svc.UID))
+		return b.removeMember(ctx, lb, string(svc.UID))
 	}
 	_, err := b.api.DeleteLoadBalancer(ctx, lb.ID)
 	return err
@@ -239,7 +239,7 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 	}
 	for range maxAttempts {
 		var again bool
-		if lb, again, err = b.step(ctx, cluster, svc, want); err == nil && !again {
+		if lb, again, err = b.stepOnce(ctx, cluster, svc, want); err == nil && !again {
 			return lb, nil
 		}
 		if known, ok := knownTargets(want.Targets, err); ok {
@@ -264,10 +264,9 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
 }
 
-// The method step reads the current state of the load balancer and makes at
-// most one change. If the result named again is true, the caller must call step
-// again.
-func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
+// stepOnce reads the current state of the load balancer and makes at most one
+// change. If mustRepeat is true, the caller must call stepOnce again.
+func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, mustRepeat bool, err error) {
 	lb, found, err := b.ownLoadBalancer(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {
 		lb, found, err = b.shareOf(ctx, cluster, svc)
@@ -290,7 +289,7 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 	if want, err = mergeMembers(lb, want, string(svc.UID)); err != nil || isEqual(lb, want) {
 		return lb, false, err
 	}
-	lb, err = b.update(ctx, lb, want)
+	lb, err = b.updateBalancer(ctx, lb, want)
 	return lb, false, err
 }
 
@@ -324,10 +323,10 @@ func (b *loadBalancers) create(ctx context.Context, want cloudsim.CreateLoadBala
 	return b.api.CreateLoadBalancer(ctx, want)
 }
 
-// The method update changes lb in the cloud, so that it equals the parameter
-// want. It returns an error if lb has changed in the cloud since the CCM read
-// it. It keeps the labels that other users added.
-func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
+// updateBalancer changes lb in the cloud, so that lb equals want. It returns an
+// error if lb has changed in the cloud since the CCM read it. It keeps the
+// labels that other users added.
+func (b *loadBalancers) updateBalancer(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	labels := map[string]string{}
 	for _, from := range []map[string]string{lb.Labels, want.Labels} {
 		for k, v := range from {
@@ -393,8 +392,10 @@ func (b *loadBalancers) awaitDeletion(ctx context.Context, lb cloudsim.LoadBalan
 	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)
 }
 
-// mode returns the mode of listeners for Services that do not choose a mode.
-func (b *loadBalancers) mode() cloudsim.ListenerMode { return listenerModes[b.settings.Get().ipMode()] }
+// defaultMode returns the mode of listeners for Services that do not choose a mode.
+func (b *loadBalancers) defaultMode() cloudsim.ListenerMode {
+	return listenerModes[b.settings.Get().ipMode()]
+}
 
 // regionName returns the region for new load balancers. If the configuration
 // has no region, regionName returns the cloud's only region. It reads this
@@ -435,8 +436,8 @@ func (b *loadBalancers) wantedBalancer(ctx context.Context, cluster string, svc 
 	if err != nil {
 		return cloudsim.CreateLoadBalancer{}, err
 	}
-	b.tellLeft(svc, to.left)
-	return requestedBalancer(cluster, svc, to, b.mode())
+	b.reportSkipped(svc, to.skipped)
+	return requestedBalancer(cluster, svc, to, b.defaultMode())
 }
 
 func name(svc *v1.Service) string { return svc.Namespace + "/" + svc.Name }

@@ -38,7 +38,7 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil {
 		return err
 	}
-	b.tellLeft(svc, to.left)
+	b.reportSkipped(svc, to.skipped)
 	if lb, known := b.fromMirror(cluster, svc); known && !sameTargets(lb.Targets, to.targets) {
 		if _, err := b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: to.targets}); err == nil {
 			return nil
@@ -125,7 +125,7 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 		case lb.State == cloudsim.LoadBalancerDeleting, isEqual(lb, want):
 			return nil
 		}
-		_, err = b.update(ctx, lb, want)
+		_, err = b.updateBalancer(ctx, lb, want)
 		if known, ok := knownTargets(want.Targets, err); ok {
 			b.log.Warn("targets are left out", "service", name(svc), "reason", err)
 			want.Targets = known
@@ -141,7 +141,7 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 // pods on these nodes get no traffic. If the selector is invalid, it returns
 // no backends and no error, because requestedBalancer returns the error of
 // the selector.
-func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
+func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backendSet, err error) {
 	by, err := nodeSelector(svc)
 	if err != nil {
 		return to, nil //nolint:nilerr // requestedBalancer reports this error together with all other errors
@@ -155,12 +155,12 @@ func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes [
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
 // knownTargets returns the targets without the targets that the cloud refused.
-// The error err names the refused targets. The cloud refuses a target if its
-// instance is deleted but its Node still exists. Such a target must not block
-// the other targets. The result is false if err has a cause other than refused
-// targets.
-func knownTargets(targets []cloudsim.Target, err error) ([]cloudsim.Target, bool) {
-	e, ok := errors.AsType[*cloudsim.Error](err)
+// The error targetErr names the refused targets. The cloud refuses a target if
+// its instance is deleted but its Node still exists. Such a target must not
+// block the other targets. If targetErr has another cause than refused targets,
+// knownTargets returns false.
+func knownTargets(targets []cloudsim.Target, targetErr error) ([]cloudsim.Target, bool) {
+	e, ok := errors.AsType[*cloudsim.Error](targetErr)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {
 		return nil, false
 	}
@@ -170,8 +170,8 @@ func knownTargets(targets []cloudsim.Target, err error) ([]cloudsim.Target, bool
 		if m == nil {
 			return nil, false
 		}
-		n, err := strconv.Atoi(m[1])
-		if err != nil || n >= len(targets) {
+		n, targetErr := strconv.Atoi(m[1])
+		if targetErr != nil || n >= len(targets) {
 			return nil, false
 		}
 		refused[n] = true

@@ -27,8 +27,8 @@ import (
 
 func TestEnsureFollowsTheService(t *testing.T) {
 	r := newRig(t)
-	a, b := r.machine(t, "node-1"), r.machine(t, "node-2")
-	s := service(func(s *v1.Service) {
+	a, b := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
+	s := newService(func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, NodePort: 30443})
 	})
 	st := r.ensure(t, s, initialisedNode(b), initialisedNode(a))
@@ -61,18 +61,18 @@ func TestEnsureFollowsTheService(t *testing.T) {
 // A different order of ports and nodes also changes nothing.
 func TestEnsureAgainChangesNothing(t *testing.T) {
 	r := newRig(t)
-	a, b := initialisedNode(r.machine(t, "node-1")), initialisedNode(r.machine(t, "node-2"))
+	a, b := initialisedNode(r.createMachine(t, "node-1")), initialisedNode(r.createMachine(t, "node-2"))
 	two := func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, NodePort: 30443})
 	}
-	first := r.ensure(t, service(two), a, b)
+	first := r.ensure(t, newService(two), a, b)
 	before := r.onlyLoadBalancer(t)
 	r.wire.spoil(nil)
 	r.provider = r.restarted()
-	swapped := service(two)
+	swapped := newService(two)
 	swapped.Spec.Ports[0], swapped.Spec.Ports[1] = swapped.Spec.Ports[1], swapped.Spec.Ports[0]
 	swapped.Spec.Ports[0].Name = "renamed"
-	for _, s := range []*v1.Service{service(two), swapped} {
+	for _, s := range []*v1.Service{newService(two), swapped} {
 		if d := cmp.Diff(first, r.ensure(t, s, b, a, a)); d != "" {
 			t.Errorf("status (-first +second):\n%s", d)
 		}
@@ -111,7 +111,7 @@ func TestChangesInPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			start := service()
+			start := newService()
 			if strings.Contains(name, "check port") || strings.Contains(name, "back") {
 				local(start)
 			}
@@ -124,7 +124,7 @@ func TestChangesInPlace(t *testing.T) {
 			if _, err := r.cloud.UpdateLoadBalancer(t.Context(), before.ID, cloudsim.UpdateLoadBalancer{Labels: labels, LoadBalancerSpec: before.LoadBalancerSpec}, 0); err != nil {
 				t.Fatal(err)
 			}
-			r.ensure(t, service(tc.change))
+			r.ensure(t, newService(tc.change))
 			after := r.onlyLoadBalancer(t)
 			if !tc.check(after) {
 				t.Errorf("got %+v", after.LoadBalancerSpec)
@@ -143,7 +143,7 @@ func TestChangesInPlace(t *testing.T) {
 // nil.
 func TestDeletedMeansGone(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
-	s := service()
+	s := newService()
 	eventually.True(t, "it is made", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
@@ -182,7 +182,7 @@ func TestDeletedMeansGone(t *testing.T) {
 // EnsureLoadBalancerDeleted returns nil.
 func TestDeletedByAnotherCaller(t *testing.T) {
 	r := newRig(t)
-	r.ensure(t, service())
+	r.ensure(t, newService())
 	id := r.onlyLoadBalancer(t).ID
 	r.wire.spoil(func(_ int, req *http.Request) fault {
 		if req.Method == http.MethodDelete {
@@ -192,7 +192,7 @@ func TestDeletedByAnotherCaller(t *testing.T) {
 		}
 		return fault{}
 	})
-	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, service()); err != nil {
+	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, newService()); err != nil {
 		t.Errorf("EnsureLoadBalancerDeleted = %v", err)
 	}
 	if calls := r.wire.takeCalls(true); len(calls) != 1 {
@@ -206,7 +206,7 @@ func TestOwnDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		r.api.HTTP.Timeout = 0
-		n, s, ctx := initialisedNode(r.machine(t, "node-1")), service(), context.Background()
+		n, s, ctx := initialisedNode(r.createMachine(t, "node-1")), newService(), context.Background()
 		r.ensure(t, s)
 		r.wire.spoil(func(int, *http.Request) fault { return fault{hang: true} })
 		for what, call := range map[string]func() error{
@@ -236,7 +236,7 @@ func TestOwnDeadlines(t *testing.T) {
 // deletion.
 func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
-	s := service()
+	s := newService()
 	st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	if retry, ok := errors.AsType[*api.RetryError](err); !ok || st != nil || retry.RetryAfter() > 2*time.Second || !strings.Contains(err.Error(), "provisioning") {
 		t.Fatalf("load balancer in creation: got %v, %v; want a RetryError with the reason", st, err)
@@ -261,7 +261,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 	// A new Service with the same name has another UID. So its load balancer
 	// has another name, and its creation does not wait for the deletion.
-	other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
+	other := newService(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
 	eventually.True(t, "the Service of the same name has its own", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil)
@@ -284,8 +284,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 // says that the load balancer changes all the time.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
-	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil)
-	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, service())
+	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil)
+	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, newService())
 	deleting, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(deleting.Items) != 1 || deleting.Items[0].State != cloudsim.LoadBalancerDeleting {
 		t.Fatalf("%+v, %v", deleting, err)
@@ -303,7 +303,7 @@ func TestPredecessorsWithoutEnd(t *testing.T) {
 		}
 		return fault{}
 	})
-	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "it changes all the time") {
+	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil); err == nil || !strings.Contains(err.Error(), "it changes all the time") {
 		t.Errorf("EnsureLoadBalancer = %v", err)
 	}
 }
@@ -315,14 +315,14 @@ func TestPatience(t *testing.T) {
 	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events)
 	b, _ := p.LoadBalancer()
 	for range 2 { // in the second pass, the cloud is still deleting the first load balancer
-		if st, err := b.EnsureLoadBalancer(t.Context(), cluster, service(), nil); err != nil || len(st.Ingress) != 1 {
+		if st, err := b.EnsureLoadBalancer(t.Context(), cluster, newService(), nil); err != nil || len(st.Ingress) != 1 {
 			t.Fatalf("EnsureLoadBalancer = %v, %v", st, err)
 		}
 		if _, err := r.cloud.DeleteLoadBalancer(t.Context(), r.onlyLoadBalancer(t).ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.EnsureLoadBalancerDeleted(t.Context(), cluster, service()); err != nil {
+	if err := b.EnsureLoadBalancerDeleted(t.Context(), cluster, newService()); err != nil {
 		t.Errorf("EnsureLoadBalancerDeleted = %v", err)
 	}
 }
@@ -332,7 +332,7 @@ func TestPatience(t *testing.T) {
 func TestNothingForAServiceThatGoes(t *testing.T) {
 	r := newRig(t)
 	now := metav1.Now()
-	s := service(func(s *v1.Service) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/foreign"} })
+	s := newService(func(s *v1.Service) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/foreign"} })
 	if st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err != nil || st == nil || len(st.Ingress) != 0 {
 		t.Errorf("got %v, %v; want an empty status", st, err)
 	}
@@ -350,7 +350,7 @@ func TestNotOurs(t *testing.T) {
 }
 
 func notOurs(t *testing.T, r *rig, key string) {
-	s := service()
+	s := newService()
 	r.ensure(t, s)
 	lb := r.onlyLoadBalancer(t)
 	lb.Labels[key] = "somebody-else"
@@ -359,9 +359,9 @@ func notOurs(t *testing.T, r *rig, key string) {
 	}
 	before := r.onlyLoadBalancer(t)
 	r.awaitMirror(t, before)
-	joined := initialisedNode(r.machine(t, "node-1"))
+	joined := initialisedNode(r.createMachine(t, "node-1"))
 	r.wire.spoil(nil)
-	_, ensure := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nil)
+	_, ensure := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nil)
 	_, _, get := r.balancers().GetLoadBalancer(t.Context(), cluster, s)
 	for what, err := range map[string]error{
 		"Ensure": ensure, "Get": get,
@@ -384,12 +384,12 @@ func notOurs(t *testing.T, r *rig, key string) {
 // balancer depends on the UID of the Service.
 func TestTwoClustersOfOneName(t *testing.T) {
 	r := newRig(t)
-	r.ensure(t, service())
-	r.ensure(t, service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" }))
+	r.ensure(t, newService())
+	r.ensure(t, newService(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" }))
 	if all := r.balancersInCloud(t); len(all) != 2 {
 		t.Errorf("%d load balancers, want 2", len(all))
 	}
-	odd := service(func(s *v1.Service) { s.UID = "Not_a UUID, and much too long for the name of anything in this cloud" })
+	odd := newService(func(s *v1.Service) { s.UID = "Not_a UUID, and much too long for the name of anything in this cloud" })
 	r.ensure(t, odd)
 	r.ensure(t, odd)
 	if all := r.balancersInCloud(t); len(all) != 3 {
@@ -402,11 +402,11 @@ func TestTwoClustersOfOneName(t *testing.T) {
 func TestTargets(t *testing.T) { withAndWithoutMirror(t, testTargets) }
 
 func testTargets(t *testing.T, r *rig) {
-	a, b, gone := r.machine(t, "node-1"), r.machine(t, "node-2"), r.machine(t, "node-3")
+	a, b, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2"), r.createMachine(t, "node-3")
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
-	s := service()
+	s := newService()
 	if st := r.ensure(t, s); len(st.Ingress) != 1 {
 		t.Errorf("status without nodes: got %v, want an address", st)
 	}
@@ -454,7 +454,7 @@ func TestUpdateOfNothing(t *testing.T) {
 }
 
 func updateOfNothing(t *testing.T, r *rig) {
-	s := service()
+	s := newService()
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nil); err == nil {
 		t.Error("update without a load balancer returned no error")
 	}
@@ -463,7 +463,7 @@ func updateOfNothing(t *testing.T, r *rig) {
 	}
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	n := initialisedNode(r.machine(t, "node-1"))
+	n := initialisedNode(r.createMachine(t, "node-1"))
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{n}); err != nil {
 		t.Errorf("load balancer in deletion: got error %v", err)
 	}
@@ -474,8 +474,8 @@ func updateOfNothing(t *testing.T, r *rig) {
 // Node objects in memory.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
-	s := service()
-	nodes := []*v1.Node{initialisedNode(r.machine(t, "node-2")), initialisedNode(r.machine(t, "node-1"))}
+	s := newService()
+	nodes := []*v1.Node{initialisedNode(r.createMachine(t, "node-2")), initialisedNode(r.createMachine(t, "node-1"))}
 	asGiven, nodesAsGiven := s.DeepCopy(), []*v1.Node{nodes[0].DeepCopy(), nodes[1].DeepCopy()}
 	var wg sync.WaitGroup
 	for n := range 8 {
@@ -506,12 +506,12 @@ func TestTwoLeaders(t *testing.T) {
 // detector finds such a change.
 func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	r := newRig(t, podRanges)
-	i := r.machine(t, "node-1")
-	r.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
+	i := r.createMachine(t, "node-1")
+	r.pods = []*discoveryv1.EndpointSlice{newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
 	r.provider = r.restarted()
 	r.startMirror(t)
 	nodes := []*v1.Node{initialisedNode(i)}
-	all := []*v1.Service{sharingService("01", 80), sharingService("02", 81), withoutNodePorts(func(s *v1.Service) { s.UID = "00000000-1111-2222-3333-000000000003" }), service(
+	all := []*v1.Service{sharingService("01", 80), sharingService("02", 81), withoutNodePorts(func(s *v1.Service) { s.UID = "00000000-1111-2222-3333-000000000003" }), newService(
 		annotate("node-selector", "!nothing"), annotate("proxy-protocol", "v2"), annotate("idle-timeout", "1m"), annotate("drain-timeout", "0s"),
 		func(s *v1.Service) {
 			s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol}
@@ -556,7 +556,7 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 // change. The CCM then reads the load balancer again and repeats its change.
 func TestConcurrentChange(t *testing.T) {
 	r := newRig(t)
-	r.ensure(t, service())
+	r.ensure(t, newService())
 	lb := r.onlyLoadBalancer(t)
 	var once sync.Once
 	r.wire.spoil(func(_ int, req *http.Request) fault {
@@ -570,7 +570,7 @@ func TestConcurrentChange(t *testing.T) {
 		}
 		return fault{}
 	})
-	r.ensure(t, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }))
+	r.ensure(t, newService(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }))
 	if now := r.onlyLoadBalancer(t); now.Listeners[0].Port != 81 || now.Labels["owner"] != "ann" {
 		t.Errorf("listeners %+v, labels %v; want the CCM's port 81 and the other caller's label", now.Listeners, now.Labels)
 	}

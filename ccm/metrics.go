@@ -70,11 +70,11 @@ var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })
 
-// transport returns a transport that trusts the certificate authority in the
-// file caFile. It keeps enough idle connections for all workers. If the file is
-// invalid, the function ignores the error, because Config.Validate has already
-// checked the file.
-func transport(caFile string) http.RoundTripper {
+// newTransport returns an HTTP transport that trusts the certificate authority
+// in the file caFile. It keeps enough idle connections for all workers. If the
+// file is invalid, newTransport ignores the error, because Config.Validate has
+// already checked the file.
+func newTransport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	t.MaxIdleConnsPerHost = 32
@@ -82,9 +82,9 @@ func transport(caFile string) http.RoundTripper {
 	return t
 }
 
-// measure returns a transport that sends requests with the transport next. The
-// returned transport counts these requests and measures their duration.
-func measure(next http.RoundTripper) http.RoundTripper {
+// measuredTransport returns a transport that sends requests with the transport next,
+// counts these requests, and measures their duration.
+func measuredTransport(next http.RoundTripper) http.RoundTripper {
 	registerMetrics()
 	return measured{next}
 }
@@ -92,7 +92,7 @@ func measure(next http.RoundTripper) http.RoundTripper {
 type measured struct{ next http.RoundTripper }
 
 func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
-	op := operation(r)
+	op := operationOf(r)
 	start := time.Now()
 	resp, err := m.next.RoundTrip(r)
 	requestDuration.WithLabelValues(op).Observe(time.Since(start).Seconds())
@@ -112,10 +112,10 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 // other path segments are ids.
 var routeSegments = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
 
-// operation returns the method and the route of a request. It replaces each id
+// operationOf returns the method and the route of a request. It replaces each id
 // by {id}, because otherwise the metrics would have separate time series for
 // each instance.
-func operation(r *http.Request) string {
+func operationOf(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	for i, p := range parts {
 		if !slices.Contains(routeSegments, p) {

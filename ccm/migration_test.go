@@ -21,7 +21,7 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	}
 	c := migrationconfig.DefaultLeaderMigrationConfiguration()
 	if verdict(c, "service-lb-controller") == leadermigration.ControllerMigrated {
-		t.Log("upstream's default is right now: migrating can go")
+		t.Log("upstream's default now migrates the controller: completeMigration is no longer necessary")
 	}
 	ccm.Migrating(c)
 	ccm.Migrating(c) // a second call changes nothing

@@ -55,8 +55,8 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 	return m
 }
 
-// run keeps the mirror up to date until ctx ends. After each call of relist,
-// the method run lists all objects again.
+// run keeps the mirror up to date until ctx ends. After each call of relist, it
+// lists all objects again.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -69,7 +69,7 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// relist cancels the watch, so that the method run lists all objects again. The
+// relist cancels the watch, so that mirror.run lists all objects again. The
 // provider calls this method after a change of the configuration, because the
 // new configuration may contain the URL of another cloud. Callers do not use
 // the mirror until the new lists are complete.
@@ -248,14 +248,13 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	}, m.isFreshLocked()
 }
 
-// subscribe adds two callbacks. For every watch event about a load balancer, the mirror calls the
-// first callback. The mirror calls the second callback when the data of the mirror becomes current:
-// after the first contact with the cloud, and after each outage of the watch. The mirror makes one
+// subscribe adds two callbacks. The mirror calls onChange for every event of the watch about a
+// load balancer. It calls onFresh when callers may use the mirror again. The mirror makes one
 // call at a time, so a callback must not block.
-func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
+func (m *mirror) subscribe(onChange func(cloudsim.LoadBalancer), onFresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.onChange, m.onFresh = append(m.onChange, change), append(m.onFresh, fresh)
+	m.onChange, m.onFresh = append(m.onChange, onChange), append(m.onFresh, onFresh)
 }
 
 // mirroredKind stores resources of one kind and finds them by id or by name.

@@ -21,9 +21,9 @@ import (
 // InstancesV2 make no calls to the cloud.
 func TestMirrorAnswersForTheCloud(t *testing.T) {
 	r := newRig(t)
-	before := initialisedNode(r.machine(t, "node-1"))
+	before := initialisedNode(r.createMachine(t, "node-1"))
 	r.startMirror(t)
-	after := initialisedNode(r.machine(t, "node-2")) // the mirror gets this instance from an event
+	after := initialisedNode(r.createMachine(t, "node-2")) // the mirror gets this instance from an event
 	eventually.True(t, "no call is made", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
@@ -44,7 +44,7 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 // can only confirm that an instance exists.
 func TestMirrorNeverSaysNo(t *testing.T) {
 	r := newRig(t)
-	gone := r.machine(t, "node-1")
+	gone := r.createMachine(t, "node-1")
 	r.startMirror(t)
 	r.letFind(t, gone)
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
@@ -71,7 +71,7 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 // the cloud works.
 func TestMirrorFollowsAgain(t *testing.T) {
 	r := newRig(t)
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 	stop := make(chan struct{})
 	r.provider.Initialize(nil, stop)
@@ -99,7 +99,7 @@ func TestMirrorFollowsAgain(t *testing.T) {
 // instance of this cloud for a Node of another cloud.
 func TestMirrorKnowsForeignNodes(t *testing.T) {
 	r := newRig(t)
-	n := initialisedNode(r.machine(t, "node-1"))
+	n := initialisedNode(r.createMachine(t, "node-1"))
 	r.startMirror(t)
 	n.Spec.ProviderID = strings.Replace(n.Spec.ProviderID, "sim-1a", "sim-9z", 1)
 	if there, err := r.instances().InstanceExists(t.Context(), n); err == nil {
@@ -136,7 +136,7 @@ func TestMirrorOfASilentCloud(t *testing.T) {
 func TestMirrorOfALostCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
-		i := r.machine(t, "node-1")
+		i := r.createMachine(t, "node-1")
 		r.startMirror(t)
 		r.wire.spoil(func(_ int, req *http.Request) fault { return fault{cut: strings.HasSuffix(req.URL.Path, "/watch")} })
 		r.wire.hangUp()

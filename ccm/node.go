@@ -12,12 +12,12 @@ import (
 // it deletes the node.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// eligible returns the nodes that upstream's service controller would pass to
+// eligibleNodes returns the nodes that upstream's service controller would pass to
 // the provider. It omits nodes with a deletion timestamp, and nodes that a
 // label or the taint of the cluster autoscaler excludes. It includes nodes that
 // are not ready (KEP-3458), because the load balancer's health checks find out
 // whether a node can receive traffic.
-func eligible(nodes []*v1.Node) []*v1.Node {
+func eligibleNodes(nodes []*v1.Node) []*v1.Node {
 	kept := make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
 		if n.DeletionTimestamp == nil && !isExcluded(n) && !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == toBeDeletedTaint }) {

@@ -17,14 +17,14 @@ import (
 func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t)
-		one, two := p.machine(t, "node-1"), p.machine(t, "node-2")
+		one, two := p.createMachine(t, "node-1"), p.createMachine(t, "node-2")
 		first, second := setReady(initialisedNode(one)), setReady(initialisedNode(two))
 		first.Labels, second.Labels = map[string]string{"pool": "web"}, map[string]string{"pool": "web"}
 		p.join(t, first)
 		p.join(t, second)
 		time.Sleep(10 * time.Second)
-		p.post(t, service(annotate("node-selector", "pool=web")))
-		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		p.postService(t, newService(annotate("node-selector", "pool=web")))
+		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.getService(t)) })
 		time.Sleep(time.Minute)
 		for _, step := range []struct {
 			what   string
@@ -47,7 +47,7 @@ func TestTargetsFollowNodes(t *testing.T) {
 			{"label does not match the node selector", func(n *v1.Node) { n.Labels["pool"] = "db" }, false},
 			{"label matches the node selector", func(n *v1.Node) { n.Labels["pool"] = "web" }, true},
 		} {
-			n := p.node(t, "node-2")
+			n := p.getNode(t, "node-2")
 			step.change(n)
 			if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)

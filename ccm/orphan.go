@@ -160,7 +160,7 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: of.UID}}
-	if err := s.p.loadBalancers.release(ctx, lb, gone); err != nil && !errors.Is(err, cloudsim.NotFound) {
+	if err := s.p.loadBalancers.releaseBalancer(ctx, lb, gone); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return fmt.Errorf("orphan %s: deleting it: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()

@@ -27,10 +27,10 @@ func startWithOrphan(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloud
 	r := newRig(t)
 	r.cfg = cfg
 	r.provider = r.restarted()
-	there, gone := service(), service(func(s *v1.Service) { s.Name, s.UID = "gone", "99999999-1111-2222-3333-444455556666" })
+	there, gone := newService(), newService(func(s *v1.Service) { s.Name, s.UID = "gone", "99999999-1111-2222-3333-444455556666" })
 	r.ensure(t, there)
 	r.ensure(t, gone)
-	_, err := r.balancers().EnsureLoadBalancer(t.Context(), "another-cluster", service(func(s *v1.Service) { s.UID = "88888888-1111-2222-3333-444455556666" }), nil)
+	_, err := r.balancers().EnsureLoadBalancer(t.Context(), "another-cluster", newService(func(s *v1.Service) { s.UID = "88888888-1111-2222-3333-444455556666" }), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,12 +157,12 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _, orphan := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
-			gone := service(func(s *v1.Service) {
+			gone := newService(func(s *v1.Service) {
 				s.Name, s.UID = "gone", types.UID(orphan.Labels[ccm.LabelServiceUID])
 				s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}
 				tc.keeps(s, orphan)
 			})
-			kube := fake.NewClientset(service(), gone)
+			kube := fake.NewClientset(newService(), gone)
 			sweep := r.provider.Sweeper(kube, cluster)
 			for range 3 {
 				if err := sweep(t.Context()); err != nil {
@@ -200,7 +200,7 @@ func TestOrphanIsConfirmed(t *testing.T) {
 		}
 	}
 	left := r.balancersInCloud(t)
-	if len(left) != 3 || !slices.ContainsFunc(left, func(lb cloudsim.LoadBalancer) bool { return lb.Labels[ccm.LabelServiceUID] == string(service().UID) }) {
+	if len(left) != 3 || !slices.ContainsFunc(left, func(lb cloudsim.LoadBalancer) bool { return lb.Labels[ccm.LabelServiceUID] == string(newService().UID) }) {
 		t.Errorf("remaining load balancers: got %+v, want all but the orphan", left)
 	}
 	kube.PrependReactor("get", "services", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errCut })

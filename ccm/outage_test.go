@@ -27,10 +27,10 @@ func normalPeriods(t *testing.T, opts ...cloudtest.Option) plane {
 	return normalPeriodsAt(t, 2*time.Second, opts...)
 }
 
-// normalPeriodsAt returns a plane like normalPeriods, but with the parameter
-// settle as the settle time of the repairer. The repairer checks a load
-// balancer when its Service has not changed for this time.
-func normalPeriodsAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
+// normalPeriodsAt returns a plane like normalPeriods, but with the given
+// settleTime of the repairer. The repairer checks a load balancer when its
+// Service has not changed for this time.
+func normalPeriodsAt(t *testing.T, settleTime time.Duration, opts ...cloudtest.Option) plane {
 	t.Helper()
 	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
@@ -40,22 +40,22 @@ func normalPeriodsAt(t *testing.T, settle time.Duration, opts ...cloudtest.Optio
 	// Upstream's workers may finish a call after their controller has ended. So
 	// the cloud runs for another minute of the bubble's time.
 	t.Cleanup(func() { time.Sleep(time.Minute) })
-	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
+	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settleTime})
 }
 
-// awaitEverySecond waits until the function ok returns true. It calls ok once
-// a second. If ok does not return true within the time d, the test fails.
-func awaitEverySecond(t *testing.T, d time.Duration, what string, ok func() bool) {
+// awaitEverySecond calls isDone once a second until isDone returns true. If
+// isDone does not return true within the time d, the test fails.
+func awaitEverySecond(t *testing.T, d time.Duration, what string, isDone func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {
+	for end := time.Now().Add(d); !isDone(); time.Sleep(time.Second) {
 		if time.Now().After(end) {
 			t.Fatalf("timeout after %s: %s", d, what)
 		}
 	}
 }
 
-// post creates a Service.
-func (p plane) post(t *testing.T, s *v1.Service) {
+// postService creates a Service.
+func (p plane) postService(t *testing.T, s *v1.Service) {
 	t.Helper()
 	if _, err := p.kube.CoreV1().Services(s.Namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func (p plane) named(t *testing.T, name string) *v1.Service {
 func addressed(s *v1.Service) bool { return len(s.Status.LoadBalancer.Ingress) > 0 }
 
 func another() *v1.Service {
-	return service(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
+	return newService(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
 }
 
 // populatedPlane returns a plane (cloud, API server and controllers) with
@@ -83,11 +83,11 @@ func another() *v1.Service {
 func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	p := normalPeriods(t)
-	p.join(t, setReady(initialisedNode(p.machine(t, "node-1"))))
-	p.join(t, initialisedNode(p.machine(t, "node-2")))
+	p.join(t, setReady(initialisedNode(p.createMachine(t, "node-1"))))
+	p.join(t, initialisedNode(p.createMachine(t, "node-2")))
 	time.Sleep(10 * time.Second)
-	p.post(t, service())
-	awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+	p.postService(t, newService())
+	awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.getService(t)) })
 	return p, p.onlyLoadBalancer(t)
 }
 
@@ -96,14 +96,14 @@ func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 func (p plane) checkKept(t *testing.T, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	for _, n := range []string{"node-1", "node-2"} {
-		if p.node(t, n) == nil {
+		if p.getNode(t, n) == nil {
 			t.Errorf("%s was deleted", n)
 		}
 	}
 	if now, err := p.cloud.GetLoadBalancer(t.Context(), lb.ID); err != nil || now.IP != lb.IP || len(now.Targets) != 2 {
 		t.Errorf("load balancer: got %+v, %v", now, err)
 	}
-	if in := p.service(t).Status.LoadBalancer.Ingress; len(in) != 1 || in[0].IP != lb.IP {
+	if in := p.getService(t).Status.LoadBalancer.Ingress; len(in) != 1 || in[0].IP != lb.IP {
 		t.Errorf("ingress of the Service: got %+v", in)
 	}
 }
@@ -117,10 +117,10 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 		p, lb := populatedPlane(t)
 		p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 		p.wire.hangUp()
-		p.machine(t, "node-3")
+		p.createMachine(t, "node-3")
 		p.join(t, setReady(newNode("node-3")))
-		p.post(t, another())
-		gone := initialisedNode(p.machine(t, "node-4"))
+		p.postService(t, another())
+		gone := initialisedNode(p.createMachine(t, "node-4"))
 		if _, err := p.cloud.DeleteInstance(t.Context(), cloudsim.InstanceID(gone.Spec.ProviderID[len("cloudsim://sim-1/sim-1a/"):])); err != nil {
 			t.Fatal(err)
 		}
@@ -128,25 +128,25 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 
 		p.checkKept(t, lb)
-		if p.node(t, "node-4") == nil {
+		if p.getNode(t, "node-4") == nil {
 			t.Error("the CCM deleted a Node although it could not read whether the instance exists")
 		}
-		if !hasTaint(p.node(t, "node-3"), cloudapi.TaintExternalCloudProvider) || addressed(p.named(t, "late")) {
+		if !hasTaint(p.getNode(t, "node-3"), cloudapi.TaintExternalCloudProvider) || addressed(p.named(t, "late")) {
 			t.Error("the CCM initialised a Node during the outage of the cloud")
 		}
 		if err := p.provider.Health(); err == nil {
 			t.Error("/healthz reported no error")
 		}
-		if w := p.warnings(t); !strings.Contains(w, errCut.Error()) {
+		if w := p.warningMessages(t); !strings.Contains(w, errCut.Error()) {
 			t.Errorf("no event of the Service contains the reason:\n%s", w)
 		}
 
 		p.wire.spoil(nil)
 		awaitEverySecond(t, 20*time.Second, "the CCM watches the cloud again", func() bool { return p.provider.Health() == nil })
-		awaitEverySecond(t, 10*time.Second, "the Node of the deleted instance is deleted", func() bool { return p.node(t, "node-4") == nil })
+		awaitEverySecond(t, 10*time.Second, "the Node of the deleted instance is deleted", func() bool { return p.getNode(t, "node-4") == nil })
 		awaitEverySecond(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
 		awaitEverySecond(t, 20*time.Minute, "the Node is initialised", func() bool {
-			return !hasTaint(p.node(t, "node-3"), cloudapi.TaintExternalCloudProvider)
+			return !hasTaint(p.getNode(t, "node-3"), cloudapi.TaintExternalCloudProvider)
 		})
 	})
 }
@@ -176,7 +176,7 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 				p.wire.spoil(nil)
 				awaitEverySecond(t, 6*time.Minute, "the load balancer matches the Service", func() bool {
 					all := p.balancersInCloud(t)
-					in := p.service(t).Status.LoadBalancer.Ingress
+					in := p.getService(t).Status.LoadBalancer.Ingress
 					return len(all) == 1 && len(all[0].Targets) == 2 && len(in) == 1 && in[0].IP == all[0].IP
 				})
 			})
@@ -191,7 +191,7 @@ func TestIPModeChanges(t *testing.T) {
 		p, lb := populatedPlane(t)
 		p.update(t, annotate("ip-mode", "VIP"))
 		awaitEverySecond(t, time.Minute, "the status matches", func() bool {
-			in := p.service(t).Status.LoadBalancer.Ingress
+			in := p.getService(t).Status.LoadBalancer.Ingress
 			return len(in) == 1 && in[0].IP == lb.IP && *in[0].IPMode == v1.LoadBalancerIPModeVIP
 		})
 		p.checkKept(t, lb)
@@ -207,11 +207,11 @@ func TestDeletedWithoutTheCloud(t *testing.T) {
 		now := metav1.Now()
 		p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
 		time.Sleep(10 * time.Minute)
-		if !servicehelpers.HasLBFinalizer(p.service(t)) || len(p.balancersInCloud(t)) != 1 {
+		if !servicehelpers.HasLBFinalizer(p.getService(t)) || len(p.balancersInCloud(t)) != 1 {
 			t.Error("the CCM removed the finalizer although the cloud had not answered")
 		}
 		p.wire.spoil(nil)
-		awaitEverySecond(t, 6*time.Minute, "the Service loses its finalizer", func() bool { return !servicehelpers.HasLBFinalizer(p.service(t)) })
+		awaitEverySecond(t, 6*time.Minute, "the Service loses its finalizer", func() bool { return !servicehelpers.HasLBFinalizer(p.getService(t)) })
 		if all := p.balancersInCloud(t); len(all) != 0 {
 			t.Errorf("remaining load balancers: %+v", all)
 		}
@@ -260,11 +260,11 @@ func TestRefusalsSayWhy(t *testing.T) {
 				p, lb := populatedPlane(t)
 				allow := tc.refuse(t, p)
 				p.wire.hangUp()
-				p.post(t, another())
+				p.postService(t, another())
 				time.Sleep(10 * time.Minute)
 				p.checkKept(t, lb)
 				if tc.says != "" {
-					if w := p.warnings(t); !strings.Contains(strings.ToLower(w), tc.says) {
+					if w := p.warningMessages(t); !strings.Contains(strings.ToLower(w), tc.says) {
 						t.Errorf("no event contains %q:\n%s", tc.says, w)
 					}
 					if addressed(p.named(t, "late")) {
@@ -280,9 +280,9 @@ func TestRefusalsSayWhy(t *testing.T) {
 	}
 }
 
-// replaceToken replaces the token of the provider's calls. The result back is
-// a function that restores the provider's own token.
-func (p plane) replaceToken(token client.TokenSource) (back func()) {
+// replaceToken replaces the token of the provider's calls. When the caller
+// calls restore, the provider uses its own token again.
+func (p plane) replaceToken(token client.TokenSource) (restore func()) {
 	set := func(s client.TokenSource) {
 		p.wire.spoil(nil)
 		p.wire.mu.Lock()
@@ -293,8 +293,8 @@ func (p plane) replaceToken(token client.TokenSource) (back func()) {
 	return func() { set(nil) }
 }
 
-// incident creates a fault in the cloud. The result over is a function that deletes the fault.
-func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (over func()) {
+// incident creates a fault in the cloud. When the caller calls remove, the fault is deleted.
+func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (remove func()) {
 	t.Helper()
 	made, err := p.cloud.CreateFault(t.Context(), f)
 	if err != nil {
@@ -317,32 +317,32 @@ func TestPortsErrorCondition(t *testing.T) {
 		says string
 		mend func(*v1.Service)
 	}{
-		"SCTP": {service(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }), "SCTP",
+		"SCTP": {newService(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }), "SCTP",
 			func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolTCP }},
-		"no node ports": {service(func(s *v1.Service) {
+		"no node ports": {newService(func(s *v1.Service) {
 			s.Spec.Ports[0].NodePort, s.Spec.AllocateLoadBalancerNodePorts = 0, new(bool)
 		}), "allocateLoadBalancerNodePorts", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30080 }},
 		"port of another Service": {sharingService("02", 80), "default/taken", func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }},
-		"Service type changes":    {service(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }), "SCTP", func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }},
+		"Service type changes":    {newService(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }), "SCTP", func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := normalPeriods(t)
-				p.join(t, setReady(initialisedNode(p.machine(t, "node-1")))) // the network of this Node has no pod ranges
-				time.Sleep(10 * time.Second)                                 // upstream's service controller has a data race if a Service and a Node change at the same time
-				p.post(t, taken.DeepCopy())
+				p.join(t, setReady(initialisedNode(p.createMachine(t, "node-1")))) // the network of this Node has no pod ranges
+				time.Sleep(10 * time.Second)                                       // upstream's service controller has a data race if a Service and a Node change at the same time
+				p.postService(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)
 				s := tc.svc.DeepCopy()
 				s.Name = "web"
-				p.post(t, s)
+				p.postService(t, s)
 				awaitEverySecond(t, time.Minute, "the Service has the condition", func() bool {
-					c := p.service(t).Status.Conditions
+					c := p.getService(t).Status.Conditions
 					return len(c) == 1 && c[0].Type == v1.LoadBalancerPortsError && c[0].Status == metav1.ConditionTrue && strings.Contains(c[0].Message, tc.says)
 				})
 				p.update(t, tc.mend)
-				awaitEverySecond(t, 6*time.Minute, "the Service has no condition", func() bool { return len(p.service(t).Status.Conditions) == 0 })
+				awaitEverySecond(t, 6*time.Minute, "the Service has no condition", func() bool { return len(p.getService(t).Status.Conditions) == 0 })
 				awaitEverySecond(t, 6*time.Minute, "the Service has an address", func() bool {
-					s := p.service(t)
+					s := p.getService(t)
 					return s.Spec.Type != v1.ServiceTypeLoadBalancer || addressed(s)
 				})
 			})
@@ -354,7 +354,7 @@ func TestPortsErrorCondition(t *testing.T) {
 // ports, the CCM uses these node ports.
 func TestNodePortsByHand(t *testing.T) {
 	r := newRig(t)
-	r.ensure(t, service(func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }))
+	r.ensure(t, newService(func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }))
 	if l := r.onlyLoadBalancer(t).Listeners; l[0].TargetPort != 30080 {
 		t.Errorf("the load balancer forwards to %+v", l)
 	}

@@ -30,20 +30,20 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 		defer close(done)
 		report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: "127.65.0.1:10080", Error: "no privilege for ports below 1024"})
 	}()
-	r.ensure(t, service())
+	r.ensure(t, newService())
 	<-done
 	if said := r.takeEvents(); !strings.HasPrefix(said, "Normal ") || !strings.Contains(said, "127.65.0.1:10080") || !strings.Contains(said, "privilege") {
 		t.Errorf("events:\n%s\nwant an event with the address and its reason", said)
 	}
 
 	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Error: "the port is taken"})
-	r.ensure(t, service())
+	r.ensure(t, newService())
 	if said := r.takeEvents(); !strings.HasPrefix(said, "Warning ") || !strings.Contains(said, "taken") {
 		t.Errorf("events:\n%s\nwant a warning with the reason why the load balancer is not reachable", said)
 	}
 
 	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: r.onlyLoadBalancer(t).IP + ":80"})
-	r.ensure(t, service())
+	r.ensure(t, newService())
 	if said := r.takeEvents(); said != "" {
 		t.Errorf("the load balancer is reachable at its port, but got the events:\n%s", said)
 	}

@@ -48,7 +48,7 @@ func (s *Settings) client() *client.Client {
 	cfg := s.Get()
 	return &client.Client{
 		URL:       cfg.URL,
-		HTTP:      &http.Client{Timeout: callTimeout, Transport: measure(retarget{transport(cfg.CAFile), s, basePath(cfg.URL)})},
+		HTTP:      &http.Client{Timeout: callTimeout, Transport: measuredTransport(retarget{newTransport(cfg.CAFile), s, basePath(cfg.URL)})},
 		Token:     func() (string, error) { return client.TokenFile(s.Get().TokenFile)() },
 		Project:   cloudsim.ProjectID(cfg.Project),
 		UserAgent: "allinone-ccm",

@@ -158,7 +158,7 @@ func isManaged(svc *v1.Service) bool {
 }
 
 // sync checks the load balancer of one Service and repairs it if necessary. If
-// the result wait is positive, the queue calls sync again after that time.
+// sync returns a positive time, the queue calls sync again after that time.
 func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -185,8 +185,8 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	nodes = eligible(nodes)
-	why, err := r.drift(ctx, svc, nodes)
+	nodes = eligibleNodes(nodes)
+	why, err := r.findDrift(ctx, svc, nodes)
 	no, isNo := errors.AsType[permanentError](err)
 	if err != nil && !isNo {
 		return 0, err
@@ -197,17 +197,17 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	return r.repair(ctx, svc, nodes, why)
 }
 
-// drift compares the load balancer of a Service with the load balancer that the
+// findDrift compares the load balancer of a Service with the load balancer that the
 // Service requests. It returns a description of the difference, or "" if there
 // is no difference. If no repair can create the requested load balancer, the
 // error has the type permanentError.
-func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
+func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	to, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)
 	if err != nil {
 		return "", err
 	}
 	to.targets = r.existingTargets(to.targets)
-	want, err := requestedBalancer(r.cluster, svc, to, r.p.loadBalancers.mode())
+	want, err := requestedBalancer(r.cluster, svc, to, r.p.loadBalancers.defaultMode())
 	if err != nil {
 		return "", permanentError{err}
 	}

@@ -21,10 +21,10 @@ func (r *rig) startWithBalancer(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	r.startMirror(t)
 	p := r.start(t)
-	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), newService(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the Service has its address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "the Service has its address", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
 	return p, p.onlyLoadBalancer(t)
 }
 
@@ -35,7 +35,7 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 	}
 	eventually.True(t, "another one is there, and the Service shows it", func() bool {
 		all := p.balancersInCloud(t)
-		ingress := p.service(t).Status.LoadBalancer.Ingress
+		ingress := p.getService(t).Status.LoadBalancer.Ingress
 		return len(all) == 1 && all[0].ID != lb.ID && len(ingress) == 1 && ingress[0].IP == all[0].IP
 	})
 }
@@ -45,7 +45,7 @@ func TestRepairOfAChangedLoadBalancer(t *testing.T) {
 	p, lb := r.startWithBalancer(t)
 	spec := lb.LoadBalancerSpec
 	spec.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 9999, TargetPort: 9999}}
-	spec.Targets = []cloudsim.Target{{Instance: r.machine(t, "not-a-node").ID}}
+	spec.Targets = []cloudsim.Target{{Instance: r.createMachine(t, "not-a-node").ID}}
 	if _, err := p.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: spec}, lb.Revision); err != nil {
 		t.Fatal(err)
 	}
@@ -57,13 +57,13 @@ func TestRepairOfAChangedLoadBalancer(t *testing.T) {
 
 func TestRepairOfAWipedStatus(t *testing.T) {
 	p, lb := newRig(t).startWithBalancer(t)
-	s := p.service(t)
+	s := p.getService(t)
 	s.Status.LoadBalancer = v1.LoadBalancerStatus{}
 	if _, err := p.kube.CoreV1().Services("default").UpdateStatus(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "the Service shows its address again", func() bool {
-		ingress := p.service(t).Status.LoadBalancer.Ingress
+		ingress := p.getService(t).Status.LoadBalancer.Ingress
 		return len(ingress) == 1 && ingress[0].IP == lb.IP
 	})
 }
@@ -73,7 +73,7 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 // difference while the cloud creates the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
-	there, gone := initialisedNode(r.machine(t, "node-1")), r.machine(t, "node-2")
+	there, gone := initialisedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestNoDrift(t *testing.T) {
 		return errors.Is(err, cloudsim.NotFound)
 	})
 	r.startMirror(t)
-	s := service()
+	s := newService()
 	for _, step := range []func(){
 		func() {}, // the load balancer does not exist yet
 		func() { s.Status.LoadBalancer = *r.ensure(t, s, there) },
@@ -105,8 +105,8 @@ func TestNoDrift(t *testing.T) {
 func TestRepairComesSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriodsAt(t, 4*time.Second)
-		p.post(t, service())
-		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		p.postService(t, newService())
+		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.getService(t)) })
 		time.Sleep(10 * time.Second)
 		lb := p.onlyLoadBalancer(t)
 		spec := lb.LoadBalancerSpec

@@ -49,9 +49,9 @@ func (r *routes) addEarly(destination, node string) {
 	r.early[destination] = node
 }
 
-// settle removes the records of a Node. The allocator calls settle when the
-// Node has its ranges, or when the Node no longer exists.
-func (r *routes) settle(node string) {
+// forgetNode removes the records of a Node. The allocator calls forgetNode when
+// the Node has its ranges, or when the Node no longer exists.
+func (r *routes) forgetNode(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.early, func(_, of string) bool { return of == node })
@@ -99,8 +99,8 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 }
 
 // nodeOf returns the name of the instance's Node. The Node and the instance
-// have the same name. The result gone is true if the instance is deleted.
-func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types.NodeName, gone bool, err error) {
+// have the same name. If the instance is deleted, isGone is true.
+func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types.NodeName, isGone bool, err error) {
 	i, known := r.instances.mirror.instance(id)
 	if !known {
 		i, err = r.api.GetInstance(ctx, id)
@@ -132,7 +132,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	}
 	have, err := r.api.CreateRoute(ctx, want)
 	if errors.Is(err, cloudsim.Exists) {
-		have, err = r.replace(ctx, want, err)
+		have, err = r.replaceRoute(ctx, want, err)
 	}
 	switch cloudsim.KindOf(err) {
 	case cloudsim.Conflict, cloudsim.Stale: // another caller changed the route table; the framework retries a conflict at once
@@ -141,15 +141,15 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	if err != nil {
 		return fmt.Errorf("route to %s by node %q: %w", route.DestinationCIDR, route.TargetNode, err)
 	}
-	return r.await(ctx, have)
+	return r.awaitRoute(ctx, have)
 }
 
-// The method replace handles the case that a route with the name of the wanted
-// route already exists. If the existing route leads to the wanted instance, and
-// the cloud is not deleting this route, the method returns the existing route.
-// If the existing route belongs to this cluster but leads to another instance,
-// the method deletes the existing route and creates the wanted route.
-func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
+// replaceRoute handles an existing route that has the name of the wanted route.
+// If the existing route leads to the same instance as want, and the cloud is
+// not deleting the existing route, the method returns the existing route. If
+// the existing route belongs to this cluster but leads to another instance, the
+// method deletes the existing route and creates want.
+func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {
 		return have, err
@@ -195,17 +195,17 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 // instance by name, because the framework does not give the provider id of the
 // Node.
 func (r *routes) instanceID(ctx context.Context, node string) (cloudsim.InstanceID, error) {
-	i, err := r.instances.look(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	i, err := r.instances.findAnyState(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	if err == nil && i.ID == "" {
 		err = cloudsim.Errorf(cloudsim.NotFound, "node %q has no instance of its name to route to", node)
 	}
 	return i.ID, err
 }
 
-// await polls until the cloud has created the route. If the creation takes too
+// awaitRoute polls until the cloud has created the route. If the creation takes too
 // long, the method returns a conflict error. The framework retries a conflict
 // at once, but retries other errors only at its next round.
-func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
+func (r *routes) awaitRoute(ctx context.Context, have cloudsim.Route) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		if have.State == cloudsim.RouteCreating {
 			var err error

@@ -48,7 +48,7 @@ func (r *rig) listRoutes(t *testing.T, cluster string) []string {
 
 func TestRoutesFromCreateToDelete(t *testing.T) {
 	r := newPodRig(t)
-	r.machine(t, "node-1")
+	r.createMachine(t, "node-1")
 	both := []*cloudprovider.Route{routeTo("node-1", "10.244.0.0/24"), routeTo("node-1", "fd10:244::/64")}
 	for range 2 { // the second pass changes nothing
 		for _, route := range both {
@@ -84,8 +84,8 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 // same destination, the CCM returns an error and keeps that route.
 func TestRouteThatIsThere(t *testing.T) {
 	r := newPodRig(t)
-	there := r.machine(t, "node-1")
-	r.machine(t, "node-2")
+	there := r.createMachine(t, "node-1")
+	r.createMachine(t, "node-2")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestRouteThatIsThere(t *testing.T) {
 // does not delete the new route.
 func TestRouteThatWasReplaced(t *testing.T) {
 	r := newPodRig(t)
-	old := r.machine(t, "node-1")
-	r.machine(t, "node-2")
+	old := r.createMachine(t, "node-1")
+	r.createMachine(t, "node-2")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestRouteThatWasReplaced(t *testing.T) {
 // upstream's controller never deletes these routes.
 func TestForeignRoutesStay(t *testing.T) {
 	r := newPodRig(t)
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	var foreign []cloudsim.Route
 	for name, destination := range map[string]string{"by-hand": "10.244.9.0/24", "far": "192.168.99.0/24"} {
 		route, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: name, Destination: destination, NextHop: i.ID})
@@ -180,7 +180,7 @@ func TestForeignRoutesStay(t *testing.T) {
 // errors of the cloud, CreateRoute does not return a conflict.
 func TestRouteConflict(t *testing.T) {
 	r := newPodRig(t)
-	r.machine(t, "node-1")
+	r.createMachine(t, "node-1")
 	for kind, tc := range map[string]struct {
 		status   int
 		conflict bool
@@ -201,7 +201,7 @@ func TestRouteConflict(t *testing.T) {
 // The route of a stopped instance stays, because its Node still exists.
 func TestRouteOfAStoppedInstance(t *testing.T) {
 	r := newPodRig(t)
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 // call is lost, the next call succeeds.
 func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
-	r.machine(t, "node-1")
+	r.createMachine(t, "node-1")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); !apierrors.IsConflict(err) {
 		t.Errorf("route in creation: got error %v", err)
 	}

@@ -58,7 +58,7 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
-		n := initialisedNode(r.machine(t, "node-1"))
+		n := initialisedNode(r.createMachine(t, "node-1"))
 		n.Spec.PodCIDRs = []string{"10.244.0.0/24"}
 		r.startMirror(t)
 		r.wire.spoil(func(_ int, req *http.Request) fault {
@@ -108,7 +108,7 @@ func (r *rig) runRouteController(t *testing.T, resync time.Duration, ranges stri
 	var running sync.WaitGroup
 	running.Go(func() { rc.Run(ctx, 10*time.Second, controllersmetrics.NewControllerManagerMetrics("test")) })
 	t.Cleanup(func() { cancel(); running.Wait(); shared.Shutdown() })
-	follow(t, kube, shared, ctx.Done())
+	startInformers(t, kube, shared, ctx.Done())
 	return kube
 }
 
@@ -133,7 +133,7 @@ func networkUnavailable(t *testing.T, kube *fake.Clientset, name string) v1.Cond
 func TestNodeWaitsForAllRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
-		n := initialisedNode(r.machine(t, "node-1"))
+		n := initialisedNode(r.createMachine(t, "node-1"))
 		n.Spec.PodCIDRs = []string{"10.244.0.0/24", "fd10:244::/64"}
 		r.startMirror(t)
 		var posts atomic.Int32
@@ -180,7 +180,7 @@ func TestRoutesOfManyNodes(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		var nodes []*v1.Node
 		for i := range many {
-			n := initialisedNode(r.machine(t, fmt.Sprintf("node-%d", i)))
+			n := initialisedNode(r.createMachine(t, fmt.Sprintf("node-%d", i)))
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.244.%d.0/24", i)}
 			nodes = append(nodes, n)
 		}

@@ -57,8 +57,8 @@ func loadBalancerName(svc *v1.Service) string {
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ownership returns the labels of a load balancer that belongs to one Service.
-func ownership(cluster string, svc *v1.Service) map[string]string {
+// ownershipLabels returns the labels of a load balancer that belongs to one Service.
+func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 	return map[string]string{
 		LabelCluster:          cluster,
 		LabelServiceUID:       string(svc.UID),
@@ -89,19 +89,18 @@ var ipFamilies = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv
 
 var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
 
-// requestedBalancer returns the load balancer that a Service requests, without
-// the region. If the cloud cannot provide the load balancer, the error contains
-// every reason. If the cloud does not support a part of the request, the
-// function returns an error and never leaves out this part silently. If the
-// function left out such a part, a Service with restrictions might be open to
-// all clients, or a port might never answer.
-func requestedBalancer(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
+// requestedBalancer returns the load balancer that a Service requests, without the region. If the
+// cloud cannot provide the load balancer, the error contains every reason. If the cloud does not
+// support a part of the request, the function returns an error and never leaves out this part
+// silently. If the function left out such a part, a Service with restrictions might be open to all
+// clients, or a port might never answer.
+func requestedBalancer(cluster string, svc *v1.Service, to backendSet, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
 	s := svc.Spec
 	want := cloudsim.CreateLoadBalancer{
 		Name:   loadBalancerName(svc),
-		Labels: ownership(cluster, svc),
+		Labels: ownershipLabels(cluster, svc),
 		Scheme: cloudsim.SchemeExternal,
 		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
 			Targets:     to.targets,
@@ -149,7 +148,7 @@ func requestedBalancer(cluster string, svc *v1.Service, to backends, mode clouds
 	if err := applyAnnotations(&want, svc); err != nil {
 		add(err)
 	}
-	if err := share(&want, cluster, svc); err != nil {
+	if err := setShared(&want, cluster, svc); err != nil {
 		add(err)
 	}
 	return want, errors.Join(bad...)
@@ -178,7 +177,7 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
 	if field != "" {
-		if field, err = address("spec.loadBalancerIP", field); err != nil {
+		if field, err = convertAddress("spec.loadBalancerIP", field); err != nil {
 			return nil, err
 		}
 	}
@@ -189,7 +188,7 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 		return []string{field}, nil
 	}
 	for text := range strings.SplitSeq(annotation, ",") {
-		ip, err := address("annotation "+AnnotationLoadBalancerIP, strings.TrimSpace(text))
+		ip, err := convertAddress("annotation "+AnnotationLoadBalancerIP, strings.TrimSpace(text))
 		if err != nil {
 			return nil, err
 		}
@@ -201,13 +200,12 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 	return all, nil
 }
 
-// address converts an IP address to the form that the cloud uses. The parameter
-// field is the name of the field or annotation that contains the address. The
-// returned error begins with this name.
-func address(field, text string) (string, error) {
+// convertAddress converts an IP address to the form that the cloud uses. Its errors
+// begin with fieldName.
+func convertAddress(fieldName, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
-		return "", fmt.Errorf("%s: %q is no IP address", field, truncate(text))
+		return "", fmt.Errorf("%s: %q is no IP address", fieldName, truncate(text))
 	}
 	return ip.String(), nil
 }
@@ -244,18 +242,18 @@ func matchingNodes(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 
 // targetsOf returns the instances of the nodes as targets. The targets are
 // sorted and have no duplicates, so that two leaders send identical requests.
-// The field left contains each node of another cloud, and the reason why this
-// node is not a target. targetsOf omits nodes without a provider id, because
-// the framework updates the load balancer when such a node gets its provider
-// id.
-func targetsOf(nodes []*v1.Node) (to backends) {
+// In the result, to.skipped contains each node of another cloud, and the reason
+// why this node is not a target. targetsOf omits nodes without a provider id,
+// because the framework updates the load balancer when such a node gets its
+// provider id.
+func targetsOf(nodes []*v1.Node) (to backendSet) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
 			continue
 		}
 		id, err := providerid.Parse(n.Spec.ProviderID)
 		if err != nil {
-			to.left = append(to.left, skippedBackend{"NodeNotInCloud", fmt.Errorf("node %q: %w", n.Name, err)})
+			to.skipped = append(to.skipped, skippedBackend{"NodeNotInCloud", fmt.Errorf("node %q: %w", n.Name, err)})
 			continue
 		}
 		to.targets = append(to.targets, cloudsim.Target{Instance: cloudsim.InstanceID(id.Instance)})
@@ -268,7 +266,7 @@ func targetsOf(nodes []*v1.Node) (to backends) {
 // ignores the order of listeners and targets. It also ignores labels of lb
 // that are not in want.Labels.
 func isEqual(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
-	return hasLabels(lb, want.Labels) && standsOn(lb, want) && lb.Scheme == want.Scheme &&
+	return hasLabels(lb, want.Labels) && hasAddressesOf(lb, want) && lb.Scheme == want.Scheme &&
 		normalize(lb.LoadBalancerSpec).Same(normalize(want.LoadBalancerSpec))
 }
 
@@ -281,9 +279,9 @@ func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
 	return true
 }
 
-// standsOn reports whether lb has the IP families and the static addresses of
+// hasAddressesOf reports whether lb has the IP families and the static addresses of
 // want.
-func standsOn(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
+func hasAddressesOf(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	for _, ip := range want.Addresses {
 		if !slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == ip }) {
 			return false

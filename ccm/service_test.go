@@ -27,17 +27,17 @@ func TestStaticAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := service(func(s *v1.Service) { ask(s, addr.IP) })
+			s := newService(func(s *v1.Service) { ask(s, addr.IP) })
 			if st := r.ensure(t, s); st.Ingress[0].IP != addr.IP {
 				t.Errorf("address of the load balancer: got %s, want %s", st.Ingress[0].IP, addr.IP)
 			}
 			before := r.onlyLoadBalancer(t)
 
-			other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666"; ask(s, addr.IP) })
+			other := newService(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666"; ask(s, addr.IP) })
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil); err == nil || !strings.Contains(err.Error(), string(before.ID)) {
 				t.Errorf("address in use: got error %v, want an error that names the user of the address", err)
 			}
-			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { ask(s, "127.65.200.200") }), nil); err == nil || !strings.Contains(err.Error(), "127.65.200.200") {
+			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(func(s *v1.Service) { ask(s, "127.65.200.200") }), nil); err == nil || !strings.Contains(err.Error(), "127.65.200.200") {
 				t.Errorf("an address that is not reserved: got error %v, want an error", err)
 			}
 			if d := cmp.Diff(before, r.onlyLoadBalancer(t)); d != "" {
@@ -64,7 +64,7 @@ func TestStaticAddressInOtherWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := service(func(s *v1.Service) {
+	s := newService(func(s *v1.Service) {
 		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol}
 		s.Annotations = map[string]string{ccm.AnnotationLoadBalancerIP: strings.ToUpper(netip.MustParseAddr(addr.IP).StringExpanded())}
 	})
@@ -93,7 +93,7 @@ func TestRefusesBriefly(t *testing.T) {
 		"SourceRanges": func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{long} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newRig(t).balancers().EnsureLoadBalancer(t.Context(), cluster, service(change), nil)
+			_, err := newRig(t).balancers().EnsureLoadBalancer(t.Context(), cluster, newService(change), nil)
 			if err == nil || len(err.Error()) > 1000 || !strings.Contains(err.Error(), name) {
 				t.Errorf("%.300v", err)
 			}
@@ -135,7 +135,7 @@ func TestRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			for _, when := range []string{"first", "later"} {
-				st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(tc.change), nil)
+				st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(tc.change), nil)
 				if err == nil {
 					t.Fatalf("%s: accepted as %v", when, st)
 				}
@@ -148,7 +148,7 @@ func TestRefuses(t *testing.T) {
 					if all := r.balancersInCloud(t); len(all) > 0 {
 						t.Errorf("unexpected load balancers: %+v", all)
 					}
-					r.ensure(t, service()) // in the second pass, the Service already has a working load balancer
+					r.ensure(t, newService()) // in the second pass, the Service already has a working load balancer
 				} else if lb := r.onlyLoadBalancer(t); len(lb.Listeners) != 1 || lb.Listeners[0].TargetPort != 30080 {
 					t.Errorf("the CCM changed the working load balancer: %+v", lb.LoadBalancerSpec)
 				}
@@ -222,7 +222,7 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.ensure(t, service())
+			r.ensure(t, newService())
 			plain := r.onlyLoadBalancer(t)
 			want := plain.LoadBalancerSpec
 			want.Listeners = slices.Clone(want.Listeners)
@@ -231,7 +231,7 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 				what string
 				svc  *v1.Service
 				want cloudsim.LoadBalancerSpec
-			}{{"with it", service(tc.change), want}, {"without it again", service(), plain.LoadBalancerSpec}} {
+			}{{"with it", newService(tc.change), want}, {"without it again", newService(), plain.LoadBalancerSpec}} {
 				r.ensure(t, step.svc)
 				if d := cmp.Diff(step.want, r.onlyLoadBalancer(t).LoadBalancerSpec); d != "" {
 					t.Errorf("%s (-want +got):\n%s", step.what, d)
@@ -250,7 +250,7 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 // removes one family, the address of the other family stays the same.
 func TestDualStack(t *testing.T) {
 	r := newRig(t)
-	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
+	of := func(fs ...v1.IPFamily) *v1.Service { return newService(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
 	both := r.ensure(t, of(v1.IPv6Protocol, v1.IPv4Protocol))
 	if len(both.Ingress) != 2 || !strings.Contains(both.Ingress[0].IP, ":") || strings.Contains(both.Ingress[1].IP, ":") {
 		t.Fatalf("ingress: got %+v", both.Ingress)
@@ -267,11 +267,11 @@ func TestDualStack(t *testing.T) {
 
 func TestScheme(t *testing.T) {
 	r := newRig(t)
-	r.ensure(t, service(annotate("scheme", "internal")))
+	r.ensure(t, newService(annotate("scheme", "internal")))
 	if lb := r.onlyLoadBalancer(t); lb.Scheme != cloudsim.SchemeInternal {
 		t.Errorf("scheme: got %s", lb.Scheme)
 	}
-	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "scheme") {
+	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil); err == nil || !strings.Contains(err.Error(), "scheme") {
 		t.Errorf("change to an external scheme: got error %v, want an error that names the scheme", err)
 	}
 }
@@ -281,8 +281,8 @@ func TestScheme(t *testing.T) {
 func TestIPMode(t *testing.T) {
 	r := newRig(t)
 	for mode, svc := range map[v1.LoadBalancerIPMode]*v1.Service{
-		v1.LoadBalancerIPModeVIP:   service(annotate("ip-mode", "VIP")),
-		v1.LoadBalancerIPModeProxy: service(annotate("ip-mode", "VIP"), annotate("proxy-protocol", "v1")),
+		v1.LoadBalancerIPModeVIP:   newService(annotate("ip-mode", "VIP")),
+		v1.LoadBalancerIPModeProxy: newService(annotate("ip-mode", "VIP"), annotate("proxy-protocol", "v1")),
 	} {
 		if st := r.ensure(t, svc); *st.Ingress[0].IPMode != mode {
 			t.Errorf("%v: mode %s, want %s", svc.Annotations, *st.Ingress[0].IPMode, mode)
@@ -292,9 +292,9 @@ func TestIPMode(t *testing.T) {
 
 func TestNodeSelector(t *testing.T) {
 	r := newRig(t)
-	front, back := initialisedNode(r.machine(t, "front")), initialisedNode(r.machine(t, "back"))
+	front, back := initialisedNode(r.createMachine(t, "front")), initialisedNode(r.createMachine(t, "back"))
 	front.Labels = map[string]string{"role": "front"}
-	s := service(annotate("node-selector", "role in (front)"))
+	s := newService(annotate("node-selector", "role in (front)"))
 	targets := func(when string, want ...string) {
 		t.Helper()
 		var got []string
@@ -324,11 +324,11 @@ func TestRegion(t *testing.T) {
 		}
 		return fault{}
 	})
-	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "region") {
+	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil); err == nil || !strings.Contains(err.Error(), "region") {
 		t.Errorf("two regions: got error %v, want an error that names the region", err)
 	}
 	r.wire.spoil(nil)
-	r.ensure(t, service())
+	r.ensure(t, newService())
 	if lb := r.onlyLoadBalancer(t); lb.Region != "sim-1" {
 		t.Errorf("region %q", lb.Region)
 	}
@@ -338,11 +338,11 @@ func TestRegion(t *testing.T) {
 // the same order. The families of the nodes have no effect.
 func TestFamiliesOfAService(t *testing.T) {
 	r := newRig(t) // the instances in this cloud have only IPv4 addresses
-	n := initialisedNode(r.machine(t, "node-1"))
+	n := initialisedNode(r.createMachine(t, "node-1"))
 	four, six := v1.IPv4Protocol, v1.IPv6Protocol
 	of := map[v1.IPFamily]string{}
 	for _, families := range [][]v1.IPFamily{{six, four}, {four, six}, {six}, {six, four}, {four}} {
-		st := r.ensure(t, service(func(s *v1.Service) { s.Spec.IPFamilies = families }), n)
+		st := r.ensure(t, newService(func(s *v1.Service) { s.Spec.IPFamilies = families }), n)
 		if len(st.Ingress) != len(families) {
 			t.Fatalf("%v: %+v", families, st.Ingress)
 		}

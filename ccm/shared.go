@@ -29,10 +29,10 @@ const (
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// The function share sets the name and the labels in want to those of a shared
-// load balancer. If the Service does not have the annotation for a shared load
-// balancer, the function changes nothing.
-func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
+// setShared sets the name and the labels in want to those of a shared load
+// balancer. If the Service does not have the annotation for a shared load
+// balancer, setShared changes nothing.
+func setShared(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {
 		return nil
@@ -132,7 +132,7 @@ func mergeMembers(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, ui
 		s.Listeners, s.Targets = nil, nil
 		return s
 	}
-	if !rest(normalize(lb.LoadBalancerSpec)).Same(rest(normalize(want.LoadBalancerSpec))) || !standsOn(lb, want) || lb.Scheme != want.Scheme {
+	if !rest(normalize(lb.LoadBalancerSpec)).Same(rest(normalize(want.LoadBalancerSpec))) || !hasAddressesOf(lb, want) || lb.Scheme != want.Scheme {
 		bad = append(bad, fmt.Errorf("other Services that share the load balancer %s have another scheme, address, health check, source ranges, affinity or timeout: use the same values in all of them", lb.ID))
 	}
 	all := want
@@ -160,13 +160,13 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	return lb
 }
 
-// leave removes the listeners and labels of a member from a shared load
+// removeMember removes the listeners and labels of a member from a shared load
 // balancer. If the load balancer has no other member, or if no listener would
 // remain, the method deletes the load balancer. The caller must hold the slot
-// of the channel named sharing, so that no other goroutine of this process adds
-// a member during the call. Another process may add a member just before the
+// of the channel sharedSlot, so that no other goroutine of this process adds a
+// member during the call. Another process may add a member just before the
 // deletion. The repairer then creates the load balancer again.
-func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
+func (b *loadBalancers) removeMember(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)
 	delete(keep.Labels, labelPortsPrefix+uid)

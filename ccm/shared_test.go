@@ -17,7 +17,7 @@ import (
 // sharingService returns a Service that uses one port of the shared load
 // balancer "front".
 func sharingService(n string, port int32, change ...func(*v1.Service)) *v1.Service {
-	return service(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
+	return newService(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
 		s.Name, s.UID = n, types.UID("00000000-1111-2222-3333-0000000000"+n)
 		s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = port, 30000+port
 	}}, change...)...)
@@ -82,7 +82,7 @@ func TestSharedRefuses(t *testing.T) {
 		"port of another Service": {sharingService("02", 80), "default/01"},
 		"other source ranges":     {sharingService("02", 81, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }), "source ranges"},
 		"another family":          {sharingService("02", 81, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), "address"},
-		"shared annotation on a Service with its own load balancer": {service(annotate("shared", "front"), func(s *v1.Service) {
+		"shared annotation on a Service with its own load balancer": {newService(annotate("shared", "front"), func(s *v1.Service) {
 			s.UID = "alone"
 		}), "cannot be changed"},
 	} {
@@ -145,7 +145,7 @@ func TestOrphanedShare(t *testing.T) {
 // CCM does not change the targets of the other Services.
 func TestSharedIsTheOthers(t *testing.T) {
 	r := newRig(t, podRanges)
-	i := r.machine(t, "node-1")
+	i := r.createMachine(t, "node-1")
 	one, two := sharingService("01", 80), sharingService("02", 81)
 	r.ensure(t, one, initialisedNode(i))
 	r.ensure(t, two, initialisedNode(i))
