@@ -30,7 +30,7 @@ type Account struct {
 
 // ApplyAccount creates the service accounts, roles and role bindings of a manifest, such as the
 // manifest of a provider's CCM. It ignores objects of other kinds, and does not change objects that
-// already exist. The result is the first service account in the manifest.
+// already exist. It returns the first service account in the manifest.
 func ApplyAccount(ctx context.Context, config *rest.Config, manifest io.Reader) (Account, error) {
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {

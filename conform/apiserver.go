@@ -38,8 +38,8 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a started process. The channel ended receives the result of the process when the
-// process has ended.
+// program is a started process. When the process has ended, the channel in the field ended
+// receives the error of the process.
 type program struct {
 	*exec.Cmd
 	ended <-chan error
@@ -80,16 +80,16 @@ func (s *APIServer) startAll(ctx context.Context, programs string) error {
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file=" + key, "--service-account-key-file=" + key,
 			"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none"},
 	} {
-		if err := s.start(programs, p[0], p[1:]...); err != nil {
+		if err := s.startProgram(programs, p[0], p[1:]...); err != nil {
 			return err
 		}
 	}
 	s.Admin = &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: token}
-	return s.wait(ctx, filepath.Join(certs, "apiserver.crt"))
+	return s.waitUntilReady(ctx, filepath.Join(certs, "apiserver.crt"))
 }
 
-// The method start starts a program. The program writes its output to a file in the folder of s.
-func (s *APIServer) start(programs, name string, args ...string) error {
+// startProgram starts a program. The program writes its output to a file in the folder of s.
+func (s *APIServer) startProgram(programs, name string, args ...string) error {
 	path, err := findProgram(programs, name)
 	if err != nil {
 		return err
@@ -112,9 +112,9 @@ func (s *APIServer) start(programs, name string, args ...string) error {
 
 func (s *APIServer) log(name string) string { return filepath.Join(s.dir, name+".log") }
 
-// The method wait waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig. Both
+// waitUntilReady waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig. Both
 // contain the self-signed certificate that the API server has created.
-func (s *APIServer) wait(ctx context.Context, cert string) error {
+func (s *APIServer) waitUntilReady(ctx context.Context, cert string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {

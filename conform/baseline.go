@@ -32,9 +32,9 @@ func (s *suite) countCalls(ctx context.Context) {
 	s.report.Budgets = counted
 }
 
-// countActions executes each action. In the parameter counted, it stores the number of calls that
-// the CCM makes during each action.
-func (e *env) countActions(ctx context.Context, counted map[string]int) error {
+// countActions executes each action. It stores the number of calls that the CCM makes during each
+// action in callCounts.
+func (e *env) countActions(ctx context.Context, callCounts map[string]int) error {
 	var s *v1.Service
 	var lb LoadBalancer
 	var a, b Machine
@@ -45,7 +45,7 @@ func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 	}
 	actions := []action{
 		{"node.join", func(ctx context.Context) (err error) { a, err = e.joinNode(ctx, "a"); return err }},
-		{"idle", e.wait},
+		{"idle", e.waitToObserve},
 	}
 	if e.caps.LoadBalancers {
 		actions = append(actions, []action{
@@ -68,7 +68,7 @@ func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 				if err := e.changeService(ctx, s, func(s *v1.Service) { s.Annotations = map[string]string{LabelRun: "changed"} }); err != nil {
 					return err
 				}
-				return e.wait(ctx)
+				return e.waitToObserve(ctx)
 			}},
 			{"lb.delete", func(ctx context.Context) error { return e.leavesNone(ctx, s, added) }},
 		}...)
@@ -78,7 +78,7 @@ func (e *env) countActions(ctx context.Context, counted map[string]int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", x.name, err)
 		}
-		counted[x.name] = total(made)
+		callCounts[x.name] = total(made)
 	}
 	return nil
 }

@@ -14,14 +14,13 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// callsDuring calls the function during. It returns the calls that the CCM makes while this
-// function runs.
-func (e *env) callsDuring(ctx context.Context, during func(context.Context) error) (map[string]Count, error) {
+// callsDuring calls fn. It returns the calls that the CCM makes while fn runs.
+func (e *env) callsDuring(ctx context.Context, fn func(context.Context) error) (map[string]Count, error) {
 	before, err := e.driver.Calls(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("driver: calls: %w", err)
 	}
-	if err := during(ctx); err != nil {
+	if err := fn(ctx); err != nil {
 		return nil, err
 	}
 	after, err := e.driver.Calls(ctx)
@@ -37,11 +36,11 @@ func (e *env) callsDuring(ctx context.Context, during func(context.Context) erro
 	return made, nil
 }
 
-// The method wait sleeps for the duration e.observe. It returns an error if ctx ends first.
-func (e *env) wait(ctx context.Context) error { return sleep(ctx, e.observe) }
+// waitToObserve waits for the observation time.
+func (e *env) waitToObserve(ctx context.Context) error { return sleepFor(ctx, e.observe) }
 
-// The function sleep waits for a time. It returns an error if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) error {
+// sleepFor waits for a time. It returns an error if ctx ends first.
+func sleepFor(ctx context.Context, d time.Duration) error {
 	backoff.Sleep(ctx, d)
 	return context.Cause(ctx)
 }
@@ -83,7 +82,7 @@ func checkBudget(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil {
 		return err
 	}
-	idle, err := e.callsDuring(ctx, e.wait)
+	idle, err := e.callsDuring(ctx, e.waitToObserve)
 	if err != nil {
 		return err
 	}
@@ -105,7 +104,7 @@ func checkThrottle(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil { // so that the CCM asks the cloud regularly
 		return err
 	}
-	idle, err := e.callsDuring(ctx, e.wait)
+	idle, err := e.callsDuring(ctx, e.waitToObserve)
 	if err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func checkThrottle(ctx context.Context, e *env, m Machine) error {
 	if err != nil {
 		return err
 	}
-	throttled, err := e.callsDuring(ctx, e.wait)
+	throttled, err := e.callsDuring(ctx, e.waitToObserve)
 	if err != nil {
 		return err
 	}

@@ -23,10 +23,10 @@ type Check struct {
 	Level Level  `json:"level"`
 	// Title is a statement that is true for a CCM that passes the check.
 	Title string `json:"title"`
-	// The function missing returns the reason if the run must skip the check, else "".
-	missing func(Capabilities) string
-	// The field exclusive is true if no other check may run at the same time, because the check
-	// disturbs all calls or restarts the CCM.
+	// If the run must skip the check, skipReason returns the reason, else "".
+	skipReason func(Capabilities) string
+	// exclusive is true if no other check may run at the same time, because the check disturbs
+	// all calls or restarts the CCM.
 	exclusive bool
 	// needsRestart is true if the check needs a CCM that this package starts.
 	needsRestart bool
@@ -47,12 +47,12 @@ type missingError string
 
 func (m missingError) Error() string { return string(m) }
 
-// requirements returns a function for Check.missing. The returned function returns the text
-// of the first requirement that is not fulfilled.
+// requirements returns a function for Check.skipReason. The returned function returns the
+// text of the first requirement that is not fulfilled.
 func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	return func(c Capabilities) string {
-		for _, missing := range all {
-			if reason := missing(c); reason != "" {
+		for _, skipReason := range all {
+			if reason := skipReason(c); reason != "" {
 				return reason
 			}
 		}
@@ -60,8 +60,8 @@ func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	}
 }
 
-// needsCapability returns a function for Check.missing. The returned function returns a reason if
-// the driver does not claim the capability with the given name.
+// needsCapability returns a function for Check.skipReason. The returned function returns a reason
+// if the driver does not claim the capability with the given name.
 func needsCapability(name string, claimed func(Capabilities) bool) func(Capabilities) string {
 	return func(c Capabilities) string {
 		if claimed(c) {
@@ -93,8 +93,8 @@ var (
 	needsAnyFault      = needsCapability("faults", func(c Capabilities) bool { return len(c.Faults) > 0 })
 )
 
-// needsFault returns a function for Check.missing. The returned function returns a reason if the
-// driver cannot inject the fault k.
+// needsFault returns a function for Check.skipReason. The returned function returns a reason if
+// the driver cannot inject the fault k.
 func needsFault(k FaultKind) func(Capabilities) string {
 	return needsCapability("faults: "+string(k), func(c Capabilities) bool { return slices.Contains(c.Faults, k) })
 }

@@ -50,14 +50,14 @@ func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
 	return server.Admin, kubeconfig
 }
 
-// The function run runs the checks with the IDs that match focus, for a fake CCM with the given
-// bug. The parameter timeout is Config.Timeout.
-func run(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeout time.Duration) conform.Report {
+// runChecks runs the checks whose IDs match focus, for a fake CCM with the given bug. It
+// uses timeLimit as Config.Timeout.
+func runChecks(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeLimit time.Duration) conform.Report {
 	t.Helper()
 	cloud := fake.NewCloud()
 	r, err := conform.Run(t.Context(), conform.Config{
 		Kube: admin, Driver: cloud, Subject: &fake.Manager{Kube: admin, Cloud: cloud, Bug: bug},
-		Focus: regexp.MustCompile("^(" + focus + ")$"), Timeout: timeout, Observe: 1500 * time.Millisecond, AllowExisting: true,
+		Focus: regexp.MustCompile("^(" + focus + ")$"), Timeout: timeLimit, Observe: 1500 * time.Millisecond, AllowExisting: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func run(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeout t
 // TestFake runs all checks for a CCM without bugs.
 func TestFake(t *testing.T) {
 	t.Parallel()
-	r := run(t, startAPIServer(t), "", ".*", conform.DefaultTimeout)
+	r := runChecks(t, startAPIServer(t), "", ".*", conform.DefaultTimeout)
 	if len(r.Results) != len(conform.Checks()) {
 		t.Errorf("got %d results, want %d", len(r.Results), len(conform.Checks()))
 	}
@@ -154,18 +154,18 @@ func TestEachBugIsFound(t *testing.T) {
 	running.Wait()
 }
 
-// findBug runs the checks in the parameter red, and one other check. The checks in red must fail,
+// findBug runs the checks in failingIDs and one other check. The checks in failingIDs must fail,
 // and the other check must pass.
-func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, red []string) {
+func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, failingIDs []string) {
 	green := "node.unknown"
-	if slices.Contains(red, green) {
+	if slices.Contains(failingIDs, green) {
 		green = "lb.class"
 	}
 	timeout := 4 * time.Second
 	if bug == fake.Duplicate || bug == fake.NoMigration {
 		timeout = 12 * time.Second // upstream's controller repeats a failed call after 5 s, and a Lease expires after 4 s
 	}
-	r := run(t, admin, bug, strings.Join(append(slices.Clone(red), green), "|"), timeout)
+	r := runChecks(t, admin, bug, strings.Join(append(slices.Clone(failingIDs), green), "|"), timeout)
 	for _, x := range r.Results {
 		want := conform.Fail
 		if x.ID == green {
@@ -178,8 +178,8 @@ func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, red []string) {
 			t.Errorf("%s: the failure has no timeline", x.ID)
 		}
 	}
-	if len(r.Results) != len(red)+1 {
-		t.Errorf("got %d results, want %d", len(r.Results), len(red)+1)
+	if len(r.Results) != len(failingIDs)+1 {
+		t.Errorf("got %d results, want %d", len(r.Results), len(failingIDs)+1)
 	}
 }
 

@@ -311,14 +311,14 @@ var (
 	errExists  = errors.New("the object still exists")
 )
 
-// isPresent returns a function that checks an object. The function returns an error if the object
-// does not exist. Otherwise it returns the result of ok.
-func isPresent[T any](ok func(*T) error) func(*T) error {
+// isPresent returns a function that checks an object. If the object does not exist, this function
+// returns an error. Otherwise it returns the result of checkFn.
+func isPresent[T any](checkFn func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {
 			return errDeleted
 		}
-		return ok(o)
+		return checkFn(o)
 	}
 }
 
@@ -365,7 +365,7 @@ func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
 // lastService returns the last version of a Service. It returns the error errDeleted if the Service
 // does not exist.
 func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
-	all, _ := e.seen.versions(serviceKey(s))
+	all, _ := e.seen.versionsOf(serviceKey(s))
 	if now := lastVersion[v1.Service](all); now != nil {
 		return now, nil
 	}
@@ -378,7 +378,7 @@ func awaitState[T any](ctx context.Context, e *env, key, what string, ok func(*T
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
-		all, changed := e.seen.versions(key)
+		all, changed := e.seen.versionsOf(key)
 		err := errUnseen
 		if len(all) > 0 {
 			err = ok(lastVersion[T](all))
@@ -400,7 +400,7 @@ func staysInState[T any](ctx context.Context, e *env, key, what string, ok func(
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
-		all, changed := e.seen.versions(key)
+		all, changed := e.seen.versionsOf(key)
 		if len(all) > 0 {
 			if err := ok(lastVersion[T](all)); err != nil {
 				return fmt.Errorf("%s does not stay %s: %w", key, what, err)

@@ -16,29 +16,29 @@ import (
 
 // featureChecks are the checks of load balancer features that most Services do not need.
 var featureChecks = []Check{
-	{ID: "lb.abort", Level: Must, missing: needsLoadBalancers, run: onNode(checkAbort),
+	{ID: "lb.abort", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkAbort),
 		Title: "A Service that is deleted during the creation of its load balancer leaves no load balancer"},
-	{ID: "lb.conflict", Level: Must, missing: needsLoadBalancers, run: onNode(checkConflict),
+	{ID: "lb.conflict", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkConflict),
 		Title: "The CCM keeps the finalizers, annotations and conditions that others write to a Service"},
-	{ID: "lb.drain", Level: Must, missing: needsLoadBalancers, run: onNode(checkDrain),
+	{ID: "lb.drain", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkDrain),
 		Title: "The load balancer omits a Node that the cluster autoscaler deletes, at the next change"},
-	{ID: "lb.unsupported", Level: Should, missing: needsLoadBalancers, run: onNode(checkUnsupported),
+	{ID: "lb.unsupported", Level: Should, skipReason: needsLoadBalancers, run: onNode(checkUnsupported),
 		Title: "A Service that the cloud cannot provide gets a Warning event"},
-	{ID: "lb.mixed", Level: Must, missing: requirements(needsLoadBalancers, needsMixed), run: onNode(checkMixed),
+	{ID: "lb.mixed", Level: Must, skipReason: requirements(needsLoadBalancers, needsMixed), run: onNode(checkMixed),
 		Title: "A Service with a TCP port and a UDP port of the same number gets both ports"},
-	{ID: "lb.affinity", Level: Must, missing: requirements(needsLoadBalancers, needsAffinity), run: onNode(checkAffinity),
+	{ID: "lb.affinity", Level: Must, skipReason: requirements(needsLoadBalancers, needsAffinity), run: onNode(checkAffinity),
 		Title: "The load balancer follows the session affinity of the Service"},
-	{ID: "lb.dualstack", Level: Must, missing: requirements(needsLoadBalancers, needsDualStack), run: onNode(checkDualStack),
+	{ID: "lb.dualstack", Level: Must, skipReason: requirements(needsLoadBalancers, needsDualStack), run: onNode(checkDualStack),
 		Title: "A dual-stack Service gets an IPv4 address and an IPv6 address"},
-	{ID: "lb.internal", Level: Must, missing: requirements(needsLoadBalancers, needsInternal), run: onNode(checkInternal),
+	{ID: "lb.internal", Level: Must, skipReason: requirements(needsLoadBalancers, needsInternal), run: onNode(checkInternal),
 		Title: "A Service with the provider's annotation gets an internal load balancer"},
-	{ID: "lb.ip", Level: Must, missing: requirements(needsLoadBalancers, needsStaticIP), run: onNode(checkStaticIP),
+	{ID: "lb.ip", Level: Must, skipReason: requirements(needsLoadBalancers, needsStaticIP), run: onNode(checkStaticIP),
 		Title: "A Service gets the address of spec.loadBalancerIP"},
-	{ID: "lb.etp-local", Level: Must, missing: requirements(needsLoadBalancers, needsLocalTraffic), run: onNode(checkLocalTraffic),
+	{ID: "lb.etp-local", Level: Must, skipReason: requirements(needsLoadBalancers, needsLocalTraffic), run: onNode(checkLocalTraffic),
 		Title: "With externalTrafficPolicy Local, the health check asks the healthCheckNodePort"},
-	{ID: "lb.ipmode", Level: Should, missing: requirements(needsLoadBalancers, needsProxy), run: onNode(checkIPMode),
+	{ID: "lb.ipmode", Level: Should, skipReason: requirements(needsLoadBalancers, needsProxy), run: onNode(checkIPMode),
 		Title: "A Service whose load balancer sends PROXY headers has the IP mode Proxy"},
-	{ID: "lb.sharing", Level: Must, missing: requirements(needsLoadBalancers, needsSharing), run: onNode(checkSharing),
+	{ID: "lb.sharing", Level: Must, skipReason: requirements(needsLoadBalancers, needsSharing), run: onNode(checkSharing),
 		Title: "Two Services can share a load balancer, and the deletion of one keeps the other"},
 }
 
@@ -60,7 +60,7 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 				return err
 			}
 		}
-		if err := sleep(ctx, delay); err != nil {
+		if err := sleepFor(ctx, delay); err != nil {
 			return err
 		}
 		if err := e.removeService(ctx, s); err != nil {

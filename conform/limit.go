@@ -28,9 +28,8 @@ type boundDriver struct {
 
 var _ Driver = (*boundDriver)(nil)
 
-// The function call runs one call of the driver. It returns an error if ctx ends before this call
-// returns.
-func call[T any](ctx context.Context, d *boundDriver, name string, do func(context.Context) (T, error)) (T, error) {
+// boundCall runs one call of the driver. It returns an error if ctx ends before this call returns.
+func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -65,29 +64,29 @@ func call[T any](ctx context.Context, d *boundDriver, name string, do func(conte
 
 // do runs one call of the driver that returns only an error.
 func do(ctx context.Context, d *boundDriver, name string, f func(context.Context) error) error {
-	_, err := call(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	_, err := boundCall(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err
 }
 
 // Recording implements Recorder.
 func (d *boundDriver) Recording(ctx context.Context, after time.Time) ([]Call, error) {
-	return call(ctx, d, "Recording", func(ctx context.Context) ([]Call, error) { return recordingOf(ctx, d.driver, after) })
+	return boundCall(ctx, d, "Recording", func(ctx context.Context) ([]Call, error) { return recordingOf(ctx, d.driver, after) })
 }
 
 func (d *boundDriver) Capabilities(ctx context.Context) (Capabilities, error) {
-	return call(ctx, d, "Capabilities", d.driver.Capabilities)
+	return boundCall(ctx, d, "Capabilities", d.driver.Capabilities)
 }
 
 func (d *boundDriver) CreateMachine(ctx context.Context, m Machine) (Machine, error) {
-	return call(ctx, d, "CreateMachine", func(ctx context.Context) (Machine, error) { return d.driver.CreateMachine(ctx, m) })
+	return boundCall(ctx, d, "CreateMachine", func(ctx context.Context) (Machine, error) { return d.driver.CreateMachine(ctx, m) })
 }
 
 func (d *boundDriver) ListMachines(ctx context.Context) ([]Machine, error) {
-	return call(ctx, d, "ListMachines", d.driver.ListMachines)
+	return boundCall(ctx, d, "ListMachines", d.driver.ListMachines)
 }
 
 func (d *boundDriver) GetMachine(ctx context.Context, name string) (Machine, error) {
-	return call(ctx, d, "GetMachine", func(ctx context.Context) (Machine, error) { return d.driver.GetMachine(ctx, name) })
+	return boundCall(ctx, d, "GetMachine", func(ctx context.Context) (Machine, error) { return d.driver.GetMachine(ctx, name) })
 }
 
 func (d *boundDriver) StopMachine(ctx context.Context, name string) error {
@@ -103,7 +102,7 @@ func (d *boundDriver) DeleteMachine(ctx context.Context, name string) error {
 }
 
 func (d *boundDriver) ListLoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
-	return call(ctx, d, "ListLoadBalancers", d.driver.ListLoadBalancers)
+	return boundCall(ctx, d, "ListLoadBalancers", d.driver.ListLoadBalancers)
 }
 
 func (d *boundDriver) DeleteLoadBalancer(ctx context.Context, id string) error {
@@ -111,11 +110,11 @@ func (d *boundDriver) DeleteLoadBalancer(ctx context.Context, id string) error {
 }
 
 func (d *boundDriver) ListRoutes(ctx context.Context) ([]Route, error) {
-	return call(ctx, d, "ListRoutes", d.driver.ListRoutes)
+	return boundCall(ctx, d, "ListRoutes", d.driver.ListRoutes)
 }
 
 func (d *boundDriver) CreateRoute(ctx context.Context, r Route) (Route, error) {
-	return call(ctx, d, "CreateRoute", func(ctx context.Context) (Route, error) { return d.driver.CreateRoute(ctx, r) })
+	return boundCall(ctx, d, "CreateRoute", func(ctx context.Context) (Route, error) { return d.driver.CreateRoute(ctx, r) })
 }
 
 func (d *boundDriver) DeleteRoute(ctx context.Context, id string) error {
@@ -131,5 +130,5 @@ func (d *boundDriver) ClearFault(ctx context.Context) error {
 }
 
 func (d *boundDriver) Calls(ctx context.Context) (map[string]Count, error) {
-	return call(ctx, d, "Calls", d.driver.Calls)
+	return boundCall(ctx, d, "Calls", d.driver.Calls)
 }

@@ -13,27 +13,27 @@ import (
 )
 
 var loadBalancerChecks = []Check{
-	{ID: "lb.ensure", Level: Must, missing: needsLoadBalancers, run: onNode(checkEnsure),
+	{ID: "lb.ensure", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkEnsure),
 		Title: "A Service gets a load balancer with its ports and Nodes, and the finalizer before it"},
-	{ID: "lb.ports", Level: Must, missing: needsLoadBalancers, run: onNode(checkPorts),
+	{ID: "lb.ports", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkPorts),
 		Title: "The load balancer follows the ports of the Service and keeps its address"},
-	{ID: "lb.nodes", Level: Must, missing: needsLoadBalancers, run: onNode(checkNodes),
+	{ID: "lb.nodes", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkNodes),
 		Title: "The load balancer follows the Nodes: new, excluded and deleted Nodes"},
-	{ID: "lb.delete", Level: Must, missing: needsLoadBalancers, run: onNode(checkDelete),
+	{ID: "lb.delete", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkDelete),
 		Title: "A deleted Service exists until its load balancer is deleted"},
-	{ID: "lb.type", Level: Must, missing: needsLoadBalancers, run: onNode(checkType),
+	{ID: "lb.type", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkType),
 		Title: "A Service that becomes a ClusterIP loses its load balancer, status and finalizer"},
-	{ID: "lb.class", Level: Must, missing: needsLoadBalancers, run: onNode(checkClass),
+	{ID: "lb.class", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkClass),
 		Title: "The CCM ignores a Service with the load balancer class of another controller"},
-	{ID: "lb.collision", Level: Must, missing: needsLoadBalancers, run: onNode(checkCollision),
+	{ID: "lb.collision", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkCollision),
 		Title: "Services with one name, at the same time or one after the other, share no load balancer"},
-	{ID: "lb.sourceranges", Level: Must, missing: requirements(needsLoadBalancers, needsSourceRanges), run: onNode(checkSourceRanges),
+	{ID: "lb.sourceranges", Level: Must, skipReason: requirements(needsLoadBalancers, needsSourceRanges), run: onNode(checkSourceRanges),
 		Title: "The load balancer permits only clients in loadBalancerSourceRanges"},
-	{ID: "lb.udp", Level: Must, missing: requirements(needsLoadBalancers, needsUDP), run: onNode(checkUDP),
+	{ID: "lb.udp", Level: Must, skipReason: requirements(needsLoadBalancers, needsUDP), run: onNode(checkUDP),
 		Title: "A Service with a UDP port gets a UDP port at the load balancer"},
-	{ID: "lb.drift", Level: Should, missing: needsLoadBalancers, run: onNode(checkDrift),
+	{ID: "lb.drift", Level: Should, skipReason: needsLoadBalancers, run: onNode(checkDrift),
 		Title: "The CCM restores a load balancer that was deleted in the cloud, at the next change of the Service"},
-	{ID: "lb.lostreply", Level: Must, missing: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, limitFactor: 2, run: onNode(checkLostReply),
+	{ID: "lb.lostreply", Level: Must, skipReason: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, limitFactor: 2, run: onNode(checkLostReply),
 		Title: "After the loss of a reply, a Service has one load balancer, and none after its deletion"},
 }
 
@@ -98,13 +98,13 @@ func (e *env) addedLoadBalancers(ctx context.Context) (func(context.Context) ([]
 	}, err
 }
 
-// leavesNone deletes a Service. It returns an error if the function added still lists a load
-// balancer after the deletion.
-func (e *env) leavesNone(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
+// leavesNone deletes a Service. It returns an error if listAdded still lists a load balancer
+// after the deletion.
+func (e *env) leavesNone(ctx context.Context, s *v1.Service, listAdded func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.removeService(ctx, s); err != nil {
 		return err
 	}
-	found, err := added(ctx)
+	found, err := listAdded(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func checkEnsure(ctx context.Context, e *env, m Machine) error {
 	if err != nil {
 		return err
 	}
-	all, _ := e.seen.versions(serviceKey(s))
+	all, _ := e.seen.versionsOf(serviceKey(s))
 	for _, v := range all {
 		if s, ok := v.object.(*v1.Service); ok && len(addressesOf(s)) > 0 && !slices.Contains(s.Finalizers, finalizer) {
 			return fmt.Errorf("the Service had an address without the finalizer %s", finalizer)

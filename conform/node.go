@@ -21,23 +21,23 @@ var nodeChecks = []Check{
 		Title: "A Node has the addresses of its machine and keeps the host name from the kubelet"},
 	{ID: "node.nodeip", Level: Must, run: checkNodeIP,
 		Title: "A Node with an unknown --node-ip stays uninitialised"},
-	{ID: "node.labels", Level: Must, missing: needsZones, run: onNode(checkLabels),
+	{ID: "node.labels", Level: Must, skipReason: needsZones, run: onNode(checkLabels),
 		Title: "A Node has labels with the machine's type, zone and region"},
 	{ID: "node.unknown", Level: Must, run: checkUnknown,
 		Title: "The CCM does not initialise a Node without a machine, and does not delete it while it is Ready"},
 	{ID: "node.create-race", Level: Must, run: checkCreateRace,
 		Title: "A Node that joins before the cloud shows its machine is not deleted, and is initialised later"},
-	{ID: "node.labelrepair", Level: Should, missing: needsZones, run: onNode(checkLabelRepair),
+	{ID: "node.labelrepair", Level: Should, skipReason: needsZones, run: onNode(checkLabelRepair),
 		Title: "The CCM restores a changed zone label of a Node"},
 	{ID: "node.foreign", Level: Must, run: checkForeign,
 		Title: "The CCM does not change or delete a Node with the provider ID of another provider"},
-	{ID: "node.shutdown", Level: Must, missing: needsShutdown, run: onNode(checkShutdown),
+	{ID: "node.shutdown", Level: Must, skipReason: needsShutdown, run: onNode(checkShutdown),
 		Title: "The Node of a stopped machine gets the shutdown taint and is not deleted"},
 	{ID: "node.deleted", Level: Must, run: onNode(checkDeleted),
 		Title: "The Node of a deleted machine is deleted when it is not Ready, and not earlier"},
 	{ID: "node.replaced", Level: Should, run: onNode(checkReplaced),
 		Title: "A new machine with the name of a deleted one gets its own Node"},
-	{ID: "node.outage", Level: Must, missing: needsAnyFault, exclusive: true, limitFactor: 2, run: onNode(checkOutage),
+	{ID: "node.outage", Level: Must, skipReason: needsAnyFault, exclusive: true, limitFactor: 2, run: onNode(checkOutage),
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
@@ -46,7 +46,7 @@ var nodeChecks = []Check{
 // removed the taint. Another check, node.addresses, therefore checks the addresses. See KEP-2392,
 // "Node controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
-	all, _ := e.seen.versions(nodeKey(m.Name))
+	all, _ := e.seen.versionsOf(nodeKey(m.Name))
 	for _, v := range all {
 		n, ok := v.object.(*v1.Node)
 		if !ok || hasTaint(n, taintUninitialized) {

@@ -16,15 +16,14 @@ import (
 // can prove a statement about each version, for example about the first version without a taint.
 type observer struct {
 	mu      sync.Mutex
-	changed chan struct{} // the method record closes and replaces this channel
+	changed chan struct{} // recordVersion closes and replaces this channel
 	history map[string][]version
 }
 
-// version is the state of a Node or Service at one moment. The field object is nil if the object
-// did not exist at this moment.
+// version is the state of a Node or Service at one moment.
 type version struct {
 	at     time.Time
-	object any // *v1.Node, *v1.Service or nil
+	object any // *v1.Node or *v1.Service; nil if the object did not exist at this moment
 }
 
 func newObserver() *observer {
@@ -35,9 +34,9 @@ func newObserver() *observer {
 func (o *observer) follow(f informers.SharedInformerFactory) error {
 	for _, i := range []cache.SharedIndexInformer{f.Core().V1().Nodes().Informer(), f.Core().V1().Services().Informer()} {
 		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { o.record(obj, false) },
-			UpdateFunc: func(_, obj any) { o.record(obj, false) },
-			DeleteFunc: func(obj any) { o.record(obj, true) },
+			AddFunc:    func(obj any) { o.recordVersion(obj, false) },
+			UpdateFunc: func(_, obj any) { o.recordVersion(obj, false) },
+			DeleteFunc: func(obj any) { o.recordVersion(obj, true) },
 		}); err != nil {
 			return err
 		}
@@ -45,7 +44,7 @@ func (o *observer) follow(f informers.SharedInformerFactory) error {
 	return nil
 }
 
-func (o *observer) record(obj any, deleted bool) {
+func (o *observer) recordVersion(obj any, deleted bool) {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = unknown.Obj
 	}
@@ -78,9 +77,9 @@ func objectKey(obj any) (string, error) {
 	return "", fmt.Errorf("%T is neither a Node nor a Service", obj)
 }
 
-// The method versions returns the recorded versions of an object. It also returns a channel that
-// record closes when it records the next version of any object.
-func (o *observer) versions(key string) ([]version, <-chan struct{}) {
+// versionsOf returns the recorded versions of an object. It also returns a channel that
+// recordVersion closes when it records the next version of any object.
+func (o *observer) versionsOf(key string) ([]version, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.history[key]), o.changed

@@ -11,21 +11,21 @@ import (
 )
 
 var operationChecks = []Check{
-	{ID: "ops.restart", Level: Should, missing: requirements(needsLoadBalancers, needsCalls), exclusive: true, needsRestart: true, run: onNode(checkRestart),
+	{ID: "ops.restart", Level: Should, skipReason: requirements(needsLoadBalancers, needsCalls), exclusive: true, needsRestart: true, run: onNode(checkRestart),
 		Title: "A restart of the CCM does not change the cloud if nothing else has changed"},
-	{ID: "ops.crash", Level: Must, missing: needsLoadBalancers, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkCrash),
+	{ID: "ops.crash", Level: Must, skipReason: needsLoadBalancers, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkCrash),
 		Title: "A crash of the CCM during the creation of a load balancer leaves one load balancer, and none after the deletion"},
-	{ID: "lb.orphan", Level: Must, missing: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, needsRestart: true, limitFactor: 4, run: onNode(checkOrphan),
+	{ID: "lb.orphan", Level: Must, skipReason: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, needsRestart: true, limitFactor: 4, run: onNode(checkOrphan),
 		Title: "A crash of the CCM after each call of a creation leaves one load balancer, and none after the deletion"},
-	{ID: "ops.leader", Level: Must, missing: requirements(needsLoadBalancers, needsElection), exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkLeader),
+	{ID: "ops.leader", Level: Must, skipReason: requirements(needsLoadBalancers, needsElection), exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkLeader),
 		Title: "Of two CCMs one works, and the other one finishes its work after a crash"},
-	{ID: "ops.migrate", Level: Should, missing: needsMigration, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkMigrate),
+	{ID: "ops.migrate", Level: Should, skipReason: needsMigration, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkMigrate),
 		Title: "The CCM deletes Nodes only while it holds the Lease of the leader migration"},
-	{ID: "ops.rbac", Level: Must, missing: needsUser, run: checkPermissions,
+	{ID: "ops.rbac", Level: Must, skipReason: needsUser, run: checkPermissions,
 		Title: "The CCM's user has the necessary permissions, and not all permissions"},
-	{ID: "ops.throttle", Level: Should, missing: requirements(needsLoadBalancers, needsCalls, needsFault(FaultThrottle)), exclusive: true, run: onNode(checkThrottle),
+	{ID: "ops.throttle", Level: Should, skipReason: requirements(needsLoadBalancers, needsCalls, needsFault(FaultThrottle)), exclusive: true, run: onNode(checkThrottle),
 		Title: "The CCM does not call the cloud more often while the cloud refuses its calls"},
-	{ID: "ops.budget", Level: Should, missing: requirements(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
+	{ID: "ops.budget", Level: Should, skipReason: requirements(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
 		Title: "Without a change of the cluster, the CCM makes few calls, and changes nothing in the cloud"},
 	{ID: "ops.slo", Level: Should, exclusive: true, run: checkTogether,
 		Title: "Ten Nodes that join at the same time are initialised in time"},
@@ -43,7 +43,7 @@ func checkRestart(ctx context.Context, e *env, _ Machine) error {
 		if err := e.restart(ctx); err != nil {
 			return err
 		}
-		return e.wait(ctx)
+		return e.waitToObserve(ctx)
 	})
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 		if err != nil {
 			return err
 		}
-		if err := sleep(ctx, delay); err != nil {
+		if err := sleepFor(ctx, delay); err != nil {
 			return err
 		}
 		if err := e.restart(ctx); err != nil {
@@ -133,11 +133,11 @@ func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// crashAfter creates a Service, and kills the CCM after one of its calls to the cloud. The
-// parameter call is the name of this call. The parameter skip is the number of earlier calls with
-// this name. Then crashAfter proves that a new CCM finishes the work.
-func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, added func(context.Context) ([]LoadBalancer, error)) error {
-	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Skip: skip}); err != nil {
+// crashAfter creates a Service, and kills the CCM after one of its calls to the cloud. This call
+// has the name callName, and is preceded by numSkipped calls with the same name. Then crashAfter
+// proves that a new CCM finishes the work.
+func (e *env) crashAfter(ctx context.Context, suffix, callName string, numSkipped int, added func(context.Context) ([]LoadBalancer, error)) error {
+	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: callName, Skip: numSkipped}); err != nil {
 		return err
 	}
 	before, err := e.driver.Calls(ctx)
@@ -150,8 +150,8 @@ func (e *env) crashAfter(ctx context.Context, suffix, call string, skip int, add
 	}
 	if err := e.retryUntilOK(ctx, "the CCM makes the call", func(ctx context.Context) error {
 		now, err := e.driver.Calls(ctx)
-		if err == nil && now[call].Calls-before[call].Calls <= skip {
-			err = fmt.Errorf("it made %d calls; want more than %d", now[call].Calls-before[call].Calls, skip)
+		if err == nil && now[callName].Calls-before[callName].Calls <= numSkipped {
+			err = fmt.Errorf("it made %d calls; want more than %d", now[callName].Calls-before[callName].Calls, numSkipped)
 		}
 		return err
 	}); err != nil {

@@ -12,13 +12,13 @@ import (
 )
 
 var routeChecks = []Check{
-	{ID: "route.create", Level: Must, missing: needsRoutes, run: checkRouteCreate,
+	{ID: "route.create", Level: Must, skipReason: needsRoutes, run: checkRouteCreate,
 		Title: "Each pod range of a Node gets one route to its machine, and the Node loses NetworkUnavailable"},
-	{ID: "route.repair", Level: Must, missing: needsRoutes, run: checkRouteRepair,
+	{ID: "route.repair", Level: Must, skipReason: needsRoutes, run: checkRouteRepair,
 		Title: "The CCM creates a deleted route again"},
-	{ID: "route.delete", Level: Must, missing: needsRoutes, run: checkRouteDelete,
+	{ID: "route.delete", Level: Must, skipReason: needsRoutes, run: checkRouteDelete,
 		Title: "The route of a deleted Node is deleted"},
-	{ID: "route.foreign", Level: Must, missing: needsRoutes, run: checkRouteForeign,
+	{ID: "route.foreign", Level: Must, skipReason: needsRoutes, run: checkRouteForeign,
 		Title: "The CCM does not delete a route outside of the pod ranges of the cluster"},
 }
 

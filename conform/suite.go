@@ -136,7 +136,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	if err := s.watch(watching, ctx); err != nil {
+	if err := s.watchObjects(watching, ctx); err != nil {
 		return Report{}, err
 	}
 	if c.Subject != nil {
@@ -197,9 +197,9 @@ func known(id string) bool {
 	return slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
-// The method watch starts the observer, which runs until watching ends. The method watch returns
+// watchObjects starts the observer, which runs until watching ends. watchObjects returns
 // after the first list of each kind, or with an error if ctx ends first.
-func (s *suite) watch(watching, ctx context.Context) error {
+func (s *suite) watchObjects(watching, ctx context.Context) error {
 	f := informers.NewSharedInformerFactory(s.kube, 0)
 	if err := s.seen.follow(f); err != nil {
 		return err
@@ -313,8 +313,8 @@ func (s *suite) isSelected(c Check) (reason string, selected bool) {
 		return "it matches --skip", true
 	case c.needsRestart && s.Subject == nil:
 		return "the CCM was not started by this program", true
-	case c.missing != nil:
-		return c.missing(s.caps), true
+	case c.skipReason != nil:
+		return c.skipReason(s.caps), true
 	}
 	return "", true
 }

@@ -125,7 +125,7 @@ func Run(ctx context.Context, c Config) (conform.Report, error) {
 	c.Driver.Env = append(slices.Clone(c.Driver.Env), "CSI_ENDPOINT="+c.Endpoint)
 	s := &suite{Config: c, report: &report, remains: conform.Result{ID: leakCheck, Level: conform.Must, Title: "No volume and no snapshot remains after csi-sanity", Verdict: conform.Pass}}
 	for _, m := range c.Modes {
-		if err := s.mode(ctx, m, filepath.Join(dir, string(m)+".sock")); err != nil {
+		if err := s.runMode(ctx, m, filepath.Join(dir, string(m)+".sock")); err != nil {
 			report.Incomplete = conform.Redact(err.Error())
 			return report, nil
 		}
@@ -148,9 +148,9 @@ func (s *suite) add(r conform.Result) {
 	}
 }
 
-// mode runs csi-sanity once, in the mode m. The parameter path is the path of the socket that
-// csi-sanity must use. If mode returns an error, the run is not complete.
-func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
+// runMode runs csi-sanity once, in the mode m. csi-sanity uses the socket at socketPath. If
+// runMode returns an error, the run is not complete.
+func (s *suite) runMode(ctx context.Context, m Mode, socketPath string) (err error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("the mode %s takes longer than %s", m, s.Limit))
 	defer cancel()
@@ -161,7 +161,7 @@ func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	if err := d.start(ctx); err != nil {
+	if err := d.startProcess(ctx); err != nil {
 		return err
 	}
 	if s.report.Provider, err = d.name(ctx); err != nil {
@@ -172,7 +172,7 @@ func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
 		return err
 	}
 	fw := &forwarder{driver: d, faults: f, proxy: s.Proxy, timeout: s.Timeout, counted: map[string]count{}}
-	failed, err := s.runSanity(ctx, m, fw, path)
+	failed, err := s.runSanity(ctx, m, fw, socketPath)
 	if err != nil {
 		return err
 	}
@@ -184,17 +184,17 @@ func (s *suite) mode(ctx context.Context, m Mode, path string) (err error) {
 		s.report.Budgets = fw.callsPerRPC()
 	}
 	s.add(r)
-	return s.compare(ctx, m, d, before)
+	return s.compareLists(ctx, m, d, before)
 }
 
-// compare finds the volumes and snapshots that exist now, but did not exist before the run. The
-// parameter before lists the volumes and snapshots from that time.
-func (s *suite) compare(ctx context.Context, m Mode, d *driver, before []string) error {
+// compareLists finds the volumes and snapshots that exist now, but did not exist before the run. At
+// that time, the volumes and snapshots had the IDs in oldIDs.
+func (s *suite) compareLists(ctx context.Context, m Mode, d *driver, oldIDs []string) error {
 	after, err := d.list(ctx)
 	if err != nil {
 		return err
 	}
-	left := slices.DeleteFunc(after, func(x string) bool { return slices.Contains(before, x) })
+	left := slices.DeleteFunc(after, func(x string) bool { return slices.Contains(oldIDs, x) })
 	switch {
 	case len(left) > 0:
 		s.remains.Verdict = conform.Fail

@@ -54,7 +54,7 @@ func newDriver(process *conform.Command, endpoint string, timeout time.Duration)
 func (d *driver) dial(ctx context.Context, _ string) (net.Conn, error) {
 	for {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.socket)
-		if err == nil || sleep(ctx, reconnect) != nil {
+		if err == nil || sleepFor(ctx, reconnect) != nil {
 			return conn, err
 		}
 	}
@@ -63,8 +63,8 @@ func (d *driver) dial(ctx context.Context, _ string) (net.Conn, error) {
 // close kills the driver's process and closes the connection.
 func (d *driver) close() error { return errors.Join(d.process.Kill(), d.conn.Close()) }
 
-// The method start starts the process. It returns when the driver answers.
-func (d *driver) start(ctx context.Context) error {
+// startProcess starts the process. It returns when the driver answers.
+func (d *driver) startProcess(ctx context.Context) error {
 	// A killed driver leaves its socket, and some drivers do not replace an existing socket.
 	if err := os.Remove(d.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -89,7 +89,7 @@ func (d *driver) name(ctx context.Context) (string, error) {
 		if ended := d.process.Ended(); ended != nil {
 			return "", fmt.Errorf("the driver does not serve: %w", ended)
 		}
-		if !isTransient(err) || sleep(ctx, reconnect) != nil {
+		if !isTransient(err) || sleepFor(ctx, reconnect) != nil {
 			return "", fmt.Errorf("the driver does not answer the RPC GetPluginInfo on unix://%s: %w; its output is in %s", d.socket, err, d.process.Log)
 		}
 	}
@@ -136,8 +136,8 @@ func (d *driver) list(ctx context.Context) (all []string, err error) {
 	return all, nil
 }
 
-// The function sleep waits for a time. It returns an error if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) error {
+// sleepFor waits for a time. It returns an error if ctx ends first.
+func sleepFor(ctx context.Context, d time.Duration) error {
 	backoff.Sleep(ctx, d)
 	return context.Cause(ctx)
 }

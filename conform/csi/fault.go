@@ -26,7 +26,7 @@ type faultSelector struct {
 	seen    map[string]bool // names of calls of this RPC whose reply was lost
 	pending sync.WaitGroup  // calls whose reply is being lost
 	hit     bool            // true if a fault has disturbed this attempt
-	err     error           // error of the function kill
+	err     error           // error of the call that killed the driver
 	total   int             // number of disturbed calls
 }
 

@@ -103,7 +103,7 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	if f.driver.process.Ended() != nil { // the driver ended after the last attempt; a cluster would also restart the driver
-		if err := f.driver.start(ctx); err != nil {
+		if err := f.driver.startProcess(ctx); err != nil {
 			return nil, f.fail(err)
 		}
 	}
@@ -115,7 +115,7 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 		out, err := f.invoke(ctx, method, in)
 		hit, killErr := f.faults.end(ctx)
 		if hit && f.faults.mode == Crash && killErr == nil {
-			killErr = f.driver.start(ctx)
+			killErr = f.driver.startProcess(ctx)
 		}
 		if killErr != nil {
 			return nil, f.fail(killErr)
@@ -128,7 +128,7 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 		case !hit && (!disturbed || !isTransient(err)):
 			return nil, err
 		}
-		if sleep(ctx, pause) != nil {
+		if sleepFor(ctx, pause) != nil {
 			return nil, err
 		}
 		pause = min(2*pause, maxPause)

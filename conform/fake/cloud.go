@@ -189,9 +189,9 @@ func (c *Cloud) Calls(context.Context) (map[string]conform.Count, error) {
 // timeout is the time after which a caller of the cloud stops waiting for an answer.
 const timeout = time.Second
 
-// The method call counts a call of the CCM, and applies the fault to the call. The function do
-// executes the call.
-func (c *Cloud) call(ctx context.Context, name string, write bool, do func() error) error {
+// countCall counts a call of the CCM, and applies the fault to this call. The function
+// fn executes the call.
+func (c *Cloud) countCall(ctx context.Context, name string, write bool, fn func() error) error {
 	c.mu.Lock()
 	n := c.calls[name]
 	c.calls[name] = conform.Count{Calls: n.Calls + 1, Writes: write}
@@ -217,20 +217,19 @@ func (c *Cloud) call(ctx context.Context, name string, write bool, do func() err
 		}
 		return context.DeadlineExceeded
 	case conform.FaultLoseReply:
-		return errors.Join(errors.New("unexpected EOF"), do())
+		return errors.Join(errors.New("unexpected EOF"), fn())
 	case conform.FaultEmptyList: // only the bug EmptyListIsDeleted uses lists: see emptyList
 	}
-	return do()
+	return fn()
 }
 
-// machine returns a machine for which ok returns true. The cloud counts the use of machine as a
-// call of the CCM.
-func (c *Cloud) machine(ctx context.Context, ok func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
-	err = c.call(ctx, "machines.get", false, func() error {
+// findMachine returns a machine for which isWanted returns true. It counts as a call of the CCM.
+func (c *Cloud) findMachine(ctx context.Context, isWanted func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
+	err = c.countCall(ctx, "machines.get", false, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, x := range c.machines {
-			if ok(x) {
+			if isWanted(x) {
 				m, found = x, true
 			}
 		}
@@ -249,7 +248,7 @@ func (c *Cloud) emptyList() bool {
 // loadBalancer returns the load balancer with the given name. The cloud counts the use of
 // loadBalancer as a call of the CCM.
 func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadBalancer, found bool, err error) {
-	err = c.call(ctx, "loadBalancers.get", false, func() error {
+	err = c.countCall(ctx, "loadBalancers.get", false, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		lb, found = c.lbs[name]
@@ -262,7 +261,7 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 // replaces the existing load balancer. In the addresses of a new load balancer, it replaces * by a
 // number. The cloud counts the use of putLoadBalancer as a call of the CCM.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
-	err := c.call(ctx, "loadBalancers.put", true, func() error {
+	err := c.countCall(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		created := lb.ID == ""
@@ -285,7 +284,7 @@ func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.Loa
 // removeLoadBalancer deletes the load balancer with the given name. The cloud counts the use of
 // removeLoadBalancer as a call of the CCM.
 func (c *Cloud) removeLoadBalancer(ctx context.Context, name string) error {
-	return c.call(ctx, "loadBalancers.delete", true, func() error {
+	return c.countCall(ctx, "loadBalancers.delete", true, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.lbs, name)

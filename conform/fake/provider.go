@@ -121,7 +121,7 @@ func (p *provider) HasClusterID() bool                                          
 
 // find returns the machine of a Node.
 func (p *provider) find(ctx context.Context, n *v1.Node) (conform.Machine, bool, error) {
-	return p.cloud.machine(ctx, func(m conform.Machine) bool {
+	return p.cloud.findMachine(ctx, func(m conform.Machine) bool {
 		if n.Spec.ProviderID == "" || p.bug == LookupByName {
 			return m.Name == n.Name
 		}
@@ -272,18 +272,18 @@ func (p *provider) wantedBalancer(s *v1.Service, nodes []*v1.Node) (conform.Load
 	return want, nil
 }
 
-// merge returns the ports of a load balancer after its Service gets the ports in own. The parameter
-// all contains the ports before this change. If several Services share the load balancer, the ports
-// of the other Services stay.
-func (p *provider) merge(s *v1.Service, all, own []conform.Port) []conform.Port {
+// mergePorts returns the ports of a load balancer after its Service gets ownPorts. Before this
+// change, the load balancer had oldPorts. If several Services share the load balancer, the ports of
+// the other Services stay.
+func (p *provider) mergePorts(s *v1.Service, oldPorts, ownPorts []conform.Port) []conform.Port {
 	if s.Annotations[annotationShared] == "" {
-		return own
+		return ownPorts
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.shared[s.UID]
-	p.shared[s.UID] = own
-	return append(slices.DeleteFunc(slices.Clone(all), func(x conform.Port) bool { return slices.Contains(before, x) }), own...)
+	p.shared[s.UID] = ownPorts
+	return append(slices.DeleteFunc(slices.Clone(oldPorts), func(x conform.Port) bool { return slices.Contains(before, x) }), ownPorts...)
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
@@ -317,7 +317,7 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	if err != nil {
 		return nil, err
 	}
-	want.Ports = p.merge(s, lb.Ports, want.Ports)
+	want.Ports = p.mergePorts(s, lb.Ports, want.Ports)
 	if found {
 		want.ID, want.Addresses = lb.ID, lb.Addresses
 	}
@@ -381,7 +381,7 @@ func (p *provider) EnsureLoadBalancerDeleted(ctx context.Context, cluster string
 		if err != nil || !found {
 			return err
 		}
-		if lb.Ports = p.merge(s, lb.Ports, nil); len(lb.Ports) > 0 {
+		if lb.Ports = p.mergePorts(s, lb.Ports, nil); len(lb.Ports) > 0 {
 			_, err := p.cloud.putLoadBalancer(ctx, name, lb)
 			return err
 		}
@@ -394,7 +394,7 @@ type routesProvider struct{ *provider }
 
 // ListRoutes implements cloudprovider.Routes.
 func (p routesProvider) ListRoutes(ctx context.Context, _ string) (all []*cloudprovider.Route, err error) {
-	err = p.cloud.call(ctx, "routes.list", false, func() error {
+	err = p.cloud.countCall(ctx, "routes.list", false, func() error {
 		found, err := p.cloud.ListRoutes(ctx)
 		for _, r := range found {
 			all = append(all, &cloudprovider.Route{Name: r.ID, TargetNode: types.NodeName(r.Machine), DestinationCIDR: r.CIDR})
@@ -403,7 +403,7 @@ func (p routesProvider) ListRoutes(ctx context.Context, _ string) (all []*cloudp
 	})
 	switch p.bug {
 	case IdleWrites:
-		err = errors.Join(err, p.cloud.call(ctx, "loadBalancers.put", true, func() error { return nil }))
+		err = errors.Join(err, p.cloud.countCall(ctx, "loadBalancers.put", true, func() error { return nil }))
 	case EveryRoute:
 		for _, r := range all {
 			if !strings.HasPrefix(r.DestinationCIDR, "10.244.") {
@@ -425,7 +425,7 @@ func (p routesProvider) CreateRoute(ctx context.Context, _, _ string, r *cloudpr
 		return nil
 	}
 	p.routes.Store(r.DestinationCIDR, r)
-	return p.cloud.call(ctx, "routes.create", true, func() error {
+	return p.cloud.countCall(ctx, "routes.create", true, func() error {
 		_, err := p.cloud.CreateRoute(ctx, conform.Route{CIDR: r.DestinationCIDR, Machine: string(r.TargetNode)})
 		return err
 	})
@@ -437,5 +437,5 @@ func (p routesProvider) DeleteRoute(ctx context.Context, _ string, r *cloudprovi
 		return nil
 	}
 	p.routes.Delete(r.DestinationCIDR)
-	return p.cloud.call(ctx, "routes.delete", true, func() error { return p.cloud.DeleteRoute(ctx, r.Name) })
+	return p.cloud.countCall(ctx, "routes.delete", true, func() error { return p.cloud.DeleteRoute(ctx, r.Name) })
 }

@@ -46,13 +46,12 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-// call sends the parameter in as JSON, and decodes the answer into the parameter out. If the
-// parameter in is nil, the request has no body. If the parameter out is nil, call ignores the body
-// of the answer.
-func (d *driver) call(ctx context.Context, method, path string, in, out any) error {
+// sendCall sends input as JSON, and decodes the answer into output. If input is nil, the request
+// has no body. If output is nil, sendCall ignores the body of the answer.
+func (d *driver) sendCall(ctx context.Context, method, path string, input, output any) error {
 	var body io.Reader
-	if in != nil {
-		raw, err := json.Marshal(in)
+	if input != nil {
+		raw, err := json.Marshal(input)
 		if err != nil {
 			return err
 		}
@@ -76,10 +75,10 @@ func (d *driver) call(ctx context.Context, method, path string, in, out any) err
 		return fmt.Errorf("%s %s: the answer is longer than %d bytes", method, path, maxBody)
 	case resp.StatusCode/100 != 2:
 		return failure(method+" "+path, resp.StatusCode, raw)
-	case out == nil:
+	case output == nil:
 		return nil
 	}
-	if err := json.Unmarshal(raw, out); err != nil {
+	if err := json.Unmarshal(raw, output); err != nil {
 		return fmt.Errorf("%s %s: the answer is not valid: %w", method, path, err)
 	}
 	return nil
@@ -100,41 +99,41 @@ func failure(call string, status int, raw []byte) error {
 	return fmt.Errorf("%s: status %d: %s", call, status, p.Error)
 }
 
-// The function get calls a path with GET and returns the answer.
-func get[T any](ctx context.Context, d *driver, path string) (out T, err error) {
-	err = d.call(ctx, http.MethodGet, path, nil, &out)
+// getAnswer calls a path with GET and returns the answer.
+func getAnswer[T any](ctx context.Context, d *driver, path string) (out T, err error) {
+	err = d.sendCall(ctx, http.MethodGet, path, nil, &out)
 	return out, err
 }
 
 func (d *driver) Capabilities(ctx context.Context) (conform.Capabilities, error) {
-	return get[conform.Capabilities](ctx, d, "/capabilities")
+	return getAnswer[conform.Capabilities](ctx, d, "/capabilities")
 }
 
 func (d *driver) CreateMachine(ctx context.Context, m conform.Machine) (out conform.Machine, err error) {
-	err = d.call(ctx, http.MethodPost, "/machines", m, &out)
+	err = d.sendCall(ctx, http.MethodPost, "/machines", m, &out)
 	return out, err
 }
 
 func (d *driver) ListMachines(ctx context.Context) ([]conform.Machine, error) {
-	return get[[]conform.Machine](ctx, d, "/machines")
+	return getAnswer[[]conform.Machine](ctx, d, "/machines")
 }
 
 func machinePath(name string) string { return "/machines/" + url.PathEscape(name) }
 
 func (d *driver) GetMachine(ctx context.Context, name string) (conform.Machine, error) {
-	return get[conform.Machine](ctx, d, machinePath(name))
+	return getAnswer[conform.Machine](ctx, d, machinePath(name))
 }
 
 func (d *driver) StopMachine(ctx context.Context, name string) error {
-	return d.call(ctx, http.MethodPost, machinePath(name)+"/stop", nil, nil)
+	return d.sendCall(ctx, http.MethodPost, machinePath(name)+"/stop", nil, nil)
 }
 
 func (d *driver) StartMachine(ctx context.Context, name string) error {
-	return d.call(ctx, http.MethodPost, machinePath(name)+"/start", nil, nil)
+	return d.sendCall(ctx, http.MethodPost, machinePath(name)+"/start", nil, nil)
 }
 
 func (d *driver) DeleteMachine(ctx context.Context, name string) error {
-	err := d.call(ctx, http.MethodDelete, machinePath(name), nil, nil)
+	err := d.sendCall(ctx, http.MethodDelete, machinePath(name), nil, nil)
 	if errors.Is(err, conform.ErrNotFound) {
 		return nil
 	}
@@ -142,39 +141,39 @@ func (d *driver) DeleteMachine(ctx context.Context, name string) error {
 }
 
 func (d *driver) ListLoadBalancers(ctx context.Context) ([]conform.LoadBalancer, error) {
-	return get[[]conform.LoadBalancer](ctx, d, "/load-balancers")
+	return getAnswer[[]conform.LoadBalancer](ctx, d, "/load-balancers")
 }
 
 func (d *driver) DeleteLoadBalancer(ctx context.Context, id string) error {
-	return d.call(ctx, http.MethodDelete, "/load-balancers/"+url.PathEscape(id), nil, nil)
+	return d.sendCall(ctx, http.MethodDelete, "/load-balancers/"+url.PathEscape(id), nil, nil)
 }
 
 func (d *driver) ListRoutes(ctx context.Context) ([]conform.Route, error) {
-	return get[[]conform.Route](ctx, d, "/routes")
+	return getAnswer[[]conform.Route](ctx, d, "/routes")
 }
 
 func (d *driver) CreateRoute(ctx context.Context, r conform.Route) (out conform.Route, err error) {
-	err = d.call(ctx, http.MethodPost, "/routes", r, &out)
+	err = d.sendCall(ctx, http.MethodPost, "/routes", r, &out)
 	return out, err
 }
 
 func (d *driver) DeleteRoute(ctx context.Context, id string) error {
-	return d.call(ctx, http.MethodDelete, "/routes/"+url.PathEscape(id), nil, nil)
+	return d.sendCall(ctx, http.MethodDelete, "/routes/"+url.PathEscape(id), nil, nil)
 }
 
 func (d *driver) SetFault(ctx context.Context, f conform.Fault) error {
-	return d.call(ctx, http.MethodPut, "/fault", f, nil)
+	return d.sendCall(ctx, http.MethodPut, "/fault", f, nil)
 }
 
 func (d *driver) ClearFault(ctx context.Context) error {
-	return d.call(ctx, http.MethodDelete, "/fault", nil, nil)
+	return d.sendCall(ctx, http.MethodDelete, "/fault", nil, nil)
 }
 
 func (d *driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
-	return get[map[string]conform.Count](ctx, d, "/calls")
+	return getAnswer[map[string]conform.Count](ctx, d, "/calls")
 }
 
 // Recording implements conform.Recorder.
 func (d *driver) Recording(ctx context.Context, after time.Time) ([]conform.Call, error) {
-	return get[[]conform.Call](ctx, d, "/recording?after="+url.QueryEscape(after.Format(time.RFC3339Nano)))
+	return getAnswer[[]conform.Call](ctx, d, "/recording?after="+url.QueryEscape(after.Format(time.RFC3339Nano)))
 }

@@ -52,14 +52,14 @@ func Kinds() []conform.FaultKind {
 type Proxy struct {
 	forward *httputil.ReverseProxy
 
-	mu        sync.Mutex // protects all fields below
-	fault     conform.Fault
-	replaced  chan struct{}  // closed when another fault replaces the fault
-	matched   map[string]int // number of calls that match the fault, by the name of the call
-	calls     map[string]conform.Count
-	recording []*conform.Call                              // in the order of their start
-	choose    func(name string, writes bool) conform.Fault // see Intercept
-	lost      func()
+	mu          sync.Mutex // protects all fields below
+	fault       conform.Fault
+	replaced    chan struct{}  // closed when another fault replaces the fault
+	matched     map[string]int // number of calls that match the fault, by the name of the call
+	calls       map[string]conform.Count
+	recording   []*conform.Call                              // in the order of their start
+	chooseFault func(name string, writes bool) conform.Fault // see Intercept
+	onLost      func()
 }
 
 var (
@@ -79,8 +79,8 @@ func New(upstream string) (*Proxy, error) {
 			r.SetURL(u)
 			r.Out.Header.Del("Accept-Encoding") // so that the transport decodes the answer
 		},
-		ModifyResponse: modify,
-		ErrorHandler:   fail,
+		ModifyResponse: modifyAnswer,
+		ErrorHandler:   answerFailure,
 		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // discards the errors, because the recording contains them
 	}
 	return p, nil
@@ -101,7 +101,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	name, writes := describe(r, body)
-	call, fault, replaced := p.begin(name, writes, r, body)
+	call, fault, replaced := p.recordCall(name, writes, r, body)
 	seen := &statusWriter{ResponseWriter: w}
 	defer func() { p.end(call, seen.status, fault) }() // runs even after the panic with which the proxy loses a reply
 	ctx := context.WithValue(r.Context(), contextKey{}, fault.Kind)
@@ -121,7 +121,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
 	case conform.FaultLatency:
 		wait(ctx, time.Duration(fault.LatencySeconds*float64(time.Second)), replaced)
-	case conform.FaultEmptyList, conform.FaultLoseReply: // the function modify changes the answer
+	case conform.FaultEmptyList, conform.FaultLoseReply: // modifyAnswer changes the answer
 	}
 	p.forward.ServeHTTP(seen, r.WithContext(ctx))
 }
@@ -160,8 +160,8 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": "answer of the recording proxy"}})
 }
 
-// modify changes the answer of the cloud as the fault requires.
-func modify(resp *http.Response) error {
+// modifyAnswer changes the answer of the cloud as the fault requires.
+func modifyAnswer(resp *http.Response) error {
 	switch resp.Request.Context().Value(contextKey{}) {
 	case conform.FaultLoseReply:
 		return errLost
@@ -203,18 +203,18 @@ func emptyLists(resp *http.Response) error {
 	return nil
 }
 
-// The function fail answers a call that the proxy could not forward. It closes the connection if
+// answerFailure answers a call that the proxy could not forward. It closes the connection if
 // the fault loses the reply.
-func fail(w http.ResponseWriter, _ *http.Request, err error) {
+func answerFailure(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, errLost) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
 	}
 	refuse(w, http.StatusBadGateway, "upstream_unreachable")
 }
 
-// The method begin counts and records a call. It returns the fault that disturbs the call, and a
-// channel that the method replace closes when another fault replaces this fault.
-func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*conform.Call, conform.Fault, <-chan struct{}) {
+// recordCall counts and records a call. It returns the fault that disturbs the call, and a
+// channel that replaceFault closes when another fault replaces this fault.
+func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byte) (*conform.Call, conform.Fault, <-chan struct{}) {
 	call := &conform.Call{At: time.Now(), Name: name, Request: conform.Redact(r.URL.RequestURI())}
 	if writes {
 		call.Body = recordedBody(r.URL.Path, body)
@@ -229,8 +229,8 @@ func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*
 		p.recording = slices.Delete(p.recording, 0, maxRecording/10)
 	}
 	p.recording = append(p.recording, call)
-	if p.choose != nil {
-		return call, p.choose(name, writes), p.replaced
+	if p.chooseFault != nil {
+		return call, p.chooseFault(name, writes), p.replaced
 	}
 	f := p.fault
 	if f.Kind == "" || f.Writes && !writes || f.Call != "" && f.Call != name {
@@ -245,32 +245,31 @@ func (p *Proxy) begin(name string, writes bool, r *http.Request, body []byte) (*
 
 // end completes the record of a call, before the caller notices the end of the call.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
-	if lost := p.complete(call, status, f); lost != nil && f.Kind == conform.FaultLoseReply {
+	if lost := p.completeRecord(call, status, f); lost != nil && f.Kind == conform.FaultLoseReply {
 		lost()
 	}
 }
 
-// complete completes the record of a call. It returns the function lost that the last call of
-// Intercept has set.
-func (p *Proxy) complete(call *conform.Call, status int, f conform.Fault) (lost func()) {
+// completeRecord completes the record of a call. It returns the function onLost that the
+// last call of Intercept has set.
+func (p *Proxy) completeRecord(call *conform.Call, status int, f conform.Fault) (onLost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	call.Fault, call.Took = f.Kind, time.Since(call.At)
 	if status > 0 {
 		call.Result = strconv.Itoa(status)
 	}
-	return p.lost
+	return p.onLost
 }
 
-// After Intercept, the function choose selects the fault of each call, and the fault of SetFault
-// has no effect. The proxy passes the name of the call to choose, and whether the call changes the
-// cloud. The function choose must not call the proxy. When a reply gets lost, the proxy calls the
-// function lost. At this time, the cloud has executed the call, and the caller of the proxy waits
-// until lost returns.
-func (p *Proxy) Intercept(choose func(name string, writes bool) conform.Fault, lost func()) {
+// After Intercept, chooseFault selects the fault of each call, and the fault of SetFault has no
+// effect. The proxy passes the name of the call to choose, and whether the call changes the cloud.
+// chooseFault must not call the proxy. When a reply gets lost, the proxy calls onLost. At this
+// time, the cloud has executed the call, and the caller of the proxy waits until lost returns.
+func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fault, onLost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.choose, p.lost = choose, lost
+	p.chooseFault, p.onLost = chooseFault, onLost
 }
 
 // sensitivePath matches a path if the proxy must not record the bodies of its calls, such
@@ -324,17 +323,17 @@ func (p *Proxy) SetFault(_ context.Context, f conform.Fault) error {
 	if f.LatencySeconds < 0 || f.LatencySeconds > maxLatency.Seconds() {
 		return fmt.Errorf("the field latencySeconds is %g: want 0 to %g", f.LatencySeconds, maxLatency.Seconds())
 	}
-	p.replace(f)
+	p.replaceFault(f)
 	return nil
 }
 
 // ClearFault implements conform.Faults.
 func (p *Proxy) ClearFault(context.Context) error {
-	p.replace(conform.Fault{})
+	p.replaceFault(conform.Fault{})
 	return nil
 }
 
-func (p *Proxy) replace(f conform.Fault) {
+func (p *Proxy) replaceFault(f conform.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.replaced)

@@ -19,7 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/proxy"
 )
 
-// api is a fake API of a cloud. The channel calls receives the calls that arrive at the API.
+// api is a fake API of a cloud. The API sends each call that arrives to the channel in the
+// field calls.
 type api struct {
 	proxy   *proxy.Proxy
 	url     string // URL of the proxy
