@@ -67,12 +67,12 @@ func (u use) readOnly() bool {
 	return u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// usesOf parses the capabilities of a volume. The result manyNodes is true if a
-// capability allows several nodes. The result content lists the filesystems,
-// sorted and separated by commas. For a block volume, the list contains
-// "block". The driver stores this list in a label of the disk. If a later
-// request has the same name as an existing disk, the cloud compares the labels.
-func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err error) {
+// usesOf parses the capabilities of a volume. If a capability allows several
+// nodes, hasManyNodes is true. The text fsTypes lists the filesystems, sorted
+// and separated by commas. For a block volume, the list contains "block". The
+// driver stores this list in a label of the disk. If a later request has the
+// same name as an existing disk, the cloud compares the labels.
+func usesOf(all []*csi.VolumeCapability) (hasManyNodes bool, fsTypes string, err error) {
 	if len(all) == 0 {
 		return false, "", invalidArgument("volume_capabilities", "is required")
 	}
@@ -82,9 +82,9 @@ func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err er
 		if err != nil {
 			return false, "", err
 		}
-		manyNodes = manyNodes || u.manyNodes()
+		hasManyNodes = hasManyNodes || u.manyNodes()
 		kinds = append(kinds, cmp.Or(u.fsType, "block"))
 	}
 	slices.Sort(kinds)
-	return manyNodes, strings.Join(slices.Compact(kinds), ","), nil
+	return hasManyNodes, strings.Join(slices.Compact(kinds), ","), nil
 }

@@ -97,7 +97,7 @@ func (c *controller) busyOr(ctx context.Context, id cloudsim.DiskID, err error) 
 // failed, the method returns the error of the operation.
 func (c *controller) awaitSettled(ctx context.Context, d cloudsim.Disk) (cloudsim.Disk, error) {
 	for isWorking(d) {
-		if err := c.wait(ctx, d.Operation); err != nil {
+		if err := c.waitForOperation(ctx, d.Operation); err != nil {
 			return d, err
 		}
 		var err error
@@ -108,10 +108,10 @@ func (c *controller) awaitSettled(ctx context.Context, d cloudsim.Disk) (cloudsi
 	return d, nil
 }
 
-// wait returns the error of an operation after the operation has ended. If the
-// cloud does not return the state of the operation, the method returns
-// Unavailable, because the operation may still be running.
-func (c *controller) wait(ctx context.Context, id cloudsim.OperationID) error {
+// waitForOperation returns the error of an operation after the operation has
+// ended. If the cloud does not return the state of the operation, the method
+// returns Unavailable, because the operation may still be running.
+func (c *controller) waitForOperation(ctx context.Context, id cloudsim.OperationID) error {
 	op, err := c.cloud.WaitOperation(ctx, id)
 	if err != nil && ctx.Err() == nil {
 		err = cloudsim.Errorf(cloudsim.Unavailable, "operation %s may still continue: %w", id, err)

@@ -21,13 +21,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// fault applies an effect to the calls of an operation until the caller calls
-// undo. The parameter most limits the number of affected calls, and 0 means no
-// limit.
-func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (undo func()) {
+// injectFault applies an effect to the calls of an operation until the caller
+// calls undo. It affects at most maxCalls calls, or all calls if maxCalls is 0.
+func (b *bench) injectFault(operation string, e cloudsim.FaultEffect, maxCalls uint64) (undo func()) {
 	b.t.Helper()
 	f := must(b.t)(b.cloud.CreateFault(b.t.Context(), cloudsim.CreateFault{
-		Name: "broken", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, When: cloudsim.FaultWhen{Max: most}, Effect: e},
+		Name: "broken", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, When: cloudsim.FaultWhen{Max: maxCalls}, Effect: e},
 	})).(cloudsim.Fault)
 	return func() {
 		if err := b.cloud.DeleteFault(b.t.Context(), f.ID); err != nil {
@@ -51,7 +50,7 @@ func TestBrokenCloud(t *testing.T) {
 		"throttled": {cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, []codes.Code{codes.ResourceExhausted, codes.Unavailable, codes.DeadlineExceeded}},
 		"full":      {cloudsim.FaultEffect{Type: cloudsim.FaultQuota}, []codes.Code{codes.ResourceExhausted}},
 	} {
-		undo := b.fault("disks.create", c.effect, 0)
+		undo := b.injectFault("disks.create", c.effect, 0)
 		_, err := b.CreateVolume(ctx, b.request("pvc-"+name))
 		ok := false
 		for _, want := range c.want {
@@ -81,26 +80,26 @@ func TestLostReplies(t *testing.T) {
 	}
 	lose := cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}
 	var v string
-	undo := b.fault("disks.*", lose, 3)
+	undo := b.injectFault("disks.*", lose, 3)
 	again("create", func() error {
 		resp, err := b.CreateVolume(t.Context(), b.request("pvc-1"))
 		v = resp.GetVolume().GetVolumeId()
 		return err
 	})
 	undo()
-	undo = b.fault("disks.*", lose, 3)
+	undo = b.injectFault("disks.*", lose, 3)
 	again("publish", func() error {
 		_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")})
 		return err
 	})
 	undo()
-	undo = b.fault("disks.*", lose, 3)
+	undo = b.injectFault("disks.*", lose, 3)
 	again("expand", func() error {
 		_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: 2 * gib}})
 		return err
 	})
 	undo()
-	undo = b.fault("disks.*", lose, 3)
+	undo = b.injectFault("disks.*", lose, 3)
 	again("unpublish", func() error {
 		_, err := b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)})
 		return err
@@ -110,7 +109,7 @@ func TestLostReplies(t *testing.T) {
 	if d.SizeGiB != 2 || len(d.Attachments) != 0 {
 		t.Errorf("the disk has %d GiB and is attached to %v", d.SizeGiB, d.Attachments)
 	}
-	undo = b.fault("disks.*", lose, 3)
+	undo = b.injectFault("disks.*", lose, 3)
 	defer undo()
 	again("delete", func() error {
 		_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})

@@ -64,7 +64,7 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 func (g *groupController) awaitReady(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {
-		why = g.wait(ctx, group.Operation)
+		why = g.waitForOperation(ctx, group.Operation)
 	}
 	group, err := g.cloud.GetSnapshotGroup(ctx, group.ID)
 	switch {
@@ -106,7 +106,7 @@ func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *cs
 	group, err := g.findGroup(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 	if err == nil {
 		if group, err = g.cloud.DeleteSnapshotGroup(ctx, group.ID); err == nil {
-			err = g.wait(ctx, group.Operation)
+			err = g.waitForOperation(ctx, group.Operation)
 		}
 	}
 	if err != nil && !errors.Is(err, cloudsim.NotFound) {

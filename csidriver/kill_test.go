@@ -166,25 +166,24 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// killAt runs the lifecycle of a volume. It kills the driver in one step. The
-// parameter at is the index of this step, and the parameter after is the delay
-// before the kill.
-func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, after time.Duration) {
+// killAt runs the lifecycle of a volume. It kills the driver in the step with
+// the index stepIndex, after the given delay.
+func (v *victim) killAt(conn grpc.ClientConnInterface, name string, stepIndex int, delay time.Duration) {
 	v.t.Helper()
 	var id string
 	for i, call := range v.cycle(conn, name) {
-		if i == at {
+		if i == stepIndex {
 			ctx, cancel := context.WithTimeout(v.t.Context(), 10*time.Second)
 			broken := make(chan error, 1)
 			go func() { ignored := id; broken <- call(ctx, &ignored) }()
-			time.Sleep(after) // the kill may come at any point of the call
+			time.Sleep(delay) // the kill may come at any point of the call
 			v.kill()
 			<-broken
 			cancel()
 			v.start()
 		}
 		if err := v.insist(call, &id); err != nil {
-			v.t.Fatalf("driver killed %v after the begin of step %d: step %d returned %v", after, at, i, err)
+			v.t.Fatalf("driver killed %v after the begin of step %d: step %d returned %v", delay, stepIndex, i, err)
 		}
 		if i == 2 || i == 3 {
 			v.checkCounts(id, i-1)

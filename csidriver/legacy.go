@@ -32,16 +32,16 @@ import (
 // under the name of the legacy driver.
 type legacy struct {
 	zoneKey string
-	// The function volume returns the id of a disk in the legacy driver's format.
-	// The function node returns the id of an instance in the legacy driver's
-	// format. The part after the last slash of each result contains the id in
-	// this cloud. In the handle of an old PersistentVolume, this part is the name
-	// of the disk.
-	volume func(disk string) string
-	node   func(instance string) string
-	// context returns the volume context that the legacy driver would return
-	// for a volume. If the function is nil, volumes have no context.
-	context func(volume string) map[string]string
+	// The function volumeID returns the id of a disk in the legacy driver's
+	// format. The function instanceID returns the id of an instance in the same
+	// format. In both results, the part after the last slash contains the id in
+	// this cloud. In the handle of an old PersistentVolume, this part is the
+	// name of the disk.
+	volumeID   func(disk string) string
+	instanceID func(instance string) string
+	// volumeContext returns the volume context that the legacy driver would
+	// return for a volume. If the function is nil, volumes have no context.
+	volumeContext func(volume string) map[string]string
 	// diskTypes maps the legacy driver's disk types to the nearest types of
 	// this cloud.
 	diskTypes map[string]string
@@ -56,35 +56,35 @@ func unchanged(id string) string { return id }
 // volumes, so azure-file and portworx are missing.
 var legacyDrivers = map[string]legacy{
 	"cinder.csi.openstack.org": {
-		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: unchanged, node: unchanged,
+		zoneKey: "topology.cinder.csi.openstack.org/zone", volumeID: unchanged, instanceID: unchanged,
 		diskTypes:         map[string]string{"__DEFAULT__": "balanced", "lvmdriver-1": "balanced", "ssd": "fast", "hdd": "standard"},
 		ignoredParameters: []string{"availability"},
 	},
 	"ebs.csi.aws.com": {
-		zoneKey: "topology.ebs.csi.aws.com/zone", node: unchanged,
-		volume:            func(disk string) string { return strings.Replace(disk, "disk-", "vol-", 1) },
+		zoneKey: "topology.ebs.csi.aws.com/zone", instanceID: unchanged,
+		volumeID:          func(disk string) string { return strings.Replace(disk, "disk-", "vol-", 1) },
 		diskTypes:         map[string]string{"gp2": "balanced", "gp3": "balanced", "io1": "fast", "io2": "fast", "st1": "standard", "sc1": "standard", "standard": "standard"},
 		ignoredParameters: []string{"iopsPerGB", "allowautoiopspergbincrease", "encrypted", "kmsKeyId"},
 	},
 	"pd.csi.storage.gke.io": {
 		zoneKey:           "topology.gke.io/zone",
-		volume:            func(disk string) string { return "projects/cloudsim/zones/UNSPECIFIED/disks/" + disk },
-		node:              func(instance string) string { return "projects/cloudsim/zones/UNSPECIFIED/instances/" + instance },
+		volumeID:          func(disk string) string { return "projects/cloudsim/zones/UNSPECIFIED/disks/" + disk },
+		instanceID:        func(instance string) string { return "projects/cloudsim/zones/UNSPECIFIED/instances/" + instance },
 		diskTypes:         map[string]string{"pd-standard": "standard", "pd-balanced": "balanced", "pd-ssd": "fast", "pd-extreme": "fast"},
 		ignoredParameters: []string{"disk-encryption-kms-key", "labels"},
 	},
 	"disk.csi.azure.com": {
-		zoneKey: "topology.disk.csi.azure.com/zone", node: unchanged,
-		volume: func(disk string) string {
+		zoneKey: "topology.disk.csi.azure.com/zone", instanceID: unchanged,
+		volumeID: func(disk string) string {
 			return "/subscriptions/cloudsim/resourceGroups/cloudsim/providers/Microsoft.Compute/disks/" + disk
 		},
 		diskTypes:         map[string]string{"Standard_LRS": "standard", "StandardSSD_LRS": "balanced", "Premium_LRS": "fast", "UltraSSD_LRS": "fast"},
 		ignoredParameters: []string{"cachingMode", "kind", "resourceGroup", "storageAccount", "location", "zoned", "diskEncryptionSetID"},
 	},
 	"csi.vsphere.vmware.com": {
-		zoneKey: "topology.csi.vmware.com/zone", node: unchanged,
-		volume:            func(disk string) string { return "[cloudsim] kubevols/" + disk + ".vmdk" },
-		context:           func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
+		zoneKey: "topology.csi.vmware.com/zone", instanceID: unchanged,
+		volumeID:          func(disk string) string { return "[cloudsim] kubevols/" + disk + ".vmdk" },
+		volumeContext:     func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
 		ignoredParameters: []string{"csimigration", "storagepolicyname"},
 	},
 }
@@ -92,14 +92,14 @@ var legacyDrivers = map[string]legacy{
 // asKey is the context key for the driver name of a call.
 type asKey struct{}
 
-// calledAs returns the driver name to which the caller sent the call. The
-// result is a legacy name, or the parameter own if the call used the driver's
-// own name.
-func calledAs(ctx context.Context, own string) string {
+// calledAs returns the driver name to which the caller sent the call. If the
+// caller used a legacy name, calledAs returns this name. Otherwise it returns
+// ownDriver.
+func calledAs(ctx context.Context, ownDriver string) string {
 	if name, ok := ctx.Value(asKey{}).(string); ok {
 		return name
 	}
-	return own
+	return ownDriver
 }
 
 // LegacyNames lists the names of the drivers that this driver can replace.
@@ -214,7 +214,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 		}
 		switch r := in.(type) {
 		case *csi.CreateVolumeRequest:
-			if err := filesystem(r); err != nil {
+			if err := copyFSType(r); err != nil {
 				return nil, err
 			}
 		// For unpublish and unstage calls, read the disk id from the mounts of the
@@ -234,11 +234,11 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 				if volume, ok := asked[disk]; ok {
 					return volume, nil
 				}
-				return l.volume(disk), nil
+				return l.volumeID(disk), nil
 			}
-			fromInstance := func(instance string) (string, error) { return l.node(instance), nil }
-			if made, ok := out.(*csi.CreateVolumeResponse); ok && l.context != nil {
-				made.Volume.VolumeContext = l.context(l.volume(made.GetVolume().GetVolumeId()))
+			fromInstance := func(instance string) (string, error) { return l.instanceID(instance), nil }
+			if made, ok := out.(*csi.CreateVolumeResponse); ok && l.volumeContext != nil {
+				made.Volume.VolumeContext = l.volumeContext(l.volumeID(made.GetVolume().GetVolumeId()))
 			}
 			err = rewrite(answer, translation{fromDisk, fromInstance, map[string]string{zoneKey(name): l.zoneKey}, nil})
 		}
@@ -336,10 +336,10 @@ const (
 	fsTypeParam = "fsType"
 )
 
-// filesystem copies the filesystem type of an old StorageClass to the volume
+// copyFSType copies the filesystem type of an old StorageClass to the volume
 // capabilities. It returns an error if a capability has a different type,
 // because staging uses the type of the capability.
-func filesystem(r *csi.CreateVolumeRequest) error {
+func copyFSType(r *csi.CreateVolumeRequest) error {
 	for k, v := range r.GetParameters() {
 		if !strings.EqualFold(k, fsTypeParam) || v == "" {
 			continue
@@ -365,7 +365,7 @@ func (l legacy) translateParameters(old map[string]string) map[string]string {
 	for k, v := range old {
 		switch {
 		case slices.ContainsFunc(l.ignoredParameters, func(d string) bool { return strings.EqualFold(d, k) }),
-			strings.HasSuffix(k, migrationParam), strings.EqualFold(k, fsTypeParam): // the function filesystem has read this parameter
+			strings.HasSuffix(k, migrationParam), strings.EqualFold(k, fsTypeParam): // copyFSType has read this parameter
 			continue
 		case strings.EqualFold(k, keyType) || strings.EqualFold(k, "skuname") || strings.EqualFold(k, "storageaccounttype"):
 			k = keyType

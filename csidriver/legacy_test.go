@@ -131,7 +131,7 @@ func TestLegacyUndo(t *testing.T) {
 	}
 	handle := made.GetVolume().GetVolumeId()
 	begin(handle, "down", mounted("ext4"))
-	undo := b.fault("*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, 0)
+	undo := b.injectFault("*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, 0)
 	end(handle, "down")
 	undo()
 

@@ -137,13 +137,12 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 	return paths, err
 }
 
-// namesOther reports whether path contains a folder with a driver name, but
-// ignores the driver name in the parameter as. Driver names are all legacy
-// names, and the name in the parameter own.
-func namesOther(path, own, as string) bool {
+// namesOther reports whether path contains a folder whose name is a driver name
+// other than calledName. Driver names are all legacy names and ownDriver.
+func namesOther(path, ownDriver, calledName string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
 		_, legacy := legacyDrivers[folder]
-		return folder != as && (legacy || folder == own)
+		return folder != calledName && (legacy || folder == ownDriver)
 	})
 }
 

@@ -73,7 +73,7 @@ func TestDevicesOfTheHypervisor(t *testing.T) {
 			b.publish(v, c)
 			wantCode(t, "stage without a device", b.stage(v, c), codes.FailedPrecondition)
 			remove := b.device(v, false)
-			undo := b.fault("disks.*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, 0)
+			undo := b.injectFault("disks.*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, 0)
 			for range 2 {
 				wantCode(t, "stage", b.stage(v, c), codes.OK)
 				wantCode(t, "publish", b.show(v, "pod", c, false), codes.OK)

@@ -34,9 +34,9 @@ func (n *node) deviceAndMount(volume, path string) (*machine.Loop, machine.Mount
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not mounted at %s", volume, path)
 }
 
-// look returns the usage of a volume at a path. If the disk hangs, the method
-// returns DEADLINE_EXCEEDED after the time limit of a check.
-func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
+// checkUsage returns the usage of a volume at a path. If the disk hangs, the
+// method returns DEADLINE_EXCEEDED after the time limit of a check.
+func (n *node) checkUsage(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.checkTimeout)
 	defer cancel()
 	usage, err := lookFor(ctx, &n.looks, volume+" "+path, func() ([]*csi.VolumeUsage, error) { return n.usage(volume, path) })
@@ -74,7 +74,7 @@ func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	if err := checkRequired("volume_id", req.GetVolumeId(), "volume_path", req.GetVolumePath()); err != nil {
 		return nil, err
 	}
-	usage, err := n.look(ctx, req.GetVolumeId(), req.GetVolumePath())
+	usage, err := n.checkUsage(ctx, req.GetVolumeId(), req.GetVolumePath())
 	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, err
 }
 
@@ -174,7 +174,7 @@ func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHe
 	}
 	h := healthOf(d)
 	if p := req.GetVolumePublishPath(); p != "" {
-		if _, err := n.look(ctx, string(d.ID), p); err != nil {
+		if _, err := n.checkUsage(ctx, string(d.ID), p); err != nil {
 			h.HealthStatuses = append(h.HealthStatuses, entry(csi.VolumeHealthErrorType_INACCESSIBLE, reasonOf(err), err.Error()))
 		}
 	}

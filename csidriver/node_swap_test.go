@@ -107,9 +107,9 @@ func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	b.clear(v)
 }
 
-// startSwapping runs swapLinks in a child process. The function stop returns
-// false until the child has made minSwaps swaps. After these swaps, a call of
-// stop ends the child and returns true.
+// startSwapping runs swapLinks in a child process. Until the child has made
+// minSwaps swaps, the returned function does nothing and returns false. After
+// these swaps, a call of the returned function ends the child and returns true.
 func (b *bench) startSwapping(volume, outside string) (stop func() bool) {
 	t := b.t
 	t.Helper()

@@ -70,7 +70,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 func (c *controller) awaitReady(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {
-		why = c.wait(ctx, s.Operation)
+		why = c.waitForOperation(ctx, s.Operation)
 	}
 	s, err := c.cloud.GetSnapshot(ctx, s.ID)
 	switch {
@@ -85,9 +85,9 @@ func (c *controller) awaitReady(ctx context.Context, s cloudsim.Snapshot) (cloud
 	return s, nil
 }
 
-// zonesOf lists the zones of a region. The result everywhere is true if all
-// zones of the cloud are in this region.
-func (c *controller) zonesOf(ctx context.Context, region string) (names []string, everywhere bool, err error) {
+// zonesOf lists the zones of a region. If all zones of the cloud are in this
+// region, hasAllZones is true.
+func (c *controller) zonesOf(ctx context.Context, region string) (names []string, hasAllZones bool, err error) {
 	all, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
 	for _, z := range all {
 		if z.Region == region {
@@ -139,7 +139,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	}
 	if err == nil {
 		if s, err = c.cloud.DeleteSnapshot(ctx, s.ID); err == nil {
-			err = c.wait(ctx, s.Operation)
+			err = c.waitForOperation(ctx, s.Operation)
 		}
 	}
 	if err != nil && !errors.Is(err, cloudsim.NotFound) {

@@ -114,7 +114,7 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 		_, err := groups.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: "g1", SourceVolumeIds: []string{v, w}})
 		return err
 	}
-	undo := b.fault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "unavailable"}, 0)
+	undo := b.injectFault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "unavailable"}, 0)
 	wantCode(t, "snapshot with a failed poll", one(), codes.Unavailable)
 	wantCode(t, "group with a failed poll", group(), codes.Unavailable)
 	undo()
@@ -144,11 +144,11 @@ func TestThrottledPoll(t *testing.T) {
 	v := b.volume("pvc-1")
 	_, stop := b.busyWriter(v)
 	defer stop()
-	undo := b.fault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 0)
+	undo := b.injectFault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 0)
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-2", from("", v)))
 	wantCode(t, "a throttled poll", err, codes.Unavailable)
 	undo()
-	undo = b.fault("disks.create", cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 0)
+	undo = b.injectFault("disks.create", cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 0)
 	defer undo()
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-3"))
 	wantCode(t, "a throttled call", err, codes.Unavailable)

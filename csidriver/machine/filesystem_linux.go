@@ -27,8 +27,8 @@ import (
 // copy with another name does not count as marked.
 const mkfsAttribute = "trusted.cloudsim.mkfs"
 
-// EnsureFilesystem makes a filesystem of the type want on the disk of the loop
-// device l, unless the disk already has a filesystem of this type.
+// EnsureFilesystem makes a filesystem of the type wantType on the disk of the
+// loop device l, unless the disk already has a filesystem of this type.
 // EnsureFilesystem runs mkfs only on a disk without any data, or after an mkfs
 // that did not finish. It returns the size of the filesystem in bytes. It
 // returns ErrForeign if the disk has a filesystem of another type. It returns
@@ -37,8 +37,8 @@ const mkfsAttribute = "trusted.cloudsim.mkfs"
 // EnsureFilesystem holds a lock on the file at path, and mkfs inherits the
 // lock. If the driver dies during mkfs, the next call therefore waits until
 // mkfs has ended.
-func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
-	f, err := loop.OpenFile(l.data(path), os.O_RDONLY)
+func EnsureFilesystem(ctx context.Context, l *Loop, path, wantType string) (bytes int64, err error) {
+	f, err := loop.OpenFile(l.contentPath(path), os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
@@ -55,8 +55,8 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 		return 0, err
 	}
 	if fsType != "" && !broken {
-		if fsType != want {
-			return 0, fmt.Errorf("%w: %s, not %s", ErrForeign, fsType, want)
+		if fsType != wantType {
+			return 0, fmt.Errorf("%w: %s, not %s", ErrForeign, fsType, wantType)
 		}
 		return growUnmounted(ctx, f, l, fsType, bytes)
 	}
@@ -68,7 +68,7 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
 		return 0, errors.Join(err, fmt.Errorf("the disk is empty and attached read-only, so it cannot be formatted: %w", fs.ErrPermission))
 	}
-	if err := format(ctx, f, l, want); err != nil {
+	if err := format(ctx, f, l, wantType); err != nil {
 		return 0, err
 	}
 	_, bytes, err = probe(f)
@@ -144,18 +144,18 @@ func (l *Loop) isMarked(f *os.File) (bool, error) {
 	return string(mark[:len(mkfsSector)]) == mkfsSector || string(mark[:4]) == "XFSB" && mark[inProgress] != 0, nil
 }
 
-// mark marks the disk as a disk with an unfinished mkfs. The caller calls mark
-// before mkfs runs, and unmark after mkfs has succeeded.
-func (l *Loop) mark(f *os.File) error {
+// setMark marks the disk as a disk with an unfinished mkfs. The caller calls
+// setMark before mkfs runs, and removeMark after mkfs has succeeded.
+func (l *Loop) setMark(f *os.File) error {
 	if l.managed {
 		return l.writeStart(mkfsSector)
 	}
 	return unix.Fsetxattr(int(f.Fd()), mkfsAttribute, []byte(filepath.Base(f.Name())), 0)
 }
 
-// unmark removes the mark that the method mark made. On a device with XFS,
+// removeMark removes the mark that setMark made. On a device with XFS,
 // unmark does nothing, because mkfs has replaced the mark by the superblock.
-func (l *Loop) unmark(f *os.File, fsType string) error {
+func (l *Loop) removeMark(f *os.File, fsType string) error {
 	switch {
 	case !l.managed:
 		return unix.Fremovexattr(int(f.Fd()), mkfsAttribute)
@@ -205,13 +205,13 @@ var mkfsCommands = map[string][]string{
 }
 
 // format runs mkfs on the device of l. The disk is marked until mkfs has
-// succeeded, see mark.
+// succeeded, see setMark.
 func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	how, ok := mkfsCommands[fsType]
 	if !ok {
 		return fmt.Errorf("unknown filesystem %q: the supported filesystems are %s", fsType, strings.Join(Filesystems(), " and "))
 	}
-	marked := l.mark(f)
+	marked := l.setMark(f)
 	if marked != nil && !errors.Is(marked, unix.ENOTSUP) {
 		return marked
 	}
@@ -221,7 +221,7 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	if marked != nil {
 		return nil //nolint:nilerr // the file system of f does not support the mark, which is needed only after a crash during mkfs
 	}
-	return l.unmark(f, fsType)
+	return l.removeMark(f, fsType)
 }
 
 // tool runs a program. If held is not nil, the program inherits this open file,
@@ -281,7 +281,7 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	if there, err := l.Of(); err != nil || len(there) > 0 {
 		return bytes, err
 	}
-	if err := toTheEnd(ctx, f, l, func(ctx context.Context, f *os.File) error {
+	if err := runToTheEnd(ctx, f, l, func(ctx context.Context, f *os.File) error {
 		err := tool(ctx, f, "e2fsck", "-f", "-p", l.Device())
 		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // with exit code 1, e2fsck has corrected errors
 			return err
@@ -294,12 +294,12 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// toTheEnd starts the function run and waits for its result until ctx ends. If
-// ctx ends first, the function run continues. If toTheEnd stopped run, each
-// call would start the check of the filesystem again, or the resize would
-// damage the filesystem. Until run returns, toTheEnd keeps the lock on f and
-// keeps the device open, so that the next call waits.
-func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
+// runToTheEnd starts workFn and waits for its result until ctx ends. If ctx
+// ends first, workFn continues. If runToTheEnd stopped workFn, each call would
+// start the check of the filesystem again, or the resize would damage the
+// filesystem. Until workFn returns, runToTheEnd keeps the lock on f and keeps
+// the device open, so that the next call waits.
+func runToTheEnd(ctx context.Context, f *os.File, l *Loop, workFn func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -311,7 +311,7 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := run(context.WithoutCancel(ctx), held)
+		err := workFn(context.WithoutCancel(ctx), held)
 		done <- errors.Join(err, dev.Close(), held.Close())
 	}()
 	select {
@@ -414,10 +414,10 @@ func CanGrowMounted() bool {
 }
 
 // FilesystemSize returns the size in bytes of the filesystem on the disk of the
-// loop device l, from its superblock. The argument path is the path of the
-// disk's file. FilesystemSize returns 0 if the disk has no known filesystem.
+// loop device l, from its superblock. The disk's file has the given path.
+// FilesystemSize returns 0 if the disk has no known filesystem.
 func FilesystemSize(l *Loop, path string) (int64, error) {
-	f, err := loop.OpenFile(l.data(path), os.O_RDONLY)
+	f, err := loop.OpenFile(l.contentPath(path), os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}

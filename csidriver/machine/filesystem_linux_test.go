@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestToTheEnd proves that the function run continues after the deadline of
-// toTheEnd's caller. Until run returns, the file stays locked and the device
+// TestToTheEnd proves that the work of runToTheEnd continues after the deadline
+// of the caller. Until this work ends, the file stays locked and the device
 // stays attached, so that the next call waits.
 func TestToTheEnd(t *testing.T) {
 	needsVolumes(t)
@@ -36,7 +36,7 @@ func TestToTheEnd(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	release, broken := make(chan struct{}), make(chan error, 1)
-	err = toTheEnd(short, f, l, func(ctx context.Context, _ *os.File) error {
+	err = runToTheEnd(short, f, l, func(ctx context.Context, _ *os.File) error {
 		<-release
 		broken <- ctx.Err()
 		return nil

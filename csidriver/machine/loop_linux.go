@@ -52,10 +52,10 @@ func (l *Loop) Detach() error {
 	return l.Loop.Detach()
 }
 
-// data returns the path from which this process reads the content of the disk.
-// The argument path is the path of the disk's file. If the hypervisor manages
-// the device, the method returns the path of the device instead.
-func (l *Loop) data(path string) string {
+// contentPath returns the path from which this process reads the content of the
+// disk. If the hypervisor manages the device, this is the path of the device.
+// Otherwise it is the given path of the disk's file.
+func (l *Loop) contentPath(path string) string {
 	if l.managed {
 		return l.Device()
 	}

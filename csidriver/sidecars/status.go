@@ -38,8 +38,8 @@ func (s *status) setReady(n int) {
 	klog.InfoS("Ready", "controllers", n)
 }
 
-// serve starts the HTTP server. The function stop closes the server. If the
-// address is empty, the method starts no server.
+// serve starts the HTTP server, and returns a function that closes the server.
+// If the address is empty, serve starts no server.
 func (s *status) serve(address string) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
