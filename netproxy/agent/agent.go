@@ -17,7 +17,7 @@ import (
 type Agent struct {
 	log     *slog.Logger
 	cfg     Config
-	metrics *metrics
+	metrics *agentMetrics
 	lost    chan struct{} // notification that a session ended; capacity 1
 	open    atomic.Int64  // number of connections to targets
 

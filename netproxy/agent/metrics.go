@@ -20,9 +20,9 @@ var segments = [...]string{fromServer: "from_server", toServer: "to_server"}
 // packetTypes is the number of upstream's packet types.
 const packetTypes = 7
 
-// The type metrics holds the metrics of an agent. The metrics have the names of
+// agentMetrics holds the metrics of an agent. The metrics have the names of
 // upstream's agent. Upstream's agent has no counters of bytes.
-type metrics struct {
+type agentMetrics struct {
 	dialSeconds prometheus.Histogram
 	dialFailed  *prometheus.CounterVec
 	serverFail  prometheus.Counter
@@ -35,11 +35,11 @@ type metrics struct {
 
 const prefix = "konnectivity_network_proxy_agent_"
 
-func newMetrics(reg prometheus.Registerer, a *Agent) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, a *Agent) (*agentMetrics, error) {
 	opts := func(name, help string) prometheus.Opts { return prometheus.Opts{Name: prefix + name, Help: help} }
 	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets on the Connect stream by segment and type.")), []string{"segment", "packet_type"})
 	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections by direction.")), []string{"direction"})
-	m := &metrics{
+	m := &agentMetrics{
 		dialSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "dial_duration_seconds", Help: "Seconds until a connection to a target was open.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 10, 30},
@@ -70,13 +70,13 @@ func newMetrics(reg prometheus.Registerer, a *Agent) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-func (m *metrics) packet(segment int, typ client.PacketType) {
+func (m *agentMetrics) packet(segment int, typ client.PacketType) {
 	if typ >= 0 && int(typ) < len(m.packets[segment]) {
 		m.packets[segment][typ].Inc()
 	}
 }
 
-func (m *metrics) dialed(took time.Duration, err error) {
+func (m *agentMetrics) dialed(took time.Duration, err error) {
 	if err == nil {
 		m.dialSeconds.Observe(took.Seconds())
 		return
@@ -89,6 +89,6 @@ func (m *metrics) dialed(took time.Duration, err error) {
 	m.dialFailed.WithLabelValues(reason).Inc()
 }
 
-func (m *metrics) callFailed()        { m.serverFail.Inc() }
-func (m *metrics) knownServers(n int) { m.known.Set(float64(n)) }
-func (m *metrics) cutOff()            { m.cut.Inc() }
+func (m *agentMetrics) callFailed()        { m.serverFail.Inc() }
+func (m *agentMetrics) knownServers(n int) { m.known.Set(float64(n)) }
+func (m *agentMetrics) cutOff()            { m.cut.Inc() }

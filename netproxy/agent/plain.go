@@ -148,7 +148,7 @@ func (s *session) readAll(id int64, conn net.Conn) error {
 }
 
 // writeAll writes the queued bytes to the target until the queue ends.
-func writeAll(conn net.Conn, q *wire.Queue, m *metrics) error {
+func writeAll(conn net.Conn, q *wire.Queue, m *agentMetrics) error {
 	w := socket.NewWriter(conn)
 	for {
 		data, err := q.Pop()

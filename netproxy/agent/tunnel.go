@@ -122,7 +122,7 @@ const stallProbe = 20 * time.Second
 type tunnel struct {
 	conn   net.Conn
 	stream grpc.ClientStream
-	m      *metrics
+	m      *agentMetrics
 
 	sending sync.Mutex            // SendMsg allows one message at a time
 	cause   atomic.Pointer[error] // first reason why the agent closed conn

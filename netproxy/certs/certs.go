@@ -81,16 +81,16 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// reloader holds the configuration of a server. The field stamp identifies the versions of the
-// files from which the reloader made this configuration.
+// reloader holds the configuration of a server. The field fileVersions identifies the versions
+// of the files from which the reloader made this configuration.
 type reloader struct {
 	log     *slog.Logger
 	files   Files
 	options Options
 
-	mu    sync.Mutex
-	stamp string
-	conf  *tls.Config
+	mu           sync.Mutex
+	fileVersions string
+	conf         *tls.Config
 }
 
 // currentConfig returns the present configuration, and reads the files again if
@@ -99,8 +99,8 @@ type reloader struct {
 func (r *reloader) currentConfig() (*tls.Config, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stamp := r.files.stamp()
-	if r.conf != nil && stamp == r.stamp {
+	stamp := r.files.fileVersions()
+	if r.conf != nil && stamp == r.fileVersions {
 		return r.conf, nil
 	}
 	conf, err := r.load()
@@ -115,7 +115,7 @@ func (r *reloader) currentConfig() (*tls.Config, error) {
 	default:
 		r.log.Warn("changed certificates are not valid; the server keeps the previous certificates", "err", err)
 	}
-	r.stamp = stamp
+	r.fileVersions = stamp
 	return r.conf, nil
 }
 
@@ -138,9 +138,9 @@ func (r *reloader) load() (*tls.Config, error) {
 	return conf, nil
 }
 
-// stamp returns a text that changes when one of the files changes. If a name is a symbolic
+// fileVersions returns a text that changes when one of the files changes. If a name is a symbolic
 // link, the text describes the target of the link.
-func (f Files) stamp() string {
+func (f Files) fileVersions() string {
 	stamp := ""
 	for _, name := range []string{f.Cert, f.Key, f.CA} {
 		if name == "" {

@@ -173,15 +173,14 @@ func expired(l coordinationv1.Lease, now time.Time) bool {
 
 // Publish renews the Lease of a server until ctx ends, and then deletes this Lease. It also
 // deletes the expired Leases of other servers. If a renewal or the deletion of an expired
-// Lease fails, Publish passes the error to the function in the parameter told. It tries
-// again at the next renewal.
-func (l Leases) Publish(ctx context.Context, id string, labels map[string]string, told func(error)) error {
+// Lease fails, Publish passes the error to onError, and tries again at the next renewal.
+func (l Leases) Publish(ctx context.Context, id string, labels map[string]string, onError func(error)) error {
 	name := "konnectivity-proxy-server-" + id
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for {
 		if err := errors.Join(l.renew(ctx, name, id, labels), l.deleteExpired(ctx)); err != nil && ctx.Err() == nil {
-			told(err)
+			onError(err)
 		}
 		select {
 		case <-ctx.Done():

@@ -25,7 +25,7 @@ func (s *session) hostIdentifiers() []string {
 	return slices.Compact(names)
 }
 
-func (a *agentSet) add(s *session) error {
+func (a *agentSet) addSession(s *session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.shut != nil {
@@ -83,7 +83,7 @@ func (s *session) canReachAny(by Strategy, zone string) bool {
 	return true
 }
 
-// endAll ends every session. After a call of endAll, the method add refuses new sessions.
+// endAll ends every session. After a call of endAll, addSession refuses new sessions.
 func (a *agentSet) endAll(why error) {
 	a.mu.Lock()
 	a.shut = why

@@ -8,12 +8,12 @@ import (
 )
 
 // balancer starts a load balancer. The load balancer forwards each connection
-// to the next address from the channel turn, and puts the address back at the
+// to the next address from the channel addrs, and puts this address back at the
 // end of the channel.
-func balancer(t testing.TB, turn chan string) (addr string) {
+func balancer(t testing.TB, addrs chan string) (addr string) {
 	return target(t, func(c *net.TCPConn) {
-		to := <-turn
-		turn <- to
+		to := <-addrs
+		addrs <- to
 		up, err := net.Dial("tcp", to)
 		if err != nil {
 			return

@@ -40,9 +40,8 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// carry copies bytes from one connection to another, until one of these
-// connections closes. After the test has closed the channel silent, carry
-// discards the bytes, as a broken network does.
+// carry copies bytes from one connection to another, until one of these connections closes. After
+// the test has closed w.silent, carry discards the bytes, as a broken network does.
 func (w *cable) carry(to, from net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := from.Read(buf)

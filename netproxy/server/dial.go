@@ -16,12 +16,12 @@ type link interface {
 	// recv waits for the next chunk from the target. It returns io.EOF after a normal end. The
 	// caller must free the chunk.
 	recv(c *wire.Chunk) error
-	// carry calls the function up once, on a goroutine of the link. The function up sends the
-	// client's data by calling its argument send. A call of send blocks while the target does not
-	// read. When the function up returns, the link ends with the error from this function. If the
-	// link must end while the client does not read, the link calls the function cut. The function
-	// cut stops writes to the client, if the frontend can stop them.
-	carry(up func(send func(*wire.Chunk) error) error, cut func())
+	// carry calls uploadFn once, on a goroutine of the link. uploadFn sends the client's data by
+	// calling its argument sendChunk. A call of sendChunk blocks while the target does not read.
+	// When uploadFn returns, the link ends with the error from uploadFn. If the link must end
+	// while the client does not read, the link calls abortFn. abortFn stops writes to the client,
+	// if the frontend can stop them.
+	carry(uploadFn func(sendChunk func(*wire.Chunk) error) error, abortFn func())
 	// drop ends a link for which the caller has not called carry.
 	drop()
 }
@@ -66,7 +66,7 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	var tried []*session
 	var last *failure
 	for len(tried) < maxAttempts {
-		ses := s.choose(t, tried)
+		ses := s.chooseSession(t, tried)
 		if ses == nil {
 			break
 		}

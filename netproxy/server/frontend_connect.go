@@ -334,11 +334,11 @@ func (t *httpTunnel) halfClosed() (both bool) {
 	return false
 }
 
-// watchSilence ends the connection if no bytes move during the half-close timeout. The
-// parameter before is the number of bytes that the connection had moved at the previous check.
-func (t *httpTunnel) watchSilence(before int64) {
+// watchSilence ends the connection if no bytes move during the half-close timeout. At the
+// previous check, the connection had moved lastCount bytes.
+func (t *httpTunnel) watchSilence(lastCount int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
-	if now == before {
+	if now == lastCount {
 		close(t.mute)
 		socket.Abort(t.client)
 		return

@@ -66,9 +66,8 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		l.drop()
 		return err
 	}
-	// The second argument of carry is the function cut. Here cut does nothing,
-	// because a client that does not read its data disconnects by itself.
-	// Upstream's client disconnects after 10 s.
+	// The argument abortFn of carry does nothing, because a client that does not read its data
+	// disconnects by itself. Upstream's client disconnects after 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	c.settle()

@@ -101,7 +101,7 @@ func (w *testWriter) close() {
 	w.done = true
 }
 
-// runInBackground runs f until the test ends or the caller calls stop. The function stop
+// runInBackground runs f until the test ends or the caller calls stop. A call of stop
 // returns the result of f.
 func runInBackground(t testing.TB, f func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())

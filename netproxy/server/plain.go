@@ -84,10 +84,10 @@ func (l *plainLink) recv(c *wire.Chunk) error {
 	return err
 }
 
-func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
-	l.cut.Store(&cut)
+func (l *plainLink) carry(uploadFn func(func(*wire.Chunk) error) error, abortFn func()) {
+	l.cut.Store(&abortFn)
 	l.session.server.readers.Go(func() {
-		_ = up(l.send) // ignore the error, because upstream's protocol cannot send a reason to the agent
+		_ = uploadFn(l.send) // ignore the error, because upstream's protocol cannot send a reason to the agent
 		if l.session.removePlain(l.id) != nil {
 			// Send keeps the order of packets, so the agent gets the CLOSE_REQ after the
 			// client's data. If the session has ended, the agent closes the connection itself.

@@ -183,10 +183,10 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 const maxCalls = 1000
 
 // serveFrontend accepts clients until ctx ends. Connected clients continue until they disconnect,
-// or until the end of the context in the parameter hard.
-func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
+// or until connCtx ends.
+func (s *Server) serveFrontend(ctx, connCtx context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
-		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))
+		return s.serveConnects(ctx, connCtx, connectTLS(keepAlive(f.Listener), f.TLS))
 	}
 	front := s.frontendServer(f.TLS)
 	unbind := context.AfterFunc(ctx, func() { f.Listener.Close() })
@@ -196,24 +196,24 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 		front.Stop()
 		return err
 	}
-	cut := context.AfterFunc(hard, front.Stop)
+	cut := context.AfterFunc(connCtx, front.Stop)
 	defer cut()
 	front.GracefulStop()
 	return nil
 }
 
 // serveConnects accepts HTTP CONNECT clients until ctx ends.
-func (s *Server) serveConnects(ctx, hard context.Context, ln net.Listener) error {
-	return s.accept(ctx, ln, func(client net.Conn) {
-		unbind := context.AfterFunc(hard, func() { client.Close() })
+func (s *Server) serveConnects(ctx, connCtx context.Context, ln net.Listener) error {
+	return s.acceptClients(ctx, ln, func(client net.Conn) {
+		unbind := context.AfterFunc(connCtx, func() { client.Close() })
 		defer unbind()
-		s.serveConnect(hard, client)
+		s.serveConnect(connCtx, client)
 	})
 }
 
-// The method accept calls the function serve for each client, in a goroutine that s.clients counts.
-// When ctx ends, it closes the listener and returns.
-func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Conn)) error {
+// acceptClients calls serveConn for each client, in a goroutine that s.clients counts. When ctx
+// ends, acceptClients closes the listener and returns.
+func (s *Server) acceptClients(ctx context.Context, ln net.Listener, serveConn func(net.Conn)) error {
 	unbind := context.AfterFunc(ctx, func() { ln.Close() })
 	defer unbind()
 	var pause time.Duration
@@ -236,7 +236,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Con
 			continue
 		}
 		pause = 0
-		s.clients.Go(func() { serve(client) })
+		s.clients.Go(func() { serveConn(client) })
 	}
 }
 

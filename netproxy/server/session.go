@@ -69,7 +69,7 @@ func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 		header.Set(wire.KeyStreams, wire.StreamsVersion)
 		header.Set(wire.KeySession, ses.secret)
 	}
-	if err := s.agents.add(ses); err != nil {
+	if err := s.agents.addSession(ses); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	defer s.agents.remove(ses)
@@ -182,12 +182,12 @@ func (s *Server) authenticate(ctx context.Context, ses *session, token string) e
 // serve runs the session until the session ends, and returns the cause of the
 // end.
 func (s *session) serve(stream grpc.ServerStream) error {
-	// If the server ends the session, RecvMsg returns only after the method serve has
-	// returned. So serve must not wait for the goroutine that reads the stream.
-	// Server.Run waits for this goroutine instead.
+	// If the server ends the session, RecvMsg returns only after session.serve has
+	// returned. So session.serve must not wait for the goroutine that reads the
+	// stream. Server.Run waits for this goroutine instead.
 	s.server.readers.Go(func() { s.end(s.read(stream)) })
 	if s.secret != "" && s.server.cfg.Authenticator != nil {
-		s.server.readers.Go(s.review)
+		s.server.readers.Go(s.reviewToken)
 	}
 	s.end(s.out.Run(s.ctx, func(p *wire.Packet) error {
 		s.server.metrics.packet(toAgent, p.Type)
@@ -244,9 +244,9 @@ func (s *session) handle(p *wire.Packet) {
 	}
 }
 
-// The method review checks the agent's token at each ReviewInterval and ends the session when the
+// reviewToken checks the agent's token at each ReviewInterval and ends the session when the
 // token is no longer valid. Between two checks the agent can send a new token.
-func (s *session) review() {
+func (s *session) reviewToken() {
 	tick := time.NewTicker(s.server.cfg.ReviewInterval)
 	defer tick.Stop()
 	for {

@@ -74,14 +74,14 @@ func parseTarget(protocol, address string) (target, error) {
 	return t, nil
 }
 
-// choose returns a session for the target t, or nil. It does not return a session that the
-// parameter tried contains.
-func (s *Server) choose(t target, tried []*session) *session {
+// chooseSession returns a session for the target t, or nil. It does not return a session from the
+// list excluded.
+func (s *Server) chooseSession(t target, excluded []*session) *session {
 	s.agents.mu.RLock()
 	defer s.agents.mu.RUnlock()
 	for _, draining := range []bool{false, true} {
 		usable := func(ses *session) bool {
-			return ses.draining.Load() == draining && !slices.Contains(tried, ses)
+			return ses.draining.Load() == draining && !slices.Contains(excluded, ses)
 		}
 		for _, strategy := range s.cfg.Strategies {
 			if ses := s.agents.pick(strategy, t, s.cfg.Zone, usable); ses != nil {
@@ -96,30 +96,30 @@ func (s *Server) choose(t target, tried []*session) *session {
 func (a *agentSet) pick(by Strategy, t target, zone string, usable func(*session) bool) *session {
 	switch by {
 	case ByHost:
-		return anyOf(a.byHost[t.host], usable)
+		return firstMatch(a.byHost[t.host], usable)
 	case ByCIDR:
 		return a.narrowest(t, usable)
 	case ByZone:
-		return anyOf(a.all, func(s *session) bool { return zone != "" && s.zone == zone && usable(s) })
+		return firstMatch(a.all, func(s *session) bool { return zone != "" && s.zone == zone && usable(s) })
 	case ByDefaultRoute:
-		return anyOf(a.all, func(s *session) bool { return s.identifiers.DefaultRoute && usable(s) })
+		return firstMatch(a.all, func(s *session) bool { return s.identifiers.DefaultRoute && usable(s) })
 	case ByLoad:
 		return leastLoaded(a.all, usable)
 	case ByDefault:
-		return anyOf(a.all, usable)
+		return firstMatch(a.all, usable)
 	}
 	return nil
 }
 
-// anyOf returns a session for which the function ok returns true. It begins at a random index, so
-// that equal agents share the load.
-func anyOf(all []*session, ok func(*session) bool) *session {
+// firstMatch returns a session for which isMatch returns true. It begins at a random index, so that
+// equal agents share the load.
+func firstMatch(all []*session, isMatch func(*session) bool) *session {
 	if len(all) == 0 {
 		return nil
 	}
 	start := rand.IntN(len(all)) //nolint:gosec // no secret
 	for i := range all {
-		if s := all[(start+i)%len(all)]; ok(s) {
+		if s := all[(start+i)%len(all)]; isMatch(s) {
 			return s
 		}
 	}
@@ -139,7 +139,7 @@ func (a *agentSet) narrowest(t target, usable func(*session) bool) *session {
 	if best < 0 {
 		return nil
 	}
-	return anyOf(a.all, func(s *session) bool { return s.rangeLength(t.ip) == best && usable(s) })
+	return firstMatch(a.all, func(s *session) bool { return s.rangeLength(t.ip) == best && usable(s) })
 }
 
 // rangeLength returns the prefix length of the agent's narrowest range that

@@ -16,7 +16,7 @@ import (
 // streamLink is a link with its own gRPC stream.
 type streamLink struct {
 	stream  grpc.ServerStream
-	carrier chan func(func(*wire.Chunk) error) error // receives the function up of carry; capacity 1; drop closes it
+	carrier chan func(func(*wire.Chunk) error) error // receives the argument uploadFn of carry; capacity 1; drop closes it
 }
 
 // open implements the gRPC method Open. An agent calls Open after it has
@@ -56,7 +56,9 @@ func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	}
 }
 
-func (l *streamLink) send(c *wire.Chunk) error                               { return l.stream.SendMsg(c) }
-func (l *streamLink) recv(c *wire.Chunk) error                               { return l.stream.RecvMsg(c) }
-func (l *streamLink) carry(up func(func(*wire.Chunk) error) error, _ func()) { l.carrier <- up }
-func (l *streamLink) drop()                                                  { close(l.carrier) }
+func (l *streamLink) send(c *wire.Chunk) error { return l.stream.SendMsg(c) }
+func (l *streamLink) recv(c *wire.Chunk) error { return l.stream.RecvMsg(c) }
+func (l *streamLink) carry(uploadFn func(func(*wire.Chunk) error) error, _ func()) {
+	l.carrier <- uploadFn
+}
+func (l *streamLink) drop() { close(l.carrier) }

@@ -86,7 +86,7 @@ var gathers = sync.Pool{New: func() any {
 }}
 
 // gatheringSocket is the socket below TLS. Between the calls of gather and
-// writeGathered, it collects TLS records in the field buf.
+// writeGathered, it collects TLS records in its buffer.
 type gatheringSocket struct {
 	net.Conn
 

@@ -51,10 +51,9 @@ type Reader struct {
 	own  []byte // buffer for UDP
 }
 
-// NewReader returns a Reader for conn. The parameter most is the maximum size of one read:
-// Usual or Large.
-func NewReader(conn net.Conn, most int) *Reader {
-	r := &Reader{conn: conn, most: most}
+// NewReader returns a Reader for conn. One read returns at most maxSize bytes: Usual or Large.
+func NewReader(conn net.Conn, maxSize int) *Reader {
+	r := &Reader{conn: conn, most: maxSize}
 	switch c := conn.(type) {
 	case *net.UDPConn:
 		r.own = make([]byte, datagram)
@@ -149,10 +148,10 @@ func NewWriter(conn net.Conn) *Writer {
 }
 
 // OnStall sets a function for blocked writes. If the peer blocks a call of Write for about the
-// duration in the parameter limit, Write calls f. If f returns an error, Write returns this
-// error. OnStall uses the write deadline of conn.
-func (w *Writer) OnStall(limit time.Duration, f func() error) {
-	w.stallLimit, w.stalled = limit, f
+// duration maxBlocked, Write calls f. If f returns an error, Write returns this error. OnStall
+// uses the write deadline of conn.
+func (w *Writer) OnStall(maxBlocked time.Duration, f func() error) {
+	w.stallLimit, w.stalled = maxBlocked, f
 }
 
 // Write sends all of data and then frees data. It uses one system call if the

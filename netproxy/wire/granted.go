@@ -64,19 +64,18 @@ func (id Identifiers) And(other Identifiers) Identifiers {
 	}
 }
 
-// Beyond compares id with the identifiers in the parameter granted. It returns those identifiers in
-// id that granted does not cover. A CIDR range in granted covers itself and each smaller range
-// inside it.
-func (id Identifiers) Beyond(granted Identifiers) Identifiers {
+// Beyond returns the identifiers of id that grantedIDs does not cover. A larger range
+// covers the ranges that it contains.
+func (id Identifiers) Beyond(grantedIDs Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.DeleteFunc(slices.Clone(id.Host), func(h string) bool {
-			return slices.ContainsFunc(granted.Host, func(g string) bool { return strings.EqualFold(g, h) })
+			return slices.ContainsFunc(grantedIDs.Host, func(g string) bool { return strings.EqualFold(g, h) })
 		}),
-		IPv4: slices.DeleteFunc(slices.Clone(id.IPv4), func(a netip.Addr) bool { return slices.Contains(granted.IPv4, a) }),
-		IPv6: slices.DeleteFunc(slices.Clone(id.IPv6), func(a netip.Addr) bool { return slices.Contains(granted.IPv6, a) }),
+		IPv4: slices.DeleteFunc(slices.Clone(id.IPv4), func(a netip.Addr) bool { return slices.Contains(grantedIDs.IPv4, a) }),
+		IPv6: slices.DeleteFunc(slices.Clone(id.IPv6), func(a netip.Addr) bool { return slices.Contains(grantedIDs.IPv6, a) }),
 		CIDR: slices.DeleteFunc(slices.Clone(id.CIDR), func(p netip.Prefix) bool {
-			return slices.ContainsFunc(granted.CIDR, func(g netip.Prefix) bool { return g.Bits() <= p.Bits() && g.Contains(p.Addr()) })
+			return slices.ContainsFunc(grantedIDs.CIDR, func(g netip.Prefix) bool { return g.Bits() <= p.Bits() && g.Contains(p.Addr()) })
 		}),
-		DefaultRoute: id.DefaultRoute && !granted.DefaultRoute,
+		DefaultRoute: id.DefaultRoute && !grantedIDs.DefaultRoute,
 	}
 }

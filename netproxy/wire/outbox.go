@@ -55,17 +55,17 @@ func (o *Outbox) Post(p *Packet) {
 	notify(o.bell)
 }
 
-// Run calls the function send with one packet at a time. Run returns when ctx
-// ends or when send returns an error.
-func (o *Outbox) Run(ctx context.Context, send func(*Packet) error) error {
+// Run calls sendFn with one packet at a time. Run returns when ctx ends or when
+// sendFn returns an error.
+func (o *Outbox) Run(ctx context.Context, sendFn func(*Packet) error) error {
 	for {
 		select {
 		case p := <-o.packets:
-			if err := send(p); err != nil {
+			if err := sendFn(p); err != nil {
 				return err
 			}
 		case <-o.bell:
-			if err := o.flush(send); err != nil {
+			if err := o.flush(sendFn); err != nil {
 				return err
 			}
 		case <-ctx.Done():

@@ -108,8 +108,8 @@ func (p *Packet) message() *client.Packet {
 }
 
 // unmarshal decodes a packet from raw, which belongs to gRPC. The packet keeps references to the
-// parts of raw that it needs. The method unmarshal does not copy the bytes of a DATA packet if the
-// packet has the usual encoding.
+// parts of raw that it needs. If a DATA packet has the usual encoding, unmarshal does not copy its
+// bytes.
 func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	if id, data, ok := cutData(raw); ok {
 		*p = Packet{Type: client.PacketType_DATA, ID: id, Data: data}
@@ -152,28 +152,28 @@ func fromMessage(m *client.Packet) Packet {
 }
 
 // cutData decodes a DATA packet if its fields are in the usual order and the data bytes are the
-// last field. For any other packet, the result ok is false.
-func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, ok bool) {
+// last field. For any other packet, isData is false.
+func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, isData bool) {
 	if len(raw) == 0 {
 		return 0, nil, false
 	}
 	head := raw[0].ReadOnlyData()
 	at := head
-	typ, at, ok := varint(at, fieldType)
-	if !ok || client.PacketType(typ) != client.PacketType_DATA {
+	typ, at, isData := varint(at, fieldType)
+	if !isData || client.PacketType(typ) != client.PacketType_DATA {
 		return 0, nil, false
 	}
-	size, at, ok := length(at, fieldData)
-	if !ok || size != uint64(raw.Len()-(len(head)-len(at))) {
+	size, at, isData := length(at, fieldData)
+	if !isData || size != uint64(raw.Len()-(len(head)-len(at))) {
 		return 0, nil, false
 	}
-	conn, at, ok := varint(at, fieldConnID)
-	if !ok {
+	conn, at, isData := varint(at, fieldConnID)
+	if !isData {
 		return 0, nil, false
 	}
-	size, at, ok = length(at, fieldPayload)
+	size, at, isData = length(at, fieldPayload)
 	offset := len(head) - len(at)
-	if !ok || size != uint64(raw.Len()-offset) {
+	if !isData || size != uint64(raw.Len()-offset) {
 		return 0, nil, false
 	}
 	return int64(conn), skip(raw, offset), true
@@ -216,10 +216,10 @@ func tag(b []byte, field protowire.Number, typ protowire.Type) ([]byte, bool) {
 
 // skip returns raw without its first n bytes, which are in the first buffer.
 // The result holds its own references to the buffers.
-func skip(raw mem.BufferSlice, n int) mem.BufferSlice {
+func skip(raw mem.BufferSlice, numBytes int) mem.BufferSlice {
 	out := make(mem.BufferSlice, 0, len(raw))
-	if n < raw[0].Len() {
-		_, rest := mem.SplitUnsafe(raw[0], n)
+	if numBytes < raw[0].Len() {
+		_, rest := mem.SplitUnsafe(raw[0], numBytes)
 		out = append(out, rest)
 	}
 	for _, b := range raw[1:] {
