@@ -51,9 +51,9 @@ type Internet struct {
 }
 
 // FindInternet finds out whether real machines on this host can reach networks outside the host. If
-// the argument none is true, the result is no access.
-func FindInternet(none bool) (Internet, error) {
-	if none {
+// noAccess is true, the result is no access.
+func FindInternet(noAccess bool) (Internet, error) {
+	if noAccess {
 		return Internet{Off: "--no-internet"}, nil
 	}
 	found, err := real.FindInternet()

@@ -59,13 +59,13 @@ var (
 )
 
 // HollowNetworks returns the networks of a lab with hollow nodes. The instances get the range
-// 127.OCTET.0.0/16, where OCTET is the parameter octet. The load balancers get the next /16.
+// 127.OCTET.0.0/16, where OCTET is the given octet. The load balancers get the next /16.
 func HollowNetworks(octet int) Networks {
 	return Networks{Instances: fmt.Sprintf("127.%d.0.0/16", octet), LoadBalancers: fmt.Sprintf("127.%d.0.0/16", octet+1)}
 }
 
 // RealNetworks returns the networks of a lab with real machines. The VPC is 10.OCTET.0.0/16, where
-// OCTET is the parameter octet. The pods get the next /16.
+// OCTET is the given octet. The pods get the next /16.
 func RealNetworks(octet int) Networks {
 	return Networks{
 		Instances: fmt.Sprintf("10.%d.0.0/17", octet), LoadBalancers: fmt.Sprintf("10.%d.128.0/18", octet),

@@ -34,7 +34,7 @@ type PullAdvice struct {
 	Load func(image string) string
 }
 
-// Start watches the pods until the caller calls stop. The function stop waits until the watch has
+// Start watches the pods until the caller calls stop. A call of stop waits until the watch has
 // ended.
 func (a PullAdvice) Start(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)

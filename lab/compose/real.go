@@ -72,9 +72,9 @@ func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	return n, found, err
 }
 
-// CloudFlags returns the flags of the cloud, by name, that set the address
-// ranges of instances and load balancers. For real nodes, the result also contains
-// the flag that sets the registry's address.
+// CloudFlags returns the flags of the cloud, by name, that set the address ranges
+// of instances and load balancers. For real nodes, CloudFlags also returns the
+// flag that sets the registry's address.
 func CloudFlags(nodes lab.Nodes) map[string]string {
 	n := networksOf(nodes)
 	flags := map[string]string{"instance-range": n.Instances, "load-balancer-range": n.LoadBalancers, "load-balancer-range6": ""}

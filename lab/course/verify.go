@@ -30,12 +30,11 @@ func (f Finding) Print(w io.Writer) {
 		fmt.Fprintf(w, "✔ %s\n", f.Says)
 		return
 	}
-	fmt.Fprintf(w, "✘ %s\n    ran       %s\n    saw       %s\n    expected  %s\n", f.Says, indent(f.Line), indent(f.Saw), indent(f.Want))
+	fmt.Fprintf(w, "✘ %s\n    ran       %s\n    saw       %s\n    expected  %s\n", f.Says, indentLines(f.Line), indentLines(f.Saw), indentLines(f.Want))
 }
 
-// The function indent indents all lines of s after the first line. It returns
-// "nothing" if s is empty.
-func indent(s string) string {
+// indentLines indents all lines of s after the first line. It returns "nothing" if s is empty.
+func indentLines(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return "nothing"
@@ -102,7 +101,7 @@ type Differs struct {
 }
 
 func (d *Differs) Error() string {
-	return fmt.Sprintf("$ %s\n    saw       %s\n    (exit code %d)\n    expected  %s", d.Line, indent(d.Saw), d.Code, indent(d.Want))
+	return fmt.Sprintf("$ %s\n    saw       %s\n    (exit code %d)\n    expected  %s", d.Line, indentLines(d.Saw), d.Code, indentLines(d.Want))
 }
 
 func (c Command) differs(printed string, code int) error {

@@ -44,7 +44,7 @@ import (
 // kubernetesProgram is Kubernetes' multi-call binary, as the Makefile builds it.
 const kubernetesProgram = "../../bin/kube"
 
-// The variable shared holds one API server and one kwok for all tests of the package.
+// These variables hold one API server and one kwok for all tests of the package.
 var shared struct {
 	once       sync.Once
 	kubeconfig string
@@ -199,7 +199,7 @@ func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	if b.kube, err = connect(b.kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.clean)
+	t.Cleanup(b.cleanUp)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the hypervisor:\n%s", b.log)
@@ -212,9 +212,8 @@ func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	return b
 }
 
-// The method clean deletes all objects in the cluster that could change the
-// result of the next test.
-func (b *bench) clean() {
+// cleanUp deletes all objects in the cluster that could change the result of the next test.
+func (b *bench) cleanUp() {
 	b.stop()
 	ctx, now := context.Background(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	all := metav1.ListOptions{}
@@ -246,10 +245,10 @@ func (b *bench) start(c *client.Client) {
 	b.Cleanup(b.stop)
 }
 
-// await waits until the function ok returns nil.
-func (b *bench) await(what string, ok func() error) {
+// await calls checkFn until it returns nil.
+func (b *bench) await(what string, checkFn func() error) {
 	b.Helper()
-	eventually.NoError(b, what, ok)
+	eventually.NoError(b, what, checkFn)
 }
 
 func (b *bench) create(name, zone string) cloudsim.Instance {
@@ -261,23 +260,24 @@ func (b *bench) create(name, zone string) cloudsim.Instance {
 	return i
 }
 
-// The method do calls verb, which is a method of the cloud's client, for an instance.
-func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error), i cloudsim.Instance) {
+// callVerb calls verbFn, which is a method of the cloud's client, for an instance.
+func (b *bench) callVerb(verbFn func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error), i cloudsim.Instance) {
 	b.Helper()
-	if _, err := verb(b.Context(), i.ID); err != nil {
+	if _, err := verbFn(b.Context(), i.ID); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// node waits until the function ok accepts the Node with the given name, and returns the Node.
-func (b *bench) node(name, what string, ok func(*corev1.Node) bool) *corev1.Node {
+// awaitNode waits until isAccepted returns true for the Node with the given name, and returns the
+// Node.
+func (b *bench) awaitNode(name, what string, isAccepted func(*corev1.Node) bool) *corev1.Node {
 	b.Helper()
 	var n *corev1.Node
 	b.await("node "+name+" is "+what, func() (err error) {
 		if n, err = b.kube.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{}); err != nil {
 			return err
 		}
-		if !ok(n) {
+		if !isAccepted(n) {
 			n.ManagedFields = nil
 			is, _ := json.Marshal(n)
 			return fmt.Errorf("the state is %s", is)

@@ -16,9 +16,9 @@ import (
 // machine holds an instance, and the state of the instance's machine since the last boot.
 type machine struct {
 	cloudsim.Instance
-	// The field registered is true if the machine has had a Node since its last boot. It stays true
+	// hasRegistered is true if the machine has had a Node since its last boot. It stays true
 	// if a client deletes this Node.
-	registered bool
+	hasRegistered bool
 	// lastLogged identifies the last logged message about the machine. The hypervisor does not
 	// log this message a second time.
 	lastLogged string
@@ -94,13 +94,13 @@ func (f *fleet) reachableMachines() []machine {
 	return on
 }
 
-// change applies fn to a machine. The parameter seen is an earlier copy of this
-// machine. The method change does not call fn if the instance has booted,
-// stopped or disappeared since the time of this copy.
-func (f *fleet) change(seen machine, fn func(*machine)) {
+// changeMachine applies fn to a machine. oldCopy is an earlier copy of this machine.
+// If the instance has booted, stopped or disappeared since the time of this copy,
+// changeMachine does not call fn.
+func (f *fleet) changeMachine(oldCopy machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.byName[seen.Name]; m != nil && m.ID == seen.ID && m.Operation == seen.Operation && m.isOn() {
+	if m := f.byName[oldCopy.Name]; m != nil && m.ID == oldCopy.ID && m.Operation == oldCopy.Operation && m.isOn() {
 		fn(m)
 	}
 }
@@ -108,7 +108,7 @@ func (f *fleet) change(seen machine, fn func(*machine)) {
 // sayOnce stores text as the last message about a machine. It reports whether text differs
 // from the previous message.
 func (f *fleet) sayOnce(seen machine, text string) (news bool) {
-	f.change(seen, func(m *machine) { news, m.lastLogged = m.lastLogged != text, text })
+	f.changeMachine(seen, func(m *machine) { news, m.lastLogged = m.lastLogged != text, text })
 	return news
 }
 

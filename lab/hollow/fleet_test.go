@@ -33,20 +33,20 @@ func TestFleet(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFleet(slog.New(slog.DiscardHandler), nil)
 			f.put(running)
-			f.change(f.get("one"), func(m *machine) { m.registered = true })
+			f.changeMachine(f.get("one"), func(m *machine) { m.hasRegistered = true })
 			if tc.gone {
 				f.drop(tc.then)
 			} else {
 				f.put(tc.then)
 			}
-			if m := f.get("one"); m.ID != tc.want || m.isOn() != tc.on || m.registered != tc.registered {
-				t.Errorf("got %q, on %v, registered %v; want %q, %v, %v", m.ID, m.isOn(), m.registered, tc.want, tc.on, tc.registered)
+			if m := f.get("one"); m.ID != tc.want || m.isOn() != tc.on || m.hasRegistered != tc.registered {
+				t.Errorf("got %q, on %v, registered %v; want %q, %v, %v", m.ID, m.isOn(), m.hasRegistered, tc.want, tc.on, tc.registered)
 			}
 		})
 	}
 }
 
-// The method change does nothing if the machine has booted since the copy of the machine was made.
+// If the machine has booted since the test copied it, changeMachine does nothing.
 func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
 	f := newFleet(slog.New(slog.DiscardHandler), nil)
 	i := cloudsim.Instance{ID: "i-1", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1"}}
@@ -54,8 +54,8 @@ func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
 	before := f.get("one")
 	i.Operation, i.Revision = "op-2", 1
 	f.put(i)
-	f.change(before, func(m *machine) { m.registered = true })
-	if f.get("one").registered {
+	f.changeMachine(before, func(m *machine) { m.hasRegistered = true })
+	if f.get("one").hasRegistered {
 		t.Error("the kubelet of an earlier boot registered the Node")
 	}
 }

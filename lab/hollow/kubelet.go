@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// The type kubelets acts as the kubelet of every machine of a fleet.
-type kubelets struct {
+// kubeletSet acts as the kubelet of every machine of a fleet.
+type kubeletSet struct {
 	log    *slog.Logger
 	cloud  *client.Client
 	kube   kubernetes.Interface
@@ -33,9 +33,9 @@ type kubelets struct {
 	version string
 }
 
-func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interface, factory informers.SharedInformerFactory, f *fleet) (*kubelets, error) {
+func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interface, factory informers.SharedInformerFactory, f *fleet) (*kubeletSet, error) {
 	informer := factory.Core().V1().Nodes()
-	k := &kubelets{
+	k := &kubeletSet{
 		log: log, cloud: cloud, kube: kube, fleet: f, nodes: informer.Lister(),
 	}
 	k.queue = newNodeQueue(log, "hollow node not updated", k.sync)
@@ -57,11 +57,11 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 
 // run updates Nodes until ctx ends. It first waits for the lists of all instances and Nodes,
 // because it treats a missing instance as a machine that is off.
-func (k *kubelets) run(ctx context.Context) { k.queue.run(ctx, k.begin) }
+func (k *kubeletSet) run(ctx context.Context) { k.queue.run(ctx, k.begin) }
 
 // begin waits until the cloud and the API server answer. It returns false if
 // ctx ends first.
-func (k *kubelets) begin(ctx context.Context) bool {
+func (k *kubeletSet) begin(ctx context.Context) bool {
 	select {
 	case <-k.fleet.listed:
 	case <-ctx.Done():
@@ -82,7 +82,7 @@ func (k *kubelets) begin(ctx context.Context) bool {
 	}
 }
 
-func (k *kubelets) serverVersion(ctx context.Context) (string, error) {
+func (k *kubeletSet) serverVersion(ctx context.Context) (string, error) {
 	raw, err := k.kube.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return "", err
@@ -93,13 +93,13 @@ func (k *kubelets) serverVersion(ctx context.Context) (string, error) {
 }
 
 // sync updates the Node with the given name to the state of its machine.
-func (k *kubelets) sync(ctx context.Context, name string) error {
+func (k *kubeletSet) sync(ctx context.Context, name string) error {
 	m := k.fleet.get(name)
 	n, err := k.nodes.Get(name)
 	switch {
 	case apierrors.IsNotFound(err) && !m.isOn():
 		return nil
-	case apierrors.IsNotFound(err) && m.registered:
+	case apierrors.IsNotFound(err) && m.hasRegistered:
 		if k.fleet.sayOnce(m, "deleted") {
 			k.log.Info("the Node was deleted while its instance runs; like a kubelet, it registers again when the instance boots", "node", name, "instance", m.ID)
 		}
@@ -127,7 +127,7 @@ func (k *kubelets) sync(ctx context.Context, name string) error {
 }
 
 // register creates the Node of a machine that has booted.
-func (k *kubelets) register(ctx context.Context, m machine) error {
+func (k *kubeletSet) register(ctx context.Context, m machine) error {
 	typ, err := k.cloud.GetInstanceType(ctx, m.Type)
 	if err != nil {
 		return fmt.Errorf("instance type %s: %w", m.Type, err)
@@ -140,14 +140,14 @@ func (k *kubelets) register(ctx context.Context, m machine) error {
 	if err != nil {
 		return err
 	}
-	k.fleet.change(m, func(m *machine) { m.registered, m.lastLogged = true, "" })
+	k.fleet.changeMachine(m, func(m *machine) { m.hasRegistered, m.lastLogged = true, "" })
 	k.log.Info("a hollow node registered", "node", m.Name, "instance", m.ID)
 	return nil
 }
 
 // powerOn adds kwok's label to the Node, so that kwok sets Ready. If the machine has booted again,
 // powerOn first writes the new boot id into the Node's status.
-func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error {
+func (k *kubeletSet) powerOn(ctx context.Context, m machine, n *corev1.Node) error {
 	if n.Status.NodeInfo.BootID != bootID(m.Instance) {
 		typ, err := k.cloud.GetInstanceType(ctx, m.Type)
 		if err != nil {
@@ -163,12 +163,12 @@ func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error
 	if err := k.addLabels(ctx, n); err != nil {
 		return err
 	}
-	k.fleet.change(m, func(m *machine) { m.registered, m.lastLogged = true, "" })
+	k.fleet.changeMachine(m, func(m *machine) { m.hasRegistered, m.lastLogged = true, "" })
 	return nil
 }
 
 // addLabels adds kwok's label and the labels that a kubelet sets, if they are missing.
-func (k *kubelets) addLabels(ctx context.Context, n *corev1.Node) error {
+func (k *kubeletSet) addLabels(ctx context.Context, n *corev1.Node) error {
 	want := kubeletLabels(n.Name)
 	want[fakeKey] = fakeValue
 	missing := map[string]any{}
@@ -186,7 +186,7 @@ func (k *kubelets) addLabels(ctx context.Context, n *corev1.Node) error {
 // powerOff removes kwok's label. If the Node is Ready, powerOff then sets the Node to
 // NotReady. Kwok may set Ready once more after that. Then the event of kwok's update leads to
 // another call of powerOff.
-func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
+func (k *kubeletSet) powerOff(ctx context.Context, n *corev1.Node) error {
 	if hasKwokLabel(n) {
 		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 // cutOff removes kwok's label and changes nothing else, because the kubelet of an unreachable
 // machine cannot update its Node. The lease of the Node expires. Then the node lifecycle controller
 // sets the Node's condition Ready to Unknown.
-func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
+func (k *kubeletSet) cutOff(ctx context.Context, n *corev1.Node) error {
 	if !hasKwokLabel(n) {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-func (k *kubelets) patchLabels(ctx context.Context, n *corev1.Node, labels map[string]any) error {
+func (k *kubeletSet) patchLabels(ctx context.Context, n *corev1.Node, labels map[string]any) error {
 	patch, err := labelsPatch(n, labels)
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (k *kubelets) patchLabels(ctx context.Context, n *corev1.Node, labels map[s
 	return ifThere(err)
 }
 
-func (k *kubelets) patchStatus(ctx context.Context, before, after *corev1.Node) error {
+func (k *kubeletSet) patchStatus(ctx context.Context, before, after *corev1.Node) error {
 	patch, err := statusPatch(before, after)
 	if err != nil {
 		return err

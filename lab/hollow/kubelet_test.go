@@ -26,7 +26,7 @@ import (
 func TestRegisters(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1b")
-	n := b.node("one", "Ready", isReady)
+	n := b.awaitNode("one", "Ready", isReady)
 
 	arch := runtime.GOARCH
 	type facts struct {
@@ -82,16 +82,16 @@ func TestRegisters(t *testing.T) {
 func TestPower(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
-	first := b.node("one", "Ready", isReady)
+	first := b.awaitNode("one", "Ready", isReady)
 	b.initialise(i)
 
-	b.do(b.cloud.StopInstance, i)
-	off := b.node("one", "off", isOff)
+	b.callVerb(b.cloud.StopInstance, i)
+	off := b.awaitNode("one", "off", isOff)
 	if off.UID != first.UID || off.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID {
 		t.Error("the stop changed more than the Ready condition")
 	}
-	b.do(b.cloud.StartInstance, i)
-	second := b.node("one", "Ready again, after another boot", func(n *corev1.Node) bool {
+	b.callVerb(b.cloud.StartInstance, i)
+	second := b.awaitNode("one", "Ready again, after another boot", func(n *corev1.Node) bool {
 		return isReady(n) && n.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID
 	})
 	if second.UID != first.UID || second.Status.NodeInfo.SystemUUID != first.Status.NodeInfo.SystemUUID {
@@ -101,12 +101,12 @@ func TestPower(t *testing.T) {
 	if diff := cmp.Diff(want, second.Status.Addresses); diff != "" {
 		t.Errorf("the addresses of the instance changed (-want +got):\n%s", diff)
 	}
-	b.do(b.cloud.RebootInstance, i)
-	b.node("one", "Ready after a reboot", func(n *corev1.Node) bool {
+	b.callVerb(b.cloud.RebootInstance, i)
+	b.awaitNode("one", "Ready after a reboot", func(n *corev1.Node) bool {
 		return isReady(n) && n.Status.NodeInfo.BootID != second.Status.NodeInfo.BootID
 	})
-	b.do(b.cloud.DeleteInstance, i)
-	b.node("one", "off for good", isOff)
+	b.callVerb(b.cloud.DeleteInstance, i)
+	b.awaitNode("one", "off for good", isOff)
 }
 
 // In a dark zone, machines keep running, but kwok and the responders stop
@@ -116,8 +116,8 @@ func TestDarkZone(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1a")
 	b.create("two", "sim-1b")
-	first := b.node("one", "Ready", isReady)
-	b.node("two", "Ready", isReady)
+	first := b.awaitNode("one", "Ready", isReady)
+	b.awaitNode("two", "Ready", isReady)
 	dark, err := b.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "dark", FaultSpec: cloudsim.FaultSpec{
 		Match:  cloudsim.FaultMatch{Operation: "*", Zone: "sim-1a"},
 		Effect: cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage},
@@ -125,12 +125,12 @@ func TestDarkZone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.node("one", "left alone", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] == "" && isReady(n) })
-	b.node("two", "Ready", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] != "" && isReady(n) })
+	b.awaitNode("one", "left alone", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] == "" && isReady(n) })
+	b.awaitNode("two", "Ready", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] != "" && isReady(n) })
 	if err := b.cloud.DeleteFault(t.Context(), dark.ID); err != nil {
 		t.Fatal(err)
 	}
-	b.node("one", "kept alive again, and never booted", func(n *corev1.Node) bool {
+	b.awaitNode("one", "kept alive again, and never booted", func(n *corev1.Node) bool {
 		return n.Labels["kwok.x-k8s.io/node"] != "" && isReady(n) && n.Status.NodeInfo.BootID == first.Status.NodeInfo.BootID
 	})
 }
@@ -140,11 +140,11 @@ func TestDarkZone(t *testing.T) {
 func TestCrash(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
-	first := b.node("one", "Ready", isReady)
-	b.do(b.cloud.CrashInstance, i)
-	b.node("one", "left alone", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] == "" && isReady(n) })
-	b.do(b.cloud.RebootInstance, i)
-	b.node("one", "Ready after a reboot", func(n *corev1.Node) bool {
+	first := b.awaitNode("one", "Ready", isReady)
+	b.callVerb(b.cloud.CrashInstance, i)
+	b.awaitNode("one", "left alone", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] == "" && isReady(n) })
+	b.callVerb(b.cloud.RebootInstance, i)
+	b.awaitNode("one", "Ready after a reboot", func(n *corev1.Node) bool {
 		return n.Labels["kwok.x-k8s.io/node"] != "" && isReady(n) && n.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID
 	})
 }
@@ -154,10 +154,10 @@ func TestCrash(t *testing.T) {
 func TestRebootTakesTheNodeDown(t *testing.T) {
 	b := newBench(t, cloudtest.WithProfile(engine.Realistic))
 	i := b.create("one", "sim-1a")
-	first := b.node("one", "Ready", isReady)
-	b.do(b.cloud.RebootInstance, i)
-	b.node("one", "off", isOff)
-	b.node("one", "Ready after a reboot", func(n *corev1.Node) bool {
+	first := b.awaitNode("one", "Ready", isReady)
+	b.callVerb(b.cloud.RebootInstance, i)
+	b.awaitNode("one", "off", isOff)
+	b.awaitNode("one", "Ready after a reboot", func(n *corev1.Node) bool {
 		return isReady(n) && n.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID
 	})
 }
@@ -168,10 +168,10 @@ func TestRebootTakesTheNodeDown(t *testing.T) {
 func TestSameNameWaits(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")
-	b.node("one", "Ready", isReady)
+	b.awaitNode("one", "Ready", isReady)
 	b.initialise(old)
-	b.do(b.cloud.DeleteInstance, old)
-	b.node("one", "off", isOff)
+	b.callVerb(b.cloud.DeleteInstance, old)
+	b.awaitNode("one", "off", isOff)
 
 	next := b.create("one", "sim-1c")
 	b.await("the kubelet waits", func() error {
@@ -182,20 +182,20 @@ func TestSameNameWaits(t *testing.T) {
 	})
 	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{"touched": "true"}}})
 	two := b.create("two", "sim-1a")
-	b.node("two", "Ready", isReady) // shows that the hypervisor has also received the earlier update of node one
+	b.awaitNode("two", "Ready", isReady) // shows that the hypervisor has also received the earlier update of node one
 	b.awaitHealth(url(two, 10256, "/healthz"), http.StatusOK, "")
 	if resp, err := freshClient.Get(url(next, 10256, "/healthz")); err == nil {
 		resp.Body.Close()
 		t.Error("a machine without its own Node has a kube-proxy")
 	}
-	before := b.node("one", "still off, and the old one's", func(n *corev1.Node) bool {
+	before := b.awaitNode("one", "still off, and the old one's", func(n *corev1.Node) bool {
 		return isOff(n) && n.Spec.ProviderID == old.ProviderID
 	})
 	if n := b.log.count("waiting for the cloud controller manager"); n != 1 {
 		t.Errorf("got %d log lines about the wait, want 1", n)
 	}
 	b.deleteNode("one")
-	b.node("one", "the new machine's", func(n *corev1.Node) bool {
+	b.awaitNode("one", "the new machine's", func(n *corev1.Node) bool {
 		return isReady(n) && n.Spec.ProviderID == "" && n.UID != before.UID &&
 			n.Status.NodeInfo.SystemUUID != before.Status.NodeInfo.SystemUUID
 	})
@@ -206,10 +206,10 @@ func TestSameNameWaits(t *testing.T) {
 func TestTakesOverUninitialized(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")
-	first := b.node("one", "Ready", isReady)
-	b.do(b.cloud.DeleteInstance, old)
+	first := b.awaitNode("one", "Ready", isReady)
+	b.callVerb(b.cloud.DeleteInstance, old)
 	b.create("one", "sim-1b")
-	n := b.node("one", "the new machine's", func(n *corev1.Node) bool {
+	n := b.awaitNode("one", "the new machine's", func(n *corev1.Node) bool {
 		return isReady(n) && n.Status.NodeInfo.SystemUUID != first.Status.NodeInfo.SystemUUID
 	})
 	if n.UID != first.UID {
@@ -221,7 +221,7 @@ func TestTakesOverUninitialized(t *testing.T) {
 func TestNodeDeletedByHand(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
-	b.node("one", "Ready", isReady)
+	b.awaitNode("one", "Ready", isReady)
 	b.deleteNode("one")
 	b.await("the kubelet notices the change", func() error {
 		if b.log.count("registers again when the instance boots") != 1 {
@@ -230,10 +230,10 @@ func TestNodeDeletedByHand(t *testing.T) {
 		return nil
 	})
 	b.create("two", "sim-1a")
-	b.node("two", "Ready", isReady)
+	b.awaitNode("two", "Ready", isReady)
 	b.awaitAbsent("one")
-	b.do(b.cloud.RebootInstance, i)
-	b.node("one", "Ready after a reboot", isReady)
+	b.callVerb(b.cloud.RebootInstance, i)
+	b.awaitNode("one", "Ready after a reboot", isReady)
 }
 
 // The hypervisor does not change a Node that it did not create.
@@ -250,7 +250,7 @@ func TestForeignNode(t *testing.T) {
 		}
 		return nil
 	})
-	b.node("one", "untouched", func(n *corev1.Node) bool { return n.Status.NodeInfo.SystemUUID == "" && len(n.Annotations) == 0 })
+	b.awaitNode("one", "untouched", func(n *corev1.Node) bool { return n.Status.NodeInfo.SystemUUID == "" && len(n.Annotations) == 0 })
 }
 
 // A new hypervisor handles all changes that happened while no hypervisor ran.
@@ -260,25 +260,25 @@ func TestRestart(t *testing.T) {
 	was, before := map[string]cloudsim.Instance{}, map[string]*corev1.Node{}
 	for _, name := range names {
 		was[name] = b.create(name, "sim-1a")
-		before[name] = b.node(name, "Ready", isReady)
+		before[name] = b.awaitNode(name, "Ready", isReady)
 		b.initialise(was[name])
 	}
 	b.stop()
-	b.do(b.cloud.DeleteInstance, was["deleted"])
-	b.do(b.cloud.StopInstance, was["stopped"])
-	b.do(b.cloud.RebootInstance, was["rebooted"])
+	b.callVerb(b.cloud.DeleteInstance, was["deleted"])
+	b.callVerb(b.cloud.StopInstance, was["stopped"])
+	b.callVerb(b.cloud.RebootInstance, was["rebooted"])
 	b.deleteNode("removed")
 	b.create("created", "sim-1b")
 	b.start(b.cloud)
 
-	b.node("created", "Ready", isReady)
-	b.node("deleted", "off", isOff)
-	b.node("stopped", "off", isOff)
-	b.node("removed", "Ready: its kubelet was started anew", isReady)
-	b.node("rebooted", "Ready after a reboot", func(n *corev1.Node) bool {
+	b.awaitNode("created", "Ready", isReady)
+	b.awaitNode("deleted", "off", isOff)
+	b.awaitNode("stopped", "off", isOff)
+	b.awaitNode("removed", "Ready: its kubelet was started anew", isReady)
+	b.awaitNode("rebooted", "Ready after a reboot", func(n *corev1.Node) bool {
 		return isReady(n) && n.Status.NodeInfo.BootID != before["rebooted"].Status.NodeInfo.BootID
 	})
-	n := b.node("keeps", "Ready", isReady)
+	n := b.awaitNode("keeps", "Ready", isReady)
 	if diff := cmp.Diff(before["keeps"].Status.NodeInfo, n.Status.NodeInfo); diff != "" {
 		t.Errorf("a Node changed without a reason (-before +after):\n%s", diff)
 	}
@@ -295,7 +295,7 @@ func TestCloudGoesAway(t *testing.T) {
 	b.start(&far)
 
 	gone := b.create("gone", "sim-1a")
-	b.node("gone", "Ready", isReady)
+	b.awaitNode("gone", "Ready", isReady)
 	line.cut()
 	b.await("the kubelet notices the change", func() error {
 		if b.log.count("the cloud does not answer") == 0 {
@@ -303,14 +303,14 @@ func TestCloudGoesAway(t *testing.T) {
 		}
 		return nil
 	})
-	b.do(b.cloud.DeleteInstance, gone)
+	b.callVerb(b.cloud.DeleteInstance, gone)
 	for _, name := range []string{"two", "three", "four", "five"} {
 		b.create(name, "sim-1a")
 	}
 	line.mend()
-	b.node("five", "Ready", isReady)
-	b.node("two", "Ready", isReady)
-	b.node("gone", "off", isOff)
+	b.awaitNode("five", "Ready", isReady)
+	b.awaitNode("two", "Ready", isReady)
+	b.awaitNode("gone", "off", isOff)
 	if b.log.count("the cloud does not answer") != 1 || b.log.count("the cloud answers again") != 1 || b.log.count("listing everything anew") == 0 {
 		t.Errorf("log:\n%s", b.log)
 	}

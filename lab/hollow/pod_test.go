@@ -67,8 +67,8 @@ func TestPodsFollowPower(t *testing.T) {
 		t.Error("a running pod has no address")
 	}
 
-	b.do(b.cloud.StopInstance, one)
-	b.node("one", "off", isOff)
+	b.callVerb(b.cloud.StopInstance, one)
+	b.awaitNode("one", "off", isOff)
 	b.markNotReady("early") // as the node lifecycle controller does
 	b.bind("late", "one")
 	b.bind("other", "two")
@@ -79,7 +79,7 @@ func TestPodsFollowPower(t *testing.T) {
 		}
 	}
 
-	b.do(b.cloud.StartInstance, one)
+	b.callVerb(b.cloud.StartInstance, one)
 	b.awaitPod("late")
 	if again := b.awaitPod("early").Status.PodIP; again != ip {
 		t.Errorf("the pod has the address %s after the restart, and had %s", again, ip)

@@ -164,7 +164,7 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 			r = &responder{log: p.log, kubelet: p.kubelet, ip: m.InternalIP(), broke: p.notify, open: map[socketKey]*socket{}, failed: map[socketKey]string{}}
 			p.on[id] = r
 		}
-		if !r.sync(ctx, t.viewsOf(m, about[id], p.kubelet != nil)) {
+		if !r.syncPorts(ctx, t.viewsOf(m, about[id], p.kubelet != nil)) {
 			complete = false
 		}
 	}

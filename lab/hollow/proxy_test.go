@@ -28,15 +28,15 @@ func (b *bench) createNodes() (one, two cloudsim.Instance) {
 	b.Helper()
 	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")
 	for _, i := range []cloudsim.Instance{one, two} {
-		b.node(i.Name, "Ready", isReady)
+		b.awaitNode(i.Name, "Ready", isReady)
 		b.initialise(i)
 	}
 	return one, two
 }
 
-// serve creates a Service. If the function change is not nil, serve first calls this
+// serve creates a Service. If changeFn is not nil, serve first calls this
 // function to modify the spec of the Service.
-func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
+func (b *bench) serve(name string, changeFn func(*corev1.ServiceSpec)) *corev1.Service {
 	b.Helper()
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": ""}},
@@ -44,8 +44,8 @@ func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Ser
 			{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP},
 		}},
 	}
-	if change != nil {
-		change(&svc.Spec)
+	if changeFn != nil {
+		changeFn(&svc.Spec)
 	}
 	svc, err := b.kube.CoreV1().Services("default").Create(b.Context(), svc, metav1.CreateOptions{})
 	if err != nil {
@@ -298,10 +298,10 @@ func TestPowerOffCloses(t *testing.T) {
 		t.Fatal("the first request reused a connection")
 	}
 
-	b.do(b.cloud.StopInstance, one)
+	b.callVerb(b.cloud.StopInstance, one)
 	b.awaitRefusal(url(one, port, "/"))
 	b.awaitRefusal(url(one, 10256, "/healthz"))
-	b.do(b.cloud.StartInstance, one)
+	b.callVerb(b.cloud.StartInstance, one)
 	b.awaitPods(url(one, port, "/"), "web-1")
 	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
 	b.awaitPods(url(two, port, "/"), "web-1", "web-2")

@@ -25,10 +25,10 @@ func newNodeQueue(log *slog.Logger, failure string, sync func(ctx context.Contex
 
 func (q *nodeQueue) add(node string) { q.names.Add(node) }
 
-// run first calls the function begin, and returns if begin returns false. Otherwise run
-// handles nodes until ctx ends.
-func (q *nodeQueue) run(ctx context.Context, begin func(context.Context) bool) {
-	if !begin(ctx) {
+// run first calls beginFn, and returns if beginFn returns false. Otherwise run handles
+// nodes until ctx ends.
+func (q *nodeQueue) run(ctx context.Context, beginFn func(context.Context) bool) {
+	if !beginFn(ctx) {
 		q.names.ShutDown()
 		return
 	}

@@ -67,23 +67,22 @@ func (s *socket) shut() {
 	s.served.Wait()
 }
 
-// sync opens and closes ports until the open ports equal the keys of the map
-// named want. It gives each socket its view from this map. A port that is
-// already open keeps its socket. The method sync reports whether all ports are
-// open. It logs a failure only if the reason is new.
-func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complete bool) {
+// syncPorts opens and closes ports until the open ports equal the keys of wantedViews. It gives
+// each socket its view from this map. A port that is already open keeps its socket. It reports
+// whether all ports are open. It logs a failure only if the reason is new.
+func (r *responder) syncPorts(ctx context.Context, wantedViews map[socketKey]*view) (complete bool) {
 	for key, s := range r.open {
-		if want[key] == nil || s.dead.Load() {
+		if wantedViews[key] == nil || s.dead.Load() {
 			s.shut()
 			delete(r.open, key)
 		}
 	}
 	for key := range r.failed {
-		if want[key] == nil {
+		if wantedViews[key] == nil {
 			delete(r.failed, key)
 		}
 	}
-	for key, v := range want {
+	for key, v := range wantedViews {
 		if s := r.open[key]; s != nil {
 			s.view.Store(v)
 			continue

@@ -27,7 +27,7 @@ func TestDeadPortIsOpenedAgain(t *testing.T) {
 	defer r.closePorts()
 	key := socketKey{proxyHealthz, int32(port)}
 	want := map[socketKey]*view{key: {eligible: true}}
-	if !r.sync(context.Background(), want) {
+	if !r.syncPorts(context.Background(), want) {
 		t.Fatal("not open")
 	}
 	first := r.open[key]
@@ -35,7 +35,7 @@ func TestDeadPortIsOpenedAgain(t *testing.T) {
 	if broke != 1 {
 		t.Errorf("got %d reports, want 1", broke)
 	}
-	if !r.sync(context.Background(), want) || r.open[key] == first {
+	if !r.syncPorts(context.Background(), want) || r.open[key] == first {
 		t.Error("the responder did not open the dead port again")
 	}
 	resp, err := http.Get("http://127.0.0.1:" + strconv.Itoa(port) + "/healthz")

@@ -88,7 +88,7 @@ func startCluster(t *testing.T) *cluster {
 	done := make(chan error, 1)
 	s := &supervisor{dir: p.dir, diary: d, say: say, grace: p.Grace}
 	began := time.Now()
-	go func() { done <- s.run(ctx, units) }()
+	go func() { done <- s.runUnits(ctx, units) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

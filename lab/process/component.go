@@ -9,7 +9,7 @@ import (
 )
 
 // component is one row of the lab's table: a program that the supervisor keeps running, or a part
-// of this process. The table is a graph. The field startAfter lists other components. The component
+// of this process. The table is a graph, because startAfter lists other components. The component
 // starts when all these components are ready. A component stops before the components in its
 // startAfter stop.
 type component struct {
@@ -25,20 +25,20 @@ type component struct {
 }
 
 // program is a file to execute. Kubernetes' multi-call binary chooses its program by
-// the zeroth argument. The field argv0 holds this argument.
+// the zeroth argument, argv0.
 type program struct {
 	path  string
 	argv0 string
 }
 
-// The type programs finds Kubernetes' programs. It prefers a separate binary in binDir, then the
-// multi-call binary in binDir, then the multi-call binary at the path in the field kube.
-type programs struct {
+// programSet finds Kubernetes' programs. It prefers a separate binary in binDir, then the
+// multi-call binary in binDir, then the multi-call binary at the path kube.
+type programSet struct {
 	kube   string
 	binDir string // "" means none
 }
 
-func (p programs) find(name string) program {
+func (p programSet) find(name string) program {
 	if p.binDir != "" {
 		for _, own := range []string{name, "kube"} {
 			if path := filepath.Join(p.binDir, own); isExecutable(path) == nil {

@@ -28,14 +28,14 @@ const (
 type plan struct {
 	Config
 	dir      Dir
-	ports    ports
+	ports    portsByName
 	networks lab.Networks
 	internet lab.Internet // access of real machines
 	// releaseNetworks ends the claim of the networks.
 	releaseNetworks func()
 	began           time.Time
 	pki             lab.PKI
-	programs        programs
+	programs        programSet
 	say             func(format string, args ...any) // reports progress to the user
 }
 

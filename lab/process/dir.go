@@ -106,11 +106,10 @@ func (d Dir) claim() error {
 // errLocked is the error of lock if another process has locked the data dir.
 var errLocked = errors.New("the data dir is in use")
 
-// The method lock locks the folder for this process until the caller calls
-// unlock. It returns errLocked if another process holds the lock. The lock is
-// on the folder itself, so it leaves no lock file. The kernel releases the lock
-// when the process dies.
-func (d Dir) lock() (unlock func(), err error) {
+// lockDir locks the folder for this process until the caller calls unlock. It returns errLocked if
+// another process holds the lock. The lock is on the folder itself, so it leaves no lock file. The
+// kernel releases the lock when the process dies.
+func (d Dir) lockDir() (unlock func(), err error) {
 	f, err := os.Open(string(d))
 	if err != nil {
 		return nil, err

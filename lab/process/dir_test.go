@@ -77,15 +77,15 @@ func TestDirAt(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	d := newDir(t)
-	unlock, err := d.lock()
+	unlock, err := d.lockDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.lock(); !errors.Is(err, errLocked) {
+	if _, err := d.lockDir(); !errors.Is(err, errLocked) {
 		t.Errorf("second lock: %v", err)
 	}
 	unlock()
-	unlock, err = d.lock()
+	unlock, err = d.lockDir()
 	if err != nil {
 		t.Fatal(err)
 	}

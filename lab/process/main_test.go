@@ -135,7 +135,7 @@ func testSupervise(args []string) error {
 	}
 	d := &recordFile{dir: dir, now: record{Supervisor: identify(os.Getpid()), Components: []componentEntry{{Name: "base"}, {Name: "stubborn"}}}}
 	s := &supervisor{dir: dir, diary: d, say: func(string, ...any) {}, grace: 100 * time.Millisecond}
-	return errors.Join(s.run(ctx, units), d.close())
+	return errors.Join(s.runUnits(ctx, units), d.close())
 }
 
 // testProgram returns the program of the given name in testPrograms.

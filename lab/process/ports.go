@@ -30,18 +30,18 @@ func dialectPort(dialect string) string { return "dialect-" + dialect }
 // machines cannot reach a lab.
 const host = "127.0.0.1"
 
-// The type ports holds the port of each component by name.
-type ports map[string]int
+// portsByName holds the port of each component by name.
+type portsByName map[string]int
 
-func (p ports) addr(name string) string { return net.JoinHostPort(host, strconv.Itoa(p[name])) }
+func (p portsByName) addr(name string) string { return net.JoinHostPort(host, strconv.Itoa(p[name])) }
 
-func (p ports) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
+func (p portsByName) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
 // choosePorts returns consecutive ports that begin at *base. If *base is 0, it returns
 // the ports of the last start. If the last start used the default ports, or if there
 // was no last start, it returns free ports instead. If base is nil, it returns the
 // ports of the last start, or the default ports if there was no last start.
-func choosePorts(base *int, last ports) (ports, error) {
+func choosePorts(base *int, last portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return last[n] == 0 })
 	switch {
 	case base == nil && complete:
@@ -56,8 +56,8 @@ func choosePorts(base *int, last ports) (ports, error) {
 	return portsFrom(*base), nil
 }
 
-func portsFrom(base int) ports {
-	p := ports{}
+func portsFrom(base int) portsByName {
+	p := portsByName{}
 	for i, n := range portNames {
 		p[n] = base + i
 	}
@@ -65,12 +65,12 @@ func portsFrom(base int) ports {
 }
 
 // freePorts returns ports on which no program listens.
-func freePorts() (ports, error) {
+func freePorts() (portsByName, error) {
 	free, err := freeport.Choose(len(portNames))
 	if err != nil {
 		return nil, err
 	}
-	p := ports{}
+	p := portsByName{}
 	for i, n := range portNames {
 		p[n] = free[i]
 	}
@@ -78,7 +78,7 @@ func freePorts() (ports, error) {
 }
 
 // checkFree returns an error with one line for each port on which another program listens.
-func (p ports) checkFree() error {
+func (p portsByName) checkFree() error {
 	var errs []error
 	for _, n := range portNames {
 		l, err := net.Listen("tcp4", p.addr(n))

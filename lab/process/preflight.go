@@ -26,7 +26,7 @@ const minSpace = 256 << 20
 
 // preflight checks for problems that would stop the lab during its start. It returns one
 // error with all problems. Each problem is one line and includes advice.
-func preflight(c Config, p ports) error {
+func preflight(c Config, p portsByName) error {
 	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.checkFree())
 }
 
@@ -41,7 +41,7 @@ func checkPrograms(c Config) error {
 		errs = append(errs, fmt.Errorf("--kube-bin-dir %s has none of the Kubernetes programs: %s", c.KubeBinDir, strings.Join(upstreamPrograms, ", ")))
 	}
 	missing := map[string][]string{} // program names by the path of the missing file
-	all := programs{c.Kube, c.KubeBinDir}
+	all := programSet{c.Kube, c.KubeBinDir}
 	for _, name := range upstreamPrograms {
 		if path := all.find(name).path; isExecutable(path) != nil {
 			missing[path] = append(missing[path], name)

@@ -98,8 +98,8 @@ func TestChoosePorts(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		base *int
-		last ports
-		want ports // nil means any free ports
+		last portsByName
+		want portsByName // nil means any free ports
 	}{
 		{"no ports chosen before", nil, nil, portsFrom(DefaultPortBase)},
 		{"ports of the last start", nil, last, last},

@@ -211,7 +211,7 @@ func (p *plan) realConfig(ctx context.Context, k kubernetes.Interface) (real.Con
 
 // realPrograms returns the programs of this lab's machines.
 func (c Config) realPrograms() real.Programs {
-	all := programs{c.Kube, c.KubeBinDir}
+	all := programSet{c.Kube, c.KubeBinDir}
 	found := lab.RealPrograms(c.MachineDir, c.Self, func(name string) string { return all.find(name).path })
 	found.Archives = c.Archives
 	if c.ECRPlugin != "" {

@@ -33,7 +33,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 		return err
 	}
 	defer unlock()
-	swept, err := c.DataDir.sweep(ctx)
+	swept, err := c.DataDir.killLeftovers(ctx)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err
 	}
-	unlock, err = d.lock()
-	for end := time.Now().Add(lockRelease); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; unlock, err = d.lock() {
+	unlock, err = d.lockDir()
+	for end := time.Now().Add(lockRelease); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; unlock, err = d.lockDir() {
 		backoff.Sleep(ctx, lockRelease/50)
 	}
 	if errors.Is(err, errLocked) {
@@ -105,7 +105,7 @@ func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, er
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Config: c, dir: c.DataDir, began: time.Now(), programs: programs{c.Kube, c.KubeBinDir}, say: say}
+	p := &plan{Config: c, dir: c.DataDir, began: time.Now(), programs: programSet{c.Kube, c.KubeBinDir}, say: say}
 	if p.ports, err = choosePorts(c.PortBase, m.Ports); err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	if p.ownProxy() {
 		background.Go(func() { p.renewProxy(ctx, log) })
 	}
-	err = s.run(ctx, units)
+	err = s.runUnits(ctx, units)
 	cancel(nil)
 	background.Wait()
 	var left error

@@ -185,11 +185,10 @@ func (d *recordFile) noteComponent(name string, change func(*componentEntry)) er
 
 func (d *recordFile) close() error { return os.Remove(d.dir.path("run.json")) }
 
-// sweep kills the processes that a killed supervisor left, and returns their
-// names. Normally the kernel kills these processes together with their
-// supervisor. The method sweep handles a process that the supervisor was just
-// starting, and a kernel that failed to kill a process.
-func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
+// killLeftovers kills the processes that a killed supervisor left, and returns their names.
+// Normally the kernel kills these processes together with their supervisor. killLeftovers handles a
+// process that the supervisor was just starting, and a kernel that failed to kill a process.
+func (d Dir) killLeftovers(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {
 		return nil, err

@@ -62,9 +62,9 @@ func Status(d Dir) (Report, error) {
 	}
 	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), Host: d.hash(), Nodes: r.Nodes, Components: []ComponentReport{}}
 	if m.Ports != nil { // a lab was started here before
-		out.CloudURL = ports(m.Ports).url("http", "cloudsim")
+		out.CloudURL = portsByName(m.Ports).url("http", "cloudsim")
 		if m.Ports["console"] != 0 { // a release before the console did not choose this port
-			out.ConsoleURL = ports(m.Ports).url("http", "console")
+			out.ConsoleURL = portsByName(m.Ports).url("http", "console")
 		}
 	}
 	if r.Supervisor.isRunning() {

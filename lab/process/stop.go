@@ -44,7 +44,7 @@ func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	if err := d.forgetDamaged(); err != nil {
 		return nil, err
 	}
-	if swept, err = d.sweep(ctx); err != nil {
+	if swept, err = d.killLeftovers(ctx); err != nil {
 		return swept, err
 	}
 	return d.sweepMachines(ctx, swept)
@@ -66,7 +66,7 @@ func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bo
 			}
 			began = time.Now()
 		}
-		unlock, err := d.lock()
+		unlock, err := d.lockDir()
 		waited := time.Since(began)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // no lab can start in a folder that does not exist

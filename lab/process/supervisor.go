@@ -63,9 +63,9 @@ func newUnits(table []component) ([]*unit, error) {
 	return units, nil
 }
 
-// The method run starts the units and returns when all have stopped. It returns nil if ctx ended
+// runUnits starts the units and returns when all have stopped. It returns nil if ctx ended
 // the run, or else the errors of the units that cannot run.
-func (s *supervisor) run(ctx context.Context, units []*unit) error {
+func (s *supervisor) runUnits(ctx context.Context, units []*unit) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	failed := make([]error, len(units))

@@ -50,13 +50,12 @@ func freeAddr(t *testing.T) string {
 	return p.addr("etcd")
 }
 
-// supervise calls the function make for a list of components and runs these
-// components. It stops the components when the test ends. The grace period is long.
-// On a busy machine, the supervisor therefore does not kill programs that only need
-// more time to stop.
-func supervise(t *testing.T, make func(r *rig) []component) *rig {
+// supervise calls makeComponents and runs the components in its result. It stops
+// the components when the test ends. The grace period is long. On a busy machine,
+// the supervisor therefore does not kill programs that only need more time to stop.
+func supervise(t *testing.T, makeComponents func(r *rig) []component) *rig {
 	t.Helper()
-	return superviseFor(t, testTimeout, make)
+	return superviseFor(t, testTimeout, makeComponents)
 }
 
 func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []component) *rig {
@@ -78,7 +77,7 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	}}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
-	r.done = newResult(func() error { return s.run(ctx, r.units) })
+	r.done = newResult(func() error { return s.runUnits(ctx, r.units) })
 	t.Cleanup(func() { r.stop(); <-r.done })
 	return r
 }

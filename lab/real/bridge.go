@@ -30,8 +30,8 @@ func hostBridge(n Network) (*bridge, error) {
 	return &bridge{n, n.Link, link}, nil
 }
 
-// attach connects a machine to the VPC with a veth pair. The parameter pid is the pid of the
-// machine's first process.
+// attach connects a machine to the VPC with a veth pair. The machine's first process has the
+// given pid.
 func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	if err := b.detach(name); err != nil {
 		return err

@@ -68,8 +68,8 @@ func (c cgroup) child(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
 
-// The method exists reports whether the cgroup exists in any hierarchy, even if it is empty.
-func (c cgroup) exists() bool {
+// isPresent reports whether the cgroup exists in any hierarchy, even if it is empty.
+func (c cgroup) isPresent() bool {
 	return slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool {
 		_, err := os.Stat(c.pathIn(h))
 		return err == nil

@@ -40,7 +40,7 @@ func Runs(dir, name, link string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if (cgroup{all, name}).exists() || isNetNS(filepath.Join(dir, vpcFile)) {
+	if (cgroup{all, name}).isPresent() || isNetNS(filepath.Join(dir, vpcFile)) {
 		return true, nil
 	}
 	there, err := hasLink(link)

@@ -14,22 +14,22 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// restrict lets the processes of a machine open only the usual devices and the devices of the
+// restrictDevices lets the processes of a machine open only the usual devices and the devices of the
 // machine's disks. It attaches a BPF program to the machine's cgroup in the v2 hierarchy, even if
-// the host uses cgroup v1 for its controllers. The method restrict does not use the devices
+// the host uses cgroup v1 for its controllers. restrictDevices does not use the devices
 // controller of cgroup v1, because privileged containers cannot start below a v1 cgroup with a
 // device list.
 //
 // A process can still make any device node, as in a container. But the process can open only the
 // nodes of allowed devices.
-func (d *machineDevices) restrict() error {
+func (d *machineDevices) restrictDevices() error {
 	i := slices.IndexFunc(d.cgroup.hierarchies, func(h hierarchy) bool { return h.unified })
 	if i < 0 {
 		return nil // the machine has no nodes of other devices, but its processes could make such nodes
 	}
 	allowed := usualRules()
 	for _, have := range d.have {
-		for _, n := range []int{have.number, have.spare} {
+		for _, n := range []int{have.number, have.spareLoop} {
 			allowed = append(allowed, allow(deviceconfig.BlockDevice, loop.Major, int64(n), "rw"))
 		}
 	}

@@ -48,7 +48,7 @@ type machineDevices struct {
 	changed  notification
 
 	cloud    *client.Client
-	reported *cloudsim.ReportDevices // last report, or nil; only the method manage uses it
+	reported *cloudsim.ReportDevices // last report, or nil; only keepUpToDate uses it
 
 	mu     sync.Mutex
 	on     bool // whether the machine has its own /dev
@@ -59,23 +59,23 @@ type machineDevices struct {
 // A device is the block device of a disk.
 type device struct {
 	number int
-	// The field spare is the number of a second loop device. The kubelet attaches the first device
-	// to the second device as a lock, if the disk is a raw block volume.
-	spare    int
-	readOnly bool
-	shown    bool // whether the machine has the device nodes and links
+	// spareLoop is the number of a second loop device. The kubelet attaches the first device to
+	// the second device as a lock, if the disk is a raw block volume.
+	spareLoop int
+	readOnly  bool
+	shown     bool // whether the machine has the device nodes and links
 }
 
 func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log *slog.Logger) *machineDevices {
 	return &machineDevices{
-		log: log, disks: h.cfg.Disks, lab: h.cfg.Name, id: id, folder: f, cgroup: c, attached: &h.attached,
+		log: log, disks: h.cfg.Disks, lab: h.cfg.Name, id: id, folder: f, cgroup: c, attached: &h.wantedDisks,
 		cloud: h.cfg.Cloud, changed: newNotification(), have: map[cloudsim.DiskID]device{}, failed: map[cloudsim.DiskID]error{},
 	}
 }
 
-// manage updates the devices and reports them to the cloud after each notification, until ctx
+// keepUpToDate updates the devices and reports them to the cloud after each notification, until ctx
 // ends.
-func (d *machineDevices) manage(ctx context.Context) {
+func (d *machineDevices) keepUpToDate(ctx context.Context) {
 	failing := false
 	d.changed.forEach(ctx, func() error {
 		err := errors.Join(d.update(ctx), d.report(ctx))
@@ -109,7 +109,7 @@ func (d *machineDevices) update(ctx context.Context) error {
 	for id, disk := range wanted {
 		d.failed[id] = errors.Join(d.failed[id], d.add(ctx, disk))
 	}
-	err := d.restrict()
+	err := d.restrictDevices()
 	for id, have := range d.have {
 		d.failed[id] = errors.Join(d.failed[id], d.show(id, have))
 	}
@@ -203,7 +203,7 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
 	}
-	if have.spare, err = d.reserve(disk.ID); err != nil {
+	if have.spareLoop, err = d.reserve(disk.ID); err != nil {
 		return err
 	}
 	l, err := loop.New(ctx, filepath.Join(disksDir(d.lab), string(disk.ID)+".img"), string(d.id), path, have.readOnly, false)
@@ -267,7 +267,7 @@ func (d *machineDevices) hide(id cloudsim.DiskID, have device) error {
 	}
 	defer func() { _ = dev.Close() }()
 	var errs []error
-	for _, name := range append(d.linkPaths(id), nodeName(have.number), nodeName(have.spare)) {
+	for _, name := range append(d.linkPaths(id), nodeName(have.number), nodeName(have.spareLoop)) {
 		if err := dev.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -288,7 +288,7 @@ func (d *machineDevices) show(id cloudsim.DiskID, have device) error {
 	if err := d.hide(id, have); err != nil {
 		return err
 	}
-	for _, n := range []int{have.number, have.spare} {
+	for _, n := range []int{have.number, have.spareLoop} {
 		if err := makeNode(dev, nodeName(n), unix.S_IFBLK|0o600, unix.Mkdev(loop.Major, uint32(n))); err != nil { //nolint:gosec // the number comes from the kernel
 			return err
 		}
@@ -338,29 +338,29 @@ func (d *machineDevices) remove(id cloudsim.DiskID, have device) error {
 	return nil
 }
 
-// The constant spares is the name of a folder in the machine's folder. The folder has a file for each
+// spareFolder is the name of a folder in the machine's folder. The folder has a file for each
 // disk, with the number of the disk's second loop device. A later hypervisor needs this number to
 // remove the device.
-const spares = "spares"
+const spareFolder = "spares"
 
 // reserve returns the number of a disk's second loop device, and makes the device.
 func (d *machineDevices) reserve(id cloudsim.DiskID) (int, error) {
 	if err := d.release(id); err != nil { // an earlier attempt may have failed after it made the device
 		return 0, err
 	}
-	if err := os.MkdirAll(d.folder.path(spares), 0o700); err != nil {
+	if err := os.MkdirAll(d.folder.path(spareFolder), 0o700); err != nil {
 		return 0, err
 	}
 	n, err := loop.Reserve()
 	if err != nil {
 		return 0, err
 	}
-	return n, os.WriteFile(d.folder.path(spares, string(id)), []byte(strconv.Itoa(n)), 0o600)
+	return n, os.WriteFile(d.folder.path(spareFolder, string(id)), []byte(strconv.Itoa(n)), 0o600)
 }
 
 // release removes the second loop device of a disk.
 func (d *machineDevices) release(id cloudsim.DiskID) error {
-	return release(d.folder.path(spares, string(id)))
+	return release(d.folder.path(spareFolder, string(id)))
 }
 
 func release(file string) error {
@@ -387,7 +387,7 @@ func readSpare(file string) (int, error) {
 }
 
 // powerOn mounts the /dev of a machine before the start of the machine, and adds all disks of the
-// instance. If a disk cannot be added, the machine starts without the disk, and the method manage
+// instance. If a disk cannot be added, the machine starts without the disk, and keepUpToDate
 // tries again.
 func (d *machineDevices) powerOn(ctx context.Context) error {
 	d.mu.Lock()
@@ -439,7 +439,7 @@ func (d *machineDevices) adopt() error {
 			continue
 		}
 		id := cloudsim.DiskID(strings.TrimSuffix(filepath.Base(l.Name), ".img"))
-		second, err := readSpare(d.folder.path(spares, string(id)))
+		second, err := readSpare(d.folder.path(spareFolder, string(id)))
 		if err != nil {
 			return err
 		}
@@ -447,17 +447,17 @@ func (d *machineDevices) adopt() error {
 		if err != nil {
 			return err
 		}
-		d.have[id] = device{number: l.Number, spare: second, readOnly: strings.TrimSpace(string(readOnly)) == "1"}
+		d.have[id] = device{number: l.Number, spareLoop: second, readOnly: strings.TrimSpace(string(readOnly)) == "1"}
 	}
 	d.changed.notify()
 	return nil
 }
 
 // cleanDevices removes the devices of machines that have ended with their hypervisor. The
-// parameter dir is the folder of the hypervisor.
+// hypervisor has the folder dir.
 func cleanDevices(dir string) error {
 	var errs []error
-	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", spares, "*"))
+	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", spareFolder, "*"))
 	errs = append(errs, err)
 	for _, f := range files {
 		errs = append(errs, release(f))

@@ -77,7 +77,7 @@ func (b *deviceBench) attach(to ...cloudsim.Attachment) {
 			b.t.Fatal(err)
 		}
 	}
-	b.h.attached.replace([]cloudsim.Disk{{ID: "disk-000001", SizeGiB: 1, Attachments: to}})
+	b.h.wantedDisks.replace([]cloudsim.Disk{{ID: "disk-000001", SizeGiB: 1, Attachments: to}})
 }
 
 func (b *deviceBench) update(d *machineDevices) {
@@ -120,7 +120,7 @@ func TestDevicesOfMachine(t *testing.T) {
 	b.attach(attachedTo("i-000001"))
 	one, two := b.machine("i-000001"), b.machine("i-000002")
 	have := one.have["disk-000001"]
-	want := []string{nodeName(have.number), nodeName(have.spare), "cloudsim-disk-000001", "other-disk-000001"}
+	want := []string{nodeName(have.number), nodeName(have.spareLoop), "cloudsim-disk-000001", "other-disk-000001"}
 	if got := one.listNodes(); !slices.Equal(got, want) {
 		t.Fatalf("devices of the machine: got %v, want %v", got, want)
 	}
@@ -154,7 +154,7 @@ func TestDevicesOfMachine(t *testing.T) {
 
 	// A later hypervisor takes over the devices.
 	later := b.h.newMachine("i-000001").devices
-	if err := later.adopt(); err != nil || later.have["disk-000001"] != (device{number: have.number, spare: have.spare}) {
+	if err := later.adopt(); err != nil || later.have["disk-000001"] != (device{number: have.number, spareLoop: have.spareLoop}) {
 		t.Errorf("adopted devices: got %+v, %v, want %+v", later.have, err, one.have)
 	}
 	b.update(later)
@@ -287,7 +287,7 @@ func TestCleanDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitReleased(t, have.number)
-	if _, err := os.Stat("/sys/block/" + nodeName(have.spare)); err == nil {
+	if _, err := os.Stat("/sys/block/" + nodeName(have.spareLoop)); err == nil {
 		t.Error("the second device still exists")
 	}
 	if isMounted(d.folder.path("dev")) {
@@ -302,7 +302,7 @@ func TestCleanDevices(t *testing.T) {
 // between two characters, because the cloud refuses text that is not valid UTF-8.
 func TestLongDeviceError(t *testing.T) {
 	h := &hypervisor{cfg: Config{Name: "cloudsim-test"}}
-	h.attached.replace([]cloudsim.Disk{{ID: "disk-000001", Attachments: []cloudsim.Attachment{{Instance: "i-000001"}}}})
+	h.wantedDisks.replace([]cloudsim.Disk{{ID: "disk-000001", Attachments: []cloudsim.Attachment{{Instance: "i-000001"}}}})
 	d := h.newDevices("i-000001", folder(t.TempDir()), cgroup{}, slog.New(slog.DiscardHandler))
 	d.failed["disk-000001"] = errors.New("x" + strings.Repeat("ü", cloudsim.MaxDeviceError))
 	now, known := d.state()

@@ -192,11 +192,11 @@ func checkInternet() Finding {
 // dropsForwarded reports whether iptables drops forwarded packets by default and has no chain in
 // which the lab can accept its packets.
 func dropsForwarded() bool {
-	policy, err := filter("", "iptables", "-w", "-S", "FORWARD")
+	policy, err := runFilter("", "iptables", "-w", "-S", "FORWARD")
 	if err != nil || !strings.HasPrefix(policy, "-P FORWARD DROP") {
 		return false
 	}
-	_, err = filter("", "iptables", "-w", "-n", "-L", dockerChain)
+	_, err = runFilter("", "iptables", "-w", "-n", "-L", dockerChain)
 	return err != nil
 }
 
@@ -225,11 +225,11 @@ func checkInotify() Finding {
 }
 
 // inotifyProblem returns "" if enough inotify instances are free for machines. If too few
-// are free, it describes the problem. The parameter most is the kernel's limit, and the
-// parameter taken is the number of instances in use.
-func inotifyProblem(most, taken int) string {
-	if room := max(most-taken-labInotify, 0) / machineInotify; room < fewMachines {
-		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are taken: there is room for %d machines, the kubelets of others end with \"too many open files\"", most, taken, room)
+// are free, it describes the problem. The kernel's limit is maxInstances, and
+// usedInstances of them are in use.
+func inotifyProblem(maxInstances, usedInstances int) string {
+	if room := max(maxInstances-usedInstances-labInotify, 0) / machineInotify; room < fewMachines {
+		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are taken: there is room for %d machines, the kubelets of others end with \"too many open files\"", maxInstances, usedInstances, room)
 	}
 	return ""
 }

@@ -82,14 +82,14 @@ func carry(ctx context.Context, from net.Conn, to string) {
 	stop := context.AfterFunc(ctx, func() { _ = errors.Join(from.Close(), behind.Close()) })
 	defer stop()
 	var both sync.WaitGroup
-	both.Go(func() { pump(behind, from) })
-	both.Go(func() { pump(from, behind) })
+	both.Go(func() { copyOneWay(behind, from) })
+	both.Go(func() { copyOneWay(from, behind) })
 	both.Wait()
 }
 
-// The function pump copies data between two connections in one direction. At the end of the data it
+// copyOneWay copies data between two connections in one direction. At the end of the data it
 // closes the write side of the receiving connection. After an error it closes both connections.
-func pump(to, from net.Conn) {
+func copyOneWay(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if c, ok := to.(*net.TCPConn); ok && err == nil {
 		_ = c.CloseWrite() // an error means that the connection is already closed

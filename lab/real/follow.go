@@ -47,7 +47,7 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.attached.replace(disks)
+	h.wantedDisks.replace(disks)
 	h.prune(all)
 	for _, i := range all {
 		h.update(ctx, i, false)
@@ -71,7 +71,7 @@ func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 		if err != nil {
 			return err
 		}
-		if changed := h.attached.take(d, e.Type == cloudsim.EventDelete); len(changed) > 0 {
+		if changed := h.wantedDisks.take(d, e.Type == cloudsim.EventDelete); len(changed) > 0 {
 			h.notifyDisks(changed...)
 		}
 		return nil

@@ -26,9 +26,9 @@ type hypervisor struct {
 	stored sync.Mutex // held while a goroutine creates or copies the template of new disks
 	cgroup cgroup     // parent cgroup of all machines
 	cables *cableSet
-	// The field attached holds the disks that machines must have as devices.
-	attached attachments
-	wg       sync.WaitGroup
+	// wantedDisks holds the disks that machines must have as devices.
+	wantedDisks attachments
+	wg          sync.WaitGroup
 
 	mu     sync.Mutex
 	inputs map[cloudsim.InstanceID]*machineInput
@@ -89,7 +89,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 			err = errors.Join(err, h.cleanUp(context.WithoutCancel(ctx)))
 		}
 	}()
-	if err := h.open(ctx); err != nil {
+	if err := h.openHandles(ctx); err != nil {
 		return err
 	}
 	if h.vpc != nil {
@@ -107,8 +107,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	return nil
 }
 
-// The method open creates the resources that all machines share.
-func (h *hypervisor) open(ctx context.Context) (err error) {
+// openHandles creates the resources that all machines share.
+func (h *hypervisor) openHandles(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(h.cfg.Dir, "machines"), 0o700); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 		dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images,
 		more: h.cfg.Programs.Archives, loaded: filepath.Join(h.cfg.Dir, loadedDir),
 	}
-	_, err = h.store.ensure(ctx, h.cfg.Say)
+	_, err = h.store.ensureStore(ctx, h.cfg.Say)
 	return err
 }
 
@@ -144,15 +144,14 @@ func (h *hypervisor) prepare(ctx context.Context, f folder) error {
 	if _, err := os.Stat(f.path("disk/containerd")); err == nil {
 		return f.prepare("")
 	}
-	images, err := h.store.ensure(ctx, h.cfg.Say)
+	images, err := h.store.ensureStore(ctx, h.cfg.Say)
 	if err != nil {
 		return err
 	}
 	return f.prepare(images)
 }
 
-// closeHandles closes the handles that the method open has opened. Machines and the network
-// stay.
+// closeHandles closes the handles that openHandles has opened. Machines and the network stay.
 func (h *hypervisor) closeHandles() error {
 	switch {
 	case h.vpc != nil:
@@ -207,7 +206,7 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 	h.mu.Unlock()
 	ctx, stop := context.WithCancel(ctx)
 	h.wg.Go(func() { defer stop(); h.manage(ctx, m, k) })
-	h.wg.Go(func() { m.devices.manage(ctx) })
+	h.wg.Go(func() { m.devices.keepUpToDate(ctx) })
 	m.devices.changed.notify()
 	return k
 }

@@ -228,16 +228,16 @@ func (v *vpc) openHost() error {
 	return passDocker(v.Link)
 }
 
-// The type setting is a kernel setting: a path below /proc/sys and its value.
-type setting struct{ path, value string }
+// kernelSetting is a kernel setting: a path below /proc/sys and its value.
+type kernelSetting struct{ path, value string }
 
 // neededSettings returns the host's settings that forwarding needs, in the order in which openHost
 // changes them. A host that forwards IPv6 accepts router advertisements only if accept_ra is 2: see
 // the kernel's ip-sysctl documentation. Without these advertisements, the host would lose its
 // default route.
-func (i Internet) neededSettings() (all []setting, err error) {
+func (i Internet) neededSettings() (all []kernelSetting, err error) {
 	if i.IPv4 {
-		all = append(all, setting{forward4, "1"})
+		all = append(all, kernelSetting{forward4, "1"})
 	}
 	if !i.IPv6 {
 		return all, nil
@@ -253,10 +253,10 @@ func (i Internet) neededSettings() (all []setting, err error) {
 		}
 		path := "net/ipv6/conf/" + l.Attrs().Name + "/accept_ra"
 		if now, err := readSetting(path); err == nil && now != "0" { // the value is 1, or 2 if another lab has changed it
-			all = append(all, setting{path, "2"})
+			all = append(all, kernelSetting{path, "2"})
 		}
 	}
-	return append(all, setting{forward6, "1"}), nil
+	return append(all, kernelSetting{forward6, "1"}), nil
 }
 
 func readSetting(path string) (string, error) {
@@ -374,7 +374,7 @@ func remember(table string) (map[string]string, error) {
 // table of this lab contains original values if a user killed an earlier run. If no lab has
 // changed a setting, and the setting already has the wanted value, the result does not contain the
 // setting.
-func originalValues(table string, wanted []setting) (map[string]string, error) {
+func originalValues(table string, wanted []kernelSetting) (map[string]string, error) {
 	labs, err := tableNames()
 	if err != nil {
 		return nil, err
@@ -449,9 +449,9 @@ func closeInternet(link string) error {
 }
 
 // nft runs the program nft with the input text, and returns its output.
-func nft(text string, args ...string) (string, error) { return filter(text, "nft", args...) }
+func nft(text string, args ...string) (string, error) { return runFilter(text, "nft", args...) }
 
-func filter(text, program string, args ...string) (string, error) {
+func runFilter(text, program string, args ...string) (string, error) {
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = strings.NewReader(text)
 	var out, errs bytes.Buffer
@@ -478,10 +478,10 @@ func dockerRules(link string) [][]string {
 // passDocker lets Docker's firewall accept the traffic of a lab. The lab's own rules still apply.
 func passDocker(link string) error {
 	return eachDockerRule(link, func(program string, rule []string) error {
-		if _, err := filter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err == nil {
+		if _, err := runFilter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err == nil {
 			return nil
 		}
-		_, err := filter("", program, slices.Concat([]string{"-w", "-I"}, rule)...)
+		_, err := runFilter("", program, slices.Concat([]string{"-w", "-I"}, rule)...)
 		return err
 	})
 }
@@ -489,10 +489,10 @@ func passDocker(link string) error {
 // leaveDocker removes the rules of passDocker. A missing rule is no error.
 func leaveDocker(link string) error {
 	return eachDockerRule(link, func(program string, rule []string) error {
-		if _, err := filter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err != nil {
+		if _, err := runFilter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err != nil {
 			return nil //nolint:nilerr // there is no such rule
 		}
-		_, err := filter("", program, slices.Concat([]string{"-w", "-D"}, rule)...)
+		_, err := runFilter("", program, slices.Concat([]string{"-w", "-D"}, rule)...)
 		return err
 	})
 }
@@ -501,7 +501,7 @@ func leaveDocker(link string) error {
 // with ip6tables. It skips a program if Docker has not made the chain DOCKER-USER for this program.
 func eachDockerRule(link string, fn func(program string, rule []string) error) error {
 	for _, program := range []string{"iptables", "ip6tables"} {
-		if _, err := filter("", program, "-w", "-n", "-L", dockerChain); err != nil {
+		if _, err := runFilter("", program, "-w", "-n", "-L", dockerChain); err != nil {
 			continue // Docker does not run, or does not filter this protocol
 		}
 		for _, rule := range dockerRules(link) {

@@ -189,17 +189,17 @@ func TestInternetPassesDocker(t *testing.T) {
 		t.Skip("the test needs root")
 	}
 	onHostOfItsOwn(t)
-	if _, err := filter("", "iptables", "-P", "FORWARD", "DROP"); err != nil {
+	if _, err := runFilter("", "iptables", "-P", "FORWARD", "DROP"); err != nil {
 		t.Skipf("the test needs iptables: %v", err)
 	}
 	world := newWorld(t)
 	if f := checkInternet(); !strings.Contains(f.Problem, "firewall") {
 		t.Errorf("check of a host that drops forwarded packets: %+v", f)
 	}
-	if _, err := filter("", "iptables", "-N", dockerChain); err != nil {
+	if _, err := runFilter("", "iptables", "-N", dockerChain); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := filter("", "iptables", "-A", "FORWARD", "-j", dockerChain); err != nil {
+	if _, err := runFilter("", "iptables", "-A", "FORWARD", "-j", dockerChain); err != nil {
 		t.Fatal(err)
 	}
 	if f := checkInternet(); f.Problem != "" {
@@ -220,7 +220,7 @@ func TestInternetPassesDocker(t *testing.T) {
 	if err := destroyVPC(file, n.Link); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := filter("", "iptables", "-S", dockerChain); err != nil || strings.Contains(out, n.Link) {
+	if out, err := runFilter("", "iptables", "-S", dockerChain); err != nil || strings.Contains(out, n.Link) {
 		t.Errorf("rules of Docker's chain after destroyVPC: %q, error %v", out, err)
 	}
 }
@@ -242,10 +242,10 @@ func TestIPv6Ranges(t *testing.T) {
 	}
 }
 
-// The error of the function filter contains the first lines of stderr, because nft prints the
+// The error of runFilter contains the first lines of stderr, because nft prints the
 // reason in the first line.
 func TestFilterError(t *testing.T) {
-	_, err := filter("", "sh", "-c", "for i in one two three four; do echo $i >&2; done; exit 1")
+	_, err := runFilter("", "sh", "-c", "for i in one two three four; do echo $i >&2; done; exit 1")
 	if err == nil || !strings.HasSuffix(err.Error(), ": one\ntwo\nthree") {
 		t.Errorf("got the error %q", err)
 	}

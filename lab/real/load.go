@@ -48,8 +48,8 @@ type preparedImage struct {
 // readImages writes each image of an archive into a separate OCI archive in the folder work. If r
 // is not nil, readImages reads the archive from r. If r is nil, it reads the archive or OCI layout
 // directory at path. If the archive contains only one image, and this image has no name, readImages
-// gives the image the name in the parameter name.
-func readImages(ctx context.Context, path string, r io.Reader, name, work string) (_ []preparedImage, err error) {
+// gives this image the name imageName.
+func readImages(ctx context.Context, path string, r io.Reader, imageName, work string) (_ []preparedImage, err error) {
 	var all []archive.Image
 	if r != nil {
 		all, err = archive.Read(ctx, r, work)
@@ -61,11 +61,11 @@ func readImages(ctx context.Context, path string, r io.Reader, name, work string
 	}
 	var done []preparedImage
 	for n, m := range all {
-		if m.Name == "" && (name == "" || len(all) > 1) {
+		if m.Name == "" && (imageName == "" || len(all) > 1) {
 			return nil, errors.New("the archive has an image without a name; save the image with its name, or set the name with --name")
 		}
 		if m.Name == "" {
-			if m.Name, err = archive.FullName(name); err != nil {
+			if m.Name, err = archive.FullName(imageName); err != nil {
 				return nil, err
 			}
 		}
@@ -138,11 +138,10 @@ func (m Images) runningMachines() (on []runningMachine, off []string, err error)
 
 // Load loads the images of an archive into the running machines. If r is not nil, Load reads the
 // archive from r. If r is nil, it reads the archive or OCI layout directory at path. If the archive
-// contains only one image, and this image has no name, Load gives the image the name in the
-// parameter name. If m.Nodes is empty, future machines also have the images. Load returns the names
-// of the images. It also returns the names of the nodes whose machines are off. These machines do
-// not get the images.
-func (m Images) Load(ctx context.Context, path string, r io.Reader, name string) (names, off []string, err error) {
+// contains only one image, and this image has no name, Load gives this image the name imageName. If
+// m.Nodes is empty, future machines also have the images. Load returns the names of the images. It
+// also returns the names of the nodes whose machines are off. These machines do not get the images.
+func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
 	}
@@ -159,7 +158,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, name string)
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	all, err := readImages(ctx, path, r, name, work)
+	all, err := readImages(ctx, path, r, imageName, work)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -212,7 +212,7 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 	if n.Internet.IPv6 {
 		v.Pods6 = n.pods6(address)
 	}
-	if err := errors.Join(m.folder.writeFiles(i, v), m.folder.mirrors(m.h.cfg.Mirrors), m.folder.registry(m.h.cfg.Registry)); err != nil {
+	if err := errors.Join(m.folder.writeFiles(i, v), m.folder.writeMirrors(m.h.cfg.Mirrors), m.folder.registry(m.h.cfg.Registry)); err != nil {
 		return "", err
 	}
 	if err := m.h.cfg.Identify(m.folder.path("etc/kubernetes"), i.Name, address); err != nil {

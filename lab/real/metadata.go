@@ -19,7 +19,7 @@ var metadataAddress = netip.PrefixFrom(netip.MustParseAddrPort(metadata.Address)
 // requests until ctx ends. The service identifies a machine by the source address of the
 // request, which is the machine's address in the VPC.
 func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func() error, error) {
-	l, err := r.vpc.listen(ctx, metadata.Address)
+	l, err := r.vpc.listenOn(ctx, metadata.Address)
 	if err != nil {
 		return nil, fmt.Errorf("metadata service: %w", err)
 	}
@@ -28,8 +28,8 @@ func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func(
 	}, nil
 }
 
-// The method listen listens on an address of the router.
-func (v *vpc) listen(ctx context.Context, address string) (l net.Listener, err error) {
+// listenOn listens on an address of the router.
+func (v *vpc) listenOn(ctx context.Context, address string) (l net.Listener, err error) {
 	err = inNamespace(v.ns, func() error {
 		l, err = metadata.Listen(ctx, address)
 		return err

@@ -55,10 +55,10 @@ func OnLoopback(u *url.URL) bool {
 	return err == nil && a.IsLoopback() || strings.EqualFold(u.Hostname(), "localhost")
 }
 
-// The method mirrors deletes containerd's settings for all registries, and writes settings for the
+// writeMirrors deletes containerd's settings for all registries, and writes settings for the
 // given mirrors. containerd asks the mirrors of a registry in the given order. If all of them fail,
 // it asks the registry.
-func (f folder) mirrors(all []Mirror) error {
+func (f folder) writeMirrors(all []Mirror) error {
 	if err := f.remove(registriesDir); err != nil {
 		return err
 	}

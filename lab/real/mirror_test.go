@@ -50,10 +50,10 @@ func TestMirrorServes(t *testing.T) {
 // the files of registries that have no mirror any more.
 func TestMirrorFiles(t *testing.T) {
 	f := folder(t.TempDir())
-	if err := f.mirrors([]Mirror{{"old.example.com", "http://a"}}); err != nil {
+	if err := f.writeMirrors([]Mirror{{"old.example.com", "http://a"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.mirrors([]Mirror{{"docker.io", "http://b"}, {"ghcr.io", "http://c"}, {"docker.io", "http://a"}}); err != nil {
+	if err := f.writeMirrors([]Mirror{{"docker.io", "http://b"}, {"ghcr.io", "http://c"}, {"docker.io", "http://a"}}); err != nil {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]string{

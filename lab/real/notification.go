@@ -16,8 +16,8 @@ func (b notification) notify() {
 }
 
 // forEach calls work for each notification until ctx ends. If work returns an error, forEach passes
-// the error to the function failed, waits for a backoff, and calls work again.
-func (b notification) forEach(ctx context.Context, work func() error, failed func(error)) {
+// the error to onError, waits for a backoff, and calls work again.
+func (b notification) forEach(ctx context.Context, work func() error, onError func(error)) {
 	again := retryBackoff()
 	for {
 		select {
@@ -26,7 +26,7 @@ func (b notification) forEach(ctx context.Context, work func() error, failed fun
 		case <-b:
 		}
 		if err := work(); err != nil {
-			failed(err)
+			onError(err)
 			again.Wait(ctx)
 			b.notify()
 			continue

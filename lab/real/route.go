@@ -111,9 +111,9 @@ func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// setRoutes adds the routes in the parameter want to the router. It deletes routes that an earlier
-// call added and that are not in the parameter want.
-func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
+// setRoutes adds wantedRoutes to the router. It deletes routes that an earlier call added and that
+// are not in wantedRoutes.
+func (v *vpc) setRoutes(wantedRoutes map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("reading the router's table: %w", err)
@@ -128,7 +128,7 @@ func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
 			continue
 		}
 		p, via := netip.PrefixFrom(to.Unmap(), bits), via.Unmap()
-		if want[p] == via {
+		if wantedRoutes[p] == via {
 			there[p] = via
 			continue
 		}
@@ -136,7 +136,7 @@ func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
 			errs = append(errs, fmt.Errorf("taking away the route to %s: %w", p, err))
 		}
 	}
-	for p, via := range want {
+	for p, via := range wantedRoutes {
 		if there[p] == via {
 			continue
 		}

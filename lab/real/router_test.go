@@ -219,14 +219,14 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// waitReachable waits until a connection to an address succeeds, or until it fails if the
-// parameter want is false.
-func waitReachable(t *testing.T, what string, from *place, to string, want bool) {
+// waitReachable waits until a connection to an address succeeds, or until it fails if
+// wantReachable is false.
+func waitReachable(t *testing.T, what string, from *place, to string, wantReachable bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {
 		err := connect(from, to)
-		if (err == nil) != want {
-			return fmt.Errorf("reached %v, want %v: %w", err == nil, want, err)
+		if (err == nil) != wantReachable {
+			return fmt.Errorf("reached %v, want %v: %w", err == nil, wantReachable, err)
 		}
 		return nil
 	})

@@ -74,10 +74,10 @@ func (s imageStore) key() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:12], nil
 }
 
-// ensure returns the store's folder. If the folder does not exist, the method ensure creates the
-// store. The creation takes some seconds. After the creation, the method ensure calls the function
-// say to report the duration of the creation to the user.
-func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (string, error) {
+// ensureStore returns the store's folder. If the folder does not exist, ensureStore creates the
+// store. The creation takes some seconds. After the creation, ensureStore calls sayFn to report
+// the duration of the creation to the user.
+func (s imageStore) ensureStore(ctx context.Context, sayFn func(string, ...any)) (string, error) {
 	key, err := s.key()
 	if err != nil {
 		return "", fmt.Errorf("images: %w; run `make machine`", err)
@@ -100,7 +100,7 @@ func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (strin
 	if err := os.Rename(filepath.Join(work, "root"), dir); err != nil {
 		return "", err
 	}
-	say("unpacked the machines' images in %.1fs", time.Since(began).Seconds())
+	sayFn("unpacked the machines' images in %.1fs", time.Since(began).Seconds())
 	return dir, os.RemoveAll(work)
 }
 

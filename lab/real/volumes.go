@@ -39,24 +39,24 @@ const (
 // devices. In machines of earlier versions, this is the folder of the cloud's disks.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
-// detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a
-// running machine uses. The parameter machines holds the pid of each running machine's first
-// process. The function runs reports whether the machine of an instance has its own /dev.
+// detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running
+// machine uses. The list firstPIDs holds the pid of each running machine's first process. The
+// function hasOwnDev reports whether the machine of an instance has its own /dev.
 //
 // In machines of earlier versions, the CSI driver made the devices. The kubelet locks the
 // device of a raw volume with a second loop device. After the end of a machine of an earlier
 // version, the device and the second device remain, and detachDisks detaches them.
-func detachDisks(name string, machines []int, runs func(instance string) bool) error {
+func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {
 		return err
 	}
-	shown, err := loopsShownTo(machines)
+	shown, err := loopsShownTo(firstPIDs)
 	if err != nil {
 		return err
 	}
 	for _, l := range all {
-		if !isDiskOf(name, l) || shown[l.Number] || l.Node != "" && runs(l.Node) {
+		if !isDiskOf(name, l) || shown[l.Number] || l.Node != "" && hasOwnDev(l.Node) {
 			continue
 		}
 		for _, lock := range all {

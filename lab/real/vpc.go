@@ -130,19 +130,18 @@ func isNetNS(file string) bool {
 	return unix.Statfs(file, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// newNetNS creates a network namespace with IP forwarding. It also creates the given file, and
-// mounts the namespace on this file.
-func newNetNS(file string) (netns.NsHandle, error) {
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+// newNetNS creates a network namespace with IP forwarding, and mounts the namespace at nsPath.
+func newNetNS(nsPath string) (netns.NsHandle, error) {
+	if err := os.WriteFile(nsPath, nil, 0o600); err != nil {
 		return netns.None(), err
 	}
 	err := withinNew(func() (err error) {
 		defer func() {
 			if err != nil { // the next run must not use an incomplete namespace
-				_ = unix.Unmount(file, unix.MNT_DETACH)
+				_ = unix.Unmount(nsPath, unix.MNT_DETACH)
 			}
 		}()
-		if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), nsPath, "", unix.MS_BIND, ""); err != nil {
 			return err
 		}
 		for setting, value := range map[string]string{
@@ -159,7 +158,7 @@ func newNetNS(file string) (netns.NsHandle, error) {
 	if err != nil {
 		return netns.None(), err
 	}
-	return netns.GetFromPath(file)
+	return netns.GetFromPath(nsPath)
 }
 
 func (v *vpc) close() error {
@@ -240,10 +239,10 @@ func (v *vpc) routerRoutes() error {
 	return nil
 }
 
-// destroyVPC ends the internet access of the VPC. It deletes the host's link to the VPC, unmounts
-// the VPC's network namespace from the given file, and deletes this file. The kernel deletes the
-// contents of the namespace later. A missing namespace or link is no error.
-func destroyVPC(file, link string) error {
+// destroyVPC ends the internet access of the VPC. It deletes the link of the host, and the
+// namespace that is mounted at nsPath. The kernel deletes the contents of the namespace later.
+// A missing namespace or link is no error.
+func destroyVPC(nsPath, link string) error {
 	if err := errors.Join(closeInternet(link), forgetAnswers(link)); err != nil {
 		return err
 	}
@@ -252,19 +251,18 @@ func destroyVPC(file, link string) error {
 		return err
 	}
 	defer host.Close()
-	return errors.Join(removeLink(host, link), dropNetNS(file))
+	return errors.Join(removeLink(host, link), dropNetNS(nsPath))
 }
 
-// dropNetNS unmounts the namespace from the given file, and deletes this file. A missing namespace
-// is no error.
-func dropNetNS(file string) error {
-	if !isNetNS(file) {
+// dropNetNS unmounts the namespace from nsPath. A missing namespace is no error.
+func dropNetNS(nsPath string) error {
+	if !isNetNS(nsPath) {
 		return nil
 	}
-	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("network namespace %s: %w", file, err)
+	if err := unix.Unmount(nsPath, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("network namespace %s: %w", nsPath, err)
 	}
-	return os.Remove(file)
+	return os.Remove(nsPath)
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -20,12 +20,12 @@ func withinNew(fn func() error) error {
 
 func newNetwork() error { return unix.Unshare(unix.CLONE_NEWNET) }
 
-// runOutside calls leave and then fn on one thread. The function leave moves the thread to
-// another network namespace. At the end the thread returns to its own namespace.
-func runOutside(leave, fn func() error) error {
+// runOutside calls leaveFn and then fn on one thread. leaveFn moves the thread to another
+// network namespace. At the end the thread returns to its own namespace.
+func runOutside(leaveFn, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		back, err := leaveNamespace(leave)
+		back, err := leaveNamespace(leaveFn)
 		if err == nil {
 			err = fn()
 		}

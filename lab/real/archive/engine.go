@@ -14,8 +14,8 @@ import (
 )
 
 // Sockets returns the paths of the sockets of Docker and Podman. If the variable DOCKER_HOST is
-// set, Sockets returns only the socket in this variable. The function getenv returns the value
-// of an environment variable.
+// set, Sockets returns only the socket in this variable. Sockets reads environment variables
+// with getenv.
 func Sockets(getenv func(string) string) ([]string, error) {
 	if host := getenv("DOCKER_HOST"); host != "" {
 		socket, ok := strings.CutPrefix(host, "unix://")

@@ -52,7 +52,7 @@ func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	var reaping, running sync.WaitGroup
 	empty := make(chan struct{})
 	done, finish := context.WithCancel(context.WithoutCancel(ctx))
-	reaping.Go(func() { m.reap(done, ctx, empty) })
+	reaping.Go(func() { m.reapChildren(done, ctx, empty) })
 	for _, p := range s.Programs {
 		running.Go(func() { m.keepRunning(ctx, p) })
 	}
@@ -70,8 +70,8 @@ type machine struct {
 	log *slog.Logger
 	env []string
 
-	// start holds mu while it starts a program, and reapAll holds mu while it collects exit
-	// statuses. So reapAll cannot miss a program that ends immediately.
+	// startProgram holds mu while it starts a program, and reapAll holds mu while it
+	// collects exit statuses. So reapAll cannot miss a program that ends immediately.
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus // receivers of exit statuses, by pid
 }
@@ -82,7 +82,7 @@ func (m *machine) keepRunning(ctx context.Context, p Program) {
 	pause := firstPause
 	for awaitSocket(ctx, p.Await) {
 		began := time.Now()
-		end, err := m.start(p)
+		end, err := m.startProgram(p)
 		if err != nil {
 			m.log.Error("cannot be started", "program", p.Name, "err", err)
 		} else {
@@ -123,10 +123,10 @@ func awaitSocket(ctx context.Context, path string) bool {
 	return ctx.Err() == nil
 }
 
-// The method start starts a program and returns a channel that receives the program's exit status.
-// It does not wait for the program. The method reap waits for all child processes. The child
+// startProgram starts a program and returns a channel that receives the program's exit status.
+// It does not wait for the program. reapChildren waits for all child processes. The child
 // processes include orphans, because the kernel makes PID 1 the parent of each orphan.
-func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
+func (m *machine) startProgram(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, err
 	}
@@ -158,10 +158,10 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	return end, nil
 }
 
-// reap collects the exit statuses of all child processes, including orphans. It returns when the
-// context in the parameter done ends. When the context in the parameter stopping has ended and no
-// child process remains, the method closes the channel in the parameter empty.
-func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
+// reapChildren collects the exit statuses of all child processes, including orphans. It returns
+// when doneCtx ends. When stopCtx has ended and no child process remains, reapChildren closes the
+// channel noChildren.
+func (m *machine) reapChildren(doneCtx, stopCtx context.Context, noChildren chan<- struct{}) {
 	children := make(chan os.Signal, 1)
 	stop := notifyChild(children)
 	defer stop()
@@ -170,12 +170,12 @@ func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	told := false
 	for {
 		none := m.reapAll()
-		if none && stopping.Err() != nil && !told {
+		if none && stopCtx.Err() != nil && !told {
 			told = true
-			close(empty)
+			close(noChildren)
 		}
 		select {
-		case <-done.Done():
+		case <-doneCtx.Done():
 			return
 		case <-children:
 		case <-tick.C:
@@ -206,16 +206,16 @@ func (m *machine) reapAll() (none bool) {
 	}
 }
 
-// end sends SIGTERM to all processes in the machine. Then it waits until the method reap closes the
-// given channel, because no child process remains. The wait takes at most the duration grace.
-func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
+// end sends SIGTERM to all processes in the machine. Then it waits until reapChildren
+// closes the channel noChildren, but not longer than gracePeriod.
+func (m *machine) end(gracePeriod time.Duration, noChildren <-chan struct{}) {
 	if err := unix.Kill(-1, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		m.log.Warn("stop signal not sent to all processes", "err", err)
 	}
-	over := time.NewTimer(grace)
+	over := time.NewTimer(gracePeriod)
 	defer over.Stop()
 	select {
-	case <-empty:
+	case <-noChildren:
 	case <-over.C:
 	}
 	m.mu.Lock()

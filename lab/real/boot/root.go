@@ -67,35 +67,34 @@ func mount(kind, at string, flags uintptr, data string) error {
 	return nil
 }
 
-// mount creates the path in the parameter at and binds b.From to it. If b.From is a symbolic link
-// and b.To is equal to b.From, the method copies the link instead. An example is /bin on modern
-// distributions.
-func (b Bind) mount(at string) error {
+// mount creates targetPath and binds b.From to it. If b.From is a symbolic link and b.To is equal
+// to b.From, the method copies the link instead. An example is /bin on modern distributions.
+func (b Bind) mount(targetPath string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		if b.To == b.From {
-			return copyLink(b.From, at)
+			return copyLink(b.From, targetPath)
 		}
 		info, err = os.Stat(b.From) // bind the target of the link
 	}
 	if err != nil {
 		return err
 	}
-	if err := makeTarget(at, info.IsDir()); err != nil {
+	if err := makeTarget(targetPath, info.IsDir()); err != nil {
 		return err
 	}
 	flags := uintptr(unix.MS_BIND)
 	if b.Recursive {
 		flags |= unix.MS_REC
 	}
-	if err := unix.Mount(b.From, at, "", flags, ""); err != nil {
+	if err := unix.Mount(b.From, targetPath, "", flags, ""); err != nil {
 		return fmt.Errorf("binding %s to %s: %w", b.From, b.To, err)
 	}
 	if b.ReadOnly {
-		if err := unix.Mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		if err := unix.Mount("", targetPath, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 			return fmt.Errorf("making %s read-only: %w", b.To, err)
 		}
 	}

@@ -35,8 +35,8 @@ func resolver(t *testing.T, address string, answer func(network string, q *dns.M
 	}
 }
 
-// The function named returns an answer with one text record.
-func named(q *dns.Msg, text string) *dns.Msg {
+// namedAnswer returns an answer with one text record.
+func namedAnswer(q *dns.Msg, text string) *dns.Msg {
 	a := new(dns.Msg).SetReply(q)
 	a.Answer = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: 1}, Txt: []string{text}}}
 	return a
@@ -94,8 +94,8 @@ func TestForward(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root, for port 53 of loopback addresses")
 	}
-	resolver(t, "127.53.0.1", func(network string, q *dns.Msg) *dns.Msg { return named(q, "first "+network) })
-	resolver(t, "127.53.0.2", func(network string, q *dns.Msg) *dns.Msg { return named(q, "second "+network) })
+	resolver(t, "127.53.0.1", func(network string, q *dns.Msg) *dns.Msg { return namedAnswer(q, "first "+network) })
+	resolver(t, "127.53.0.2", func(network string, q *dns.Msg) *dns.Msg { return namedAnswer(q, "second "+network) })
 	resolver(t, "127.53.0.3", func(_ string, q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeServerFailure) })
 	server, file := newServer(t, "nameserver 127.53.0.1\n")
 	for _, step := range []struct{ conf, network, want string }{
@@ -132,7 +132,7 @@ func TestQueryLimit(t *testing.T) {
 	release := make(chan struct{})
 	resolver(t, "127.53.0.4", func(_ string, q *dns.Msg) *dns.Msg {
 		<-release
-		return named(q, "late")
+		return namedAnswer(q, "late")
 	})
 	server, _ := newServer(t, "nameserver 127.53.0.4\n")
 	c, err := net.Dial("udp", server)
