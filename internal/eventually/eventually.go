@@ -14,38 +14,38 @@ const (
 	interval = 5 * time.Millisecond
 )
 
-// T is the part of testing.TB that this package needs. The type
-// testscript.TestScript also implements T.
+// T is the part of testing.TB that this package needs. testscript.TestScript
+// also implements T.
 type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// True calls the function condition repeatedly until it returns true. After
+// True calls conditionFn repeatedly until conditionFn returns true. After
 // Timeout it fails the test with a message that contains the given text.
-func True(t T, what string, condition func() bool) {
+func True(t T, what string, conditionFn func() bool) {
 	helper(t)
-	if !poll(condition) {
+	if !poll(conditionFn) {
 		t.Fatalf("waited %s for: %s", Timeout, what)
 	}
 }
 
-// NoError calls the function try repeatedly until it returns nil. After Timeout
-// it fails the test with a message that contains the given text and the last
+// NoError calls tryFn repeatedly until tryFn returns nil. After Timeout it
+// fails the test with a message that contains the given text and the last
 // error.
-func NoError(t T, what string, try func() error) {
+func NoError(t T, what string, tryFn func() error) {
 	helper(t)
 	var last error
-	if !poll(func() bool { last = try(); return last == nil }) {
+	if !poll(func() bool { last = tryFn(); return last == nil }) {
 		t.Fatalf("waited %s for: %s: %v", Timeout, what, last)
 	}
 }
 
-// Empty calls the function difference repeatedly until it returns an empty text.
-// After Timeout it fails the test with the last text.
-func Empty(t T, difference func() string) {
+// Empty calls diffFn repeatedly until diffFn returns an empty text. After
+// Timeout it fails the test with the last text.
+func Empty(t T, diffFn func() string) {
 	helper(t)
 	var last string
-	if !poll(func() bool { last = difference(); return last == "" }) {
+	if !poll(func() bool { last = diffFn(); return last == "" }) {
 		t.Fatalf("still after %s: %s", Timeout, last)
 	}
 }

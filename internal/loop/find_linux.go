@@ -86,16 +86,16 @@ func List() (all []Status, err error) {
 // of a removed device to another file at once. If the file no longer exists,
 // Find returns the device of a file that had this name.
 //
-// Find reads sysfs for each loop device in use. The parameter near lists paths at
-// which a mount of the device is likely. If one of these paths is a mount of the
-// device, Find does not read sysfs for other devices.
-func Find(node, path string, near ...string) (*Loop, error) {
+// Find reads sysfs for each loop device in use. A mount of the device is likely
+// at one of nearPaths. If one of these paths is a mount of the device, Find
+// does not read sysfs for other devices.
+func Find(node, path string, nearPaths ...string) (*Loop, error) {
 	b, err := backingOf(path)
 	if err != nil {
 		return nil, err
 	}
 	b.node = node
-	for _, at := range near {
+	for _, at := range nearPaths {
 		if n, ok := At(at); ok && (!b.gone || b.mayBe(n, true)) { // when Find opens and closes a mounted device, the kernel does not remove the device, even with the lapse flag
 			if d, err := b.deviceIfBacking(n); err == nil && d != nil {
 				return d, nil

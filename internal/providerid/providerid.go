@@ -45,15 +45,15 @@ func Parse(s string) (ID, error) {
 	return ID{Region: parts[0], Zone: parts[1], Instance: parts[2]}, nil
 }
 
-// Same reports whether the provider id of a Node belongs to an instance. The parameter own is the
-// instance's provider id in this cloud. Same accepts this id, and the ids that the cloud controller
+// Same reports whether the provider id of a Node belongs to an instance. In this cloud, the
+// instance has the provider id ownID. Same accepts this id, and the ids that the cloud controller
 // managers of other providers write. For the instance i-00002a in the zone sim-1a, these ids are
 // hcloud://42 and aws:///sim-1a/i-0000000000000002a.
-func Same(node, own string) bool {
-	if node == own {
+func Same(node, ownID string) bool {
+	if node == ownID {
 		return true
 	}
-	id, err := Parse(own)
+	id, err := Parse(ownID)
 	if err != nil {
 		return false
 	}

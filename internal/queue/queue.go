@@ -16,31 +16,31 @@ import (
 type Interface = workqueue.TypedRateLimitingInterface[string]
 
 // New returns a queue. If a worker fails to handle a name, the queue returns
-// the name again after a delay. The parameter first is the delay after the
-// first failure. Each additional failure doubles the delay, up to the maximum
-// in the parameter most. The parameter name is a label of the queue's metrics.
-// If the parameter name is empty, the queue has no metrics.
-func New(name string, first, most time.Duration) Interface {
+// the name again after a delay. After the first failure, the delay is
+// firstDelay. Each additional failure doubles the delay, up to maxDelay. The
+// metrics of the queue have the label metricsName. If metricsName is empty, the
+// queue has no metrics.
+func New(metricsName string, firstDelay, maxDelay time.Duration) Interface {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, most),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: name},
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstDelay, maxDelay),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: metricsName},
 	)
 }
 
-// Drain calls the function work for each name of the queue until ctx ends. It
-// runs the given number of workers in parallel. When ctx ends, Drain shuts the
-// queue down and waits for the workers. Only one worker at a time handles a
-// name. If work returns an error, the queue returns the name again after a
-// delay, which grows with each failure (see New). If work returns a positive
-// wait, the queue returns the name again after this time.
-func Drain(ctx context.Context, queue Interface, workers int, work func(context.Context, string) (wait time.Duration, err error)) {
+// Drain calls workFn for each name of the queue until ctx ends. It runs the
+// given number of workers in parallel. When ctx ends, Drain shuts the queue
+// down and waits for the workers. Only one worker at a time handles a name. If
+// workFn returns an error, the queue returns the name again after a delay,
+// which grows with each failure (see New). If workFn returns a positive wait,
+// the queue returns the name again after this time.
+func Drain(ctx context.Context, queue Interface, workers int, workFn func(context.Context, string) (wait time.Duration, err error)) {
 	one := func() (more bool) {
 		name, shutdown := queue.Get()
 		if shutdown {
 			return false
 		}
 		defer queue.Done(name)
-		wait, err := work(ctx, name)
+		wait, err := workFn(ctx, name)
 		if err != nil {
 			queue.AddRateLimited(name)
 			return true

@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// connectionTracker tracks the open connections of a server. The list in the
-// field waiting contains the connections that have not authenticated. The
-// connection at the front has waited longest.
+// connectionTracker tracks the open connections of a server. The list unauthenticated contains the
+// connections that have not authenticated. The connection at the front has waited longest.
 type connectionTracker struct {
 	limits Limits
 
-	mu            sync.Mutex
-	open          map[net.Conn]*connection
-	waiting       list.List // the elements have the type *connection
-	authenticated int
+	mu              sync.Mutex
+	open            map[net.Conn]*connection
+	unauthenticated list.List // the elements have the type *connection
+	authenticated   int
 }
 
 // connection is an open connection of a server, with its phase.
@@ -52,8 +51,8 @@ func Authenticated(ctx context.Context) {
 	}
 }
 
-// context implements http.Server.ConnContext. The server calls this method before the method
-// state.
+// context implements http.Server.ConnContext. The server calls this method before
+// connectionTracker.state.
 func (a *connectionTracker) context(ctx context.Context, conn net.Conn) context.Context {
 	c := &connection{all: a, conn: conn}
 	a.mu.Lock()
@@ -72,12 +71,12 @@ func (a *connectionTracker) state(conn net.Conn, state http.ConnState) {
 		c.enter(closing)
 		delete(a.open, conn)
 	case state == http.StateNew:
-		if a.waiting.Len() >= a.limits.Anonymous {
-			a.waiting.Front().Value.(*connection).close() //nolint:forcetypeassert // the list contains only connections
+		if a.unauthenticated.Len() >= a.limits.Anonymous {
+			a.unauthenticated.Front().Value.(*connection).close() //nolint:forcetypeassert // the list contains only connections
 		}
 		c.enter(anonymous)
 	case c.phase == anonymous:
-		a.waiting.MoveToBack(c.waiting)
+		a.unauthenticated.MoveToBack(c.waiting)
 		c.timer.Reset(a.limits.AnonymousFor)
 	}
 }
@@ -87,14 +86,14 @@ func (c *connection) enter(next phase) {
 	switch c.phase {
 	case anonymous:
 		c.timer.Stop()
-		c.all.waiting.Remove(c.waiting)
+		c.all.unauthenticated.Remove(c.waiting)
 	case authenticated:
 		c.all.authenticated--
 	}
 	c.phase = next
 	switch next {
 	case anonymous:
-		c.waiting = c.all.waiting.PushBack(c)
+		c.waiting = c.all.unauthenticated.PushBack(c)
 		c.timer = time.AfterFunc(c.all.limits.AnonymousFor, c.expire)
 	case authenticated:
 		c.all.authenticated++
