@@ -51,11 +51,11 @@ func manifestObjects(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// decodeStrict decodes the object with the given name from the map in the parameter all.
-// It fails the test if the object has an unknown field.
-func decodeStrict[T any](t *testing.T, all map[string][]byte, name string) (v T) {
+// decodeStrict decodes the object with the given name from the map objects. It fails the
+// test if the object has an unknown field.
+func decodeStrict[T any](t *testing.T, objects map[string][]byte, name string) (v T) {
 	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(all[name]))
+	d := json.NewDecoder(bytes.NewReader(objects[name]))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("%s: %v", name, err)

@@ -30,8 +30,8 @@ type constructor struct {
 	make  func(cli.Env) *cobra.Command
 }
 
-// The variable commands contains the constructors of all commands after labCommands, in the order
-// of the help. To add a command, write its constructor and add a line here.
+// The list commands contains the constructors of all commands after labCommands, in the order of
+// the help. To add a command, write its constructor and add a line here.
 var commands = []constructor{
 	{groupCloud, servecli.NewCloudsimCommand},
 	{groupCloud, servecli.NewCertificatesCommand},
@@ -54,16 +54,16 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, watched...)
 	e := cli.Env{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	os.Exit(supervise(signals, func(ctx context.Context) int { return start(ctx, e, os.Args[1:]) }))
+	os.Exit(superviseWork(signals, func(ctx context.Context) int { return start(ctx, e, os.Args[1:]) }))
 }
 
-// supervise calls the function work and returns its exit code. The first signal ends the context of
-// work. After the second signal, the function supervise returns at once, even if work still runs.
-func supervise(signals <-chan os.Signal, work func(context.Context) int) int {
+// superviseWork calls workFn and returns its exit code. The first signal ends the context of
+// workFn. After the second signal, superviseWork returns at once, even if workFn still runs.
+func superviseWork(signals <-chan os.Signal, workFn func(context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	code := make(chan int, 1)
-	go func() { code <- work(ctx) }()
+	go func() { code <- workFn(ctx) }()
 	select {
 	case c := <-code:
 		return c

@@ -12,19 +12,19 @@ import (
 // TestSupervise proves that the first signal ends the context of the work. After the second
 // signal, supervise returns at once, even if the work still runs.
 func TestSupervise(t *testing.T) {
-	if got := supervise(nil, func(context.Context) int { return 7 }); got != 7 {
+	if got := superviseWork(nil, func(context.Context) int { return 7 }); got != 7 {
 		t.Errorf("undisturbed: %d, want 7", got)
 	}
 	signals := make(chan os.Signal, 2)
 	signals <- os.Interrupt
-	if got := supervise(signals, func(ctx context.Context) int { <-ctx.Done(); return 3 }); got != 3 {
+	if got := superviseWork(signals, func(ctx context.Context) int { <-ctx.Done(); return 3 }); got != 3 {
 		t.Errorf("exit code after one signal: got %d, want 3 of a clean stop", got)
 	}
 	stuck := make(chan struct{})
 	defer close(stuck)
 	signals <- os.Interrupt
 	signals <- syscall.SIGTERM
-	if got := supervise(signals, func(context.Context) int { <-stuck; return 0 }); got != cli.ExitInterrupted {
+	if got := superviseWork(signals, func(context.Context) int { <-stuck; return 0 }); got != cli.ExitInterrupted {
 		t.Errorf("exit code after two signals: got %d, want %d", got, cli.ExitInterrupted)
 	}
 }

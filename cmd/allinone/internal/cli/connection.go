@@ -216,9 +216,9 @@ func Advise(cl *client.Client, err error) error {
 // CompletionTimeout is the longest time for a shell completion.
 const CompletionTimeout = 2 * time.Second
 
-// Complete returns a shell completion for the names that the function list returns. It omits names
-// that the command line already contains.
-func (c *Connection) Complete(list func(context.Context, *client.Client) ([]Candidate, error)) cobra.CompletionFunc {
+// Complete returns a shell completion for the names that listFn returns. It omits names that the
+// command line already contains.
+func (c *Connection) Complete(listFn func(context.Context, *client.Client) ([]Candidate, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), CompletionTimeout)
 		defer cancel()
@@ -226,7 +226,7 @@ func (c *Connection) Complete(list func(context.Context, *client.Client) ([]Cand
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		there, err := list(ctx, cl)
+		there, err := listFn(ctx, cl)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

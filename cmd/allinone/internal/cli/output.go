@@ -18,27 +18,27 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The type format is the output format of a command.
-type format string
+// outputFormat is the output format of a command.
+type outputFormat string
 
 const (
-	FormatTable format = "table"
-	FormatWide  format = "wide" // a table with all columns
-	FormatJSON  format = "json" // the objects of the API; a list of objects is an array
-	FormatYAML  format = "yaml" // the content of FormatJSON, in YAML
-	FormatName  format = "name" // one id per line
+	FormatTable outputFormat = "table"
+	FormatWide  outputFormat = "wide" // a table with all columns
+	FormatJSON  outputFormat = "json" // the objects of the API; a list of objects is an array
+	FormatYAML  outputFormat = "yaml" // the content of FormatJSON, in YAML
+	FormatName  outputFormat = "name" // one id per line
 )
 
-var formats = []format{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
+var formats = []outputFormat{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
 
 // String, Set and Type implement pflag.Value.
-func (f *format) String() string { return string(*f) }
-func (f *format) Type() string   { return "FORMAT" }
-func (f *format) Set(s string) error {
-	if !slices.Contains(formats, format(s)) {
+func (f *outputFormat) String() string { return string(*f) }
+func (f *outputFormat) Type() string   { return "FORMAT" }
+func (f *outputFormat) Set(s string) error {
+	if !slices.Contains(formats, outputFormat(s)) {
 		return fmt.Errorf("want one of %s", Join(formats))
 	}
-	*f = format(s)
+	*f = outputFormat(s)
 	return nil
 }
 
@@ -53,7 +53,7 @@ func Join[S ~string](all []S) string {
 
 // Output contains the flags that choose the output format.
 type Output struct {
-	Format    format
+	Format    outputFormat
 	noHeaders bool
 }
 
@@ -80,18 +80,18 @@ type Printer[T any] struct {
 	ID      func(T) string
 }
 
-// List prints the objects in the parameter things. In JSON and YAML it prints one array.
-func (p Printer[T]) List(things []T) error {
-	if things == nil {
-		things = []T{}
+// List prints the given objects. In JSON and YAML it prints one array.
+func (p Printer[T]) List(objects []T) error {
+	if objects == nil {
+		objects = []T{}
 	}
 	switch p.Format {
 	case FormatJSON, FormatYAML:
-		return p.Encode(things)
+		return p.Encode(objects)
 	case FormatName:
-		return p.Names(things)
+		return p.Names(objects)
 	}
-	return p.Table().Print(p.Rows(things))
+	return p.Table().Print(p.Rows(objects))
 }
 
 // One prints a single object. In JSON and YAML it prints the object without an array.

@@ -23,14 +23,14 @@ func CheckCollector(flag string) error {
 }
 
 // TraceTo returns a provider of spans that sends the spans of a service to the collector at
-// HOST:PORT. The function stop sends the remaining spans. If the parameter collector is empty,
-// the result spans is nil.
-func TraceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {
-	if collector == "" {
+// HOST:PORT. A call of stop sends the remaining spans. If collectorAddr is empty, the provider
+// is nil.
+func TraceTo(ctx context.Context, collectorAddr, service, instance string) (provider trace.TracerProvider, stop func() error, err error) {
+	if collectorAddr == "" {
 		return nil, func() error { return nil }, nil
 	}
 	wire.QuietGRPC()
-	to, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(collector), otlptracegrpc.WithInsecure())
+	to, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(collectorAddr), otlptracegrpc.WithInsecure())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -25,7 +25,7 @@ var accessKeys = kind[cloudsim.AccessKey, cloudsim.AccessKeyID]{
 }
 
 func newAccessKeysCommand(c *cli.Connection) *cobra.Command {
-	cmd := accessKeys.group("Manage the access keys of service accounts, which sign requests", "access-key", "ak")
+	cmd := accessKeys.groupCommand("Manage the access keys of service accounts, which sign requests", "access-key", "ak")
 	cmd.AddCommand(
 		accessKeys.listCommand(c),
 		accessKeys.getCommand(c),

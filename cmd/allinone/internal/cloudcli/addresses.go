@@ -35,7 +35,7 @@ func yesNo(b bool) string {
 }
 
 func newAddressesCommand(c *cli.Connection) *cobra.Command {
-	cmd := addresses.group("Manage reserved IP addresses of load balancers", "address", "addr")
+	cmd := addresses.groupCommand("Manage reserved IP addresses of load balancers", "address", "addr")
 	var family, scheme string
 	create := addresses.createCommand(c, "Reserve an address; it is kept until it is deleted",
 		func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Address, error) {
@@ -56,16 +56,15 @@ func newAddressesCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// readFirst returns an action that uses call. The function in the parameter call returns no
-// resource. The action therefore reads the resource first, then calls the function, and returns
-// the resource.
-func readFirst[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Client, context.Context, ID) error) action[T, ID] {
+// readFirst returns an action that uses callFn. Because callFn returns no resource, the action
+// reads the resource first, then calls callFn, and returns the resource.
+func readFirst[T cloudsim.Resource, ID ~string](k kind[T, ID], callFn func(*client.Client, context.Context, ID) error) action[T, ID] {
 	return func(cl *client.Client, ctx context.Context, id ID) (T, error) {
 		t, err := k.get(cl, ctx, id)
 		if err != nil {
 			return t, err
 		}
-		return t, call(cl, ctx, id)
+		return t, callFn(cl, ctx, id)
 	}
 }
 

@@ -54,29 +54,29 @@ func mebibytes(n int64) string {
 }
 
 func newRegionsCommand(c *cli.Connection) *cobra.Command {
-	cmd := regions.group("List regions, which are groups of zones", "region")
+	cmd := regions.groupCommand("List regions, which are groups of zones", "region")
 	cmd.AddCommand(regions.listCommand(c), regions.getCommand(c))
 	return cmd
 }
 
 func newZonesCommand(c *cli.Connection) *cobra.Command {
-	cmd := zones.group("List zones, which are the failure domains of a region", "zone")
+	cmd := zones.groupCommand("List zones, which are the failure domains of a region", "zone")
 	cmd.AddCommand(zones.listCommand(c), zones.getCommand(c))
 	return cmd
 }
 
 func newInstanceTypesCommand(c *cli.Connection) *cobra.Command {
-	cmd := instanceTypes.group("List the sizes of instances", "instance-type")
+	cmd := instanceTypes.groupCommand("List the sizes of instances", "instance-type")
 	cmd.AddCommand(instanceTypes.listCommand(c), instanceTypes.getCommand(c))
 	return cmd
 }
 
-// theOnly returns the value of the parameter named given. If this value is empty, theOnly returns
-// the name of the only resource of this kind. If the cloud has no such resource or several, it
-// returns an error.
-func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, given string) (string, error) {
-	if given != "" {
-		return given, nil
+// theOnly returns the given value of the flag. If this value is empty, theOnly returns the name
+// of the only resource of this kind. If the cloud has no such resource or several, it returns an
+// error.
+func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, value string) (string, error) {
+	if value != "" {
+		return value, nil
 	}
 	there, err := k.list(cl, ctx, cloudsim.ListOptions{Limit: maxHints + 1})
 	switch {

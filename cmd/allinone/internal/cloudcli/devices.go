@@ -30,13 +30,13 @@ forget-devices ends this.`,
   allinone cloud instances report-devices node-1 --failed 'data-1=no free device'`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			i, err := instances.resolve(ctx, cl, args[0])
+			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
 			req := cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{}}
 			for _, name := range args[1:] {
-				d, err := disks.resolve(ctx, cl, name)
+				d, err := disks.findResource(ctx, cl, name)
 				if err != nil {
 					return err
 				}
@@ -47,7 +47,7 @@ forget-devices ends this.`,
 				if !ok || reason == "" {
 					return cli.BadFlag("failed", f, "DISK=REASON")
 				}
-				d, err := disks.resolve(ctx, cl, name)
+				d, err := disks.findResource(ctx, cl, name)
 				if err != nil {
 					return err
 				}

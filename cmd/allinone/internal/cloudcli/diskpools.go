@@ -26,7 +26,7 @@ var diskPools = kind[cloudsim.DiskPool, string]{
 }
 
 func newDiskPoolsCommand(c *cli.Connection) *cobra.Command {
-	cmd := diskPools.group("Show the capacity of each zone for each type of disk", "disk-pool")
+	cmd := diskPools.groupCommand("Show the capacity of each zone for each type of disk", "disk-pool")
 	cmd.AddCommand(diskPools.listCommand(c), diskPools.getCommand(c), newSetDiskPoolCommand(c))
 	return cmd
 }
@@ -47,7 +47,7 @@ Exhausted. The command needs an admin token.`,
 			if err != nil {
 				return err
 			}
-			p, err := diskPools.resolve(ctx, cl, args[0])
+			p, err := diskPools.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}

@@ -88,7 +88,7 @@ func attachmentCell(d cloudsim.Disk) string {
 }
 
 func newDisksCommand(c *cli.Connection) *cobra.Command {
-	cmd := disks.group("Manage disks, which exist longer than their instances", "disk")
+	cmd := disks.groupCommand("Manage disks, which exist longer than their instances", "disk")
 	cmd.AddCommand(
 		disks.listCommand(c),
 		disks.getCommand(c),
@@ -106,7 +106,7 @@ func newDisksCommand(c *cli.Connection) *cobra.Command {
 }
 
 func newDiskTypesCommand(c *cli.Connection) *cobra.Command {
-	cmd := diskTypes.group("List the types of disks, with their limits", "disk-type")
+	cmd := diskTypes.groupCommand("List the types of disks, with their limits", "disk-type")
 	cmd.AddCommand(diskTypes.listCommand(c), diskTypes.getCommand(c))
 	return cmd
 }
@@ -207,7 +207,7 @@ func diskThenInstance(c *cli.Connection) cobra.CompletionFunc {
 // instanceID returns the id of an instance. It accepts the id of a deleted instance, because a disk
 // may still be attached to this instance.
 func instanceID(ctx context.Context, cl *client.Client, nameOrID string) (cloudsim.InstanceID, error) {
-	i, err := instances.resolve(ctx, cl, nameOrID)
+	i, err := instances.findResource(ctx, cl, nameOrID)
 	if errors.Is(err, cloudsim.NotFound) && instances.mayBeID(nameOrID) {
 		return cloudsim.InstanceID(nameOrID), nil
 	}
@@ -216,7 +216,7 @@ func instanceID(ctx context.Context, cl *client.Client, nameOrID string) (clouds
 
 // diskAndInstance returns the ids of the disk and the instance in args.
 func diskAndInstance(ctx context.Context, cl *client.Client, args []string) (cloudsim.DiskID, cloudsim.InstanceID, error) {
-	d, notDisk := disks.resolve(ctx, cl, args[0])
+	d, notDisk := disks.findResource(ctx, cl, args[0])
 	i, notInstance := instanceID(ctx, cl, args[1])
 	return d.ID, i, errors.Join(notDisk, notInstance)
 }
@@ -287,7 +287,7 @@ func newResizeDiskCommand(c *cli.Connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := disks.resolve(ctx, cl, args[0])
+			d, err := disks.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -314,7 +314,7 @@ sets its default IOPS and throughput, unless you give these values too.`,
   allinone cloud disks modify data-1 --iops 6000 --throughput 250`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, disks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			d, err := disks.resolve(ctx, cl, args[0])
+			d, err := disks.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -351,7 +351,7 @@ func (s *diskSource) flags(c *cli.Connection, cmd *cobra.Command) {
 // source is deleted.
 func (s *diskSource) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateDisk) error {
 	if s.snapshot != "" {
-		found, err := snapshots.resolve(ctx, cl, s.snapshot)
+		found, err := snapshots.findResource(ctx, cl, s.snapshot)
 		switch {
 		case err == nil:
 			req.SourceSnapshot = found.ID
@@ -362,7 +362,7 @@ func (s *diskSource) resolve(ctx context.Context, cl *client.Client, req *clouds
 		}
 	}
 	if s.disk != "" {
-		found, err := disks.resolve(ctx, cl, s.disk)
+		found, err := disks.findResource(ctx, cl, s.disk)
 		switch {
 		case err == nil:
 			req.SourceDisk = found.ID

@@ -117,23 +117,23 @@ begins afterwards.`,
 	return cmd
 }
 
-// withDuration returns the new duration in the parameter args, followed by the durations in the
-// parameter have. It omits the durations that the new duration replaces.
-func withDuration(have cloudsim.WorkDurations, args []string) (cloudsim.WorkDurations, error) {
-	d, err := time.ParseDuration(args[2])
+// withDuration returns the duration in newDuration, followed by oldDurations. It omits the
+// durations that the new duration replaces.
+func withDuration(oldDurations cloudsim.WorkDurations, newDuration []string) (cloudsim.WorkDurations, error) {
+	d, err := time.ParseDuration(newDuration[2])
 	if err != nil || d < 0 || d%time.Millisecond != 0 {
-		return have, cloudsim.Errorf(cloudsim.Invalid, "%q is no time that work can take: want one such as 30s, 250ms or 0", args[2])
+		return oldDurations, cloudsim.Errorf(cloudsim.Invalid, "%q is no time that work can take: want one such as 30s, 250ms or 0", newDuration[2])
 	}
-	one := cloudsim.WorkDuration{Transition: cloudsim.Transition{Kind: cloudsim.ResourceKind(args[0]), Verb: cloudsim.Verb(args[1])}, Millis: d.Milliseconds()}
-	rest := slices.DeleteFunc(have.Items, func(o cloudsim.WorkDuration) bool {
+	one := cloudsim.WorkDuration{Transition: cloudsim.Transition{Kind: cloudsim.ResourceKind(newDuration[0]), Verb: cloudsim.Verb(newDuration[1])}, Millis: d.Milliseconds()}
+	rest := slices.DeleteFunc(oldDurations.Items, func(o cloudsim.WorkDuration) bool {
 		return one.Covers(o.Kind, o.Verb) // the new duration replaces this duration
 	})
 	return cloudsim.WorkDurations{Items: append([]cloudsim.WorkDuration{one}, rest...)}, nil
 }
 
 // durationsCommand adds a RunE function to cmd. The RunE function changes the durations of work
-// with the function change, and prints all durations.
-func durationsCommand(c *cli.Connection, cmd *cobra.Command, change func(cloudsim.WorkDurations, []string) (cloudsim.WorkDurations, error)) *cobra.Command {
+// with changeFn, and prints all durations.
+func durationsCommand(c *cli.Connection, cmd *cobra.Command, changeFn func(cloudsim.WorkDurations, []string) (cloudsim.WorkDurations, error)) *cobra.Command {
 	var o cli.Output
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -142,7 +142,7 @@ func durationsCommand(c *cli.Connection, cmd *cobra.Command, change func(cloudsi
 			return err
 		}
 		if cmd.Name() != "list" {
-			want, err := change(have, args)
+			want, err := changeFn(have, args)
 			if err != nil {
 				return err
 			}

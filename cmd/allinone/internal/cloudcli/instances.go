@@ -47,7 +47,7 @@ func externalIP(i cloudsim.Instance) string {
 }
 
 func newInstancesCommand(c *cli.Connection) *cobra.Command {
-	cmd := instances.group("Manage virtual machines", "instance", "i")
+	cmd := instances.groupCommand("Manage virtual machines", "instance", "i")
 	cmd.AddCommand(
 		instances.listCommand(c),
 		instances.getCommand(c),
@@ -141,14 +141,14 @@ func (p *placeFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 // resolve writes the ids of the network and the subnet into req.
 func (p placeFlags) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateInstance) error {
 	if p.network != "" {
-		n, err := networks.resolve(ctx, cl, p.network)
+		n, err := networks.findResource(ctx, cl, p.network)
 		if err != nil {
 			return err
 		}
 		req.Network = n.ID
 	}
 	if p.subnet != "" {
-		s, err := subnets.resolve(ctx, cl, p.subnet)
+		s, err := subnets.findResource(ctx, cl, p.subnet)
 		if err != nil {
 			return err
 		}

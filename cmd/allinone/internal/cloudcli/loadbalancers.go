@@ -112,7 +112,7 @@ func targetCell(l cloudsim.LoadBalancer) string {
 }
 
 func newLoadBalancersCommand(c *cli.Connection) *cobra.Command {
-	cmd := loadBalancers.group("Manage load balancers, which forward connections to healthy instances", "load-balancer", "lb")
+	cmd := loadBalancers.groupCommand("Manage load balancers, which forward connections to healthy instances", "load-balancer", "lb")
 	cmd.AddCommand(
 		loadBalancers.listCommand(c),
 		loadBalancers.getCommand(c),
@@ -175,13 +175,13 @@ the existing load balancer.`,
 	return cmd
 }
 
-// findIPs returns the IPs of reserved addresses. Each element of the parameter called is
-// the name, the id or the IP of an address.
-func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string, error) {
+// findIPs returns the IPs of reserved addresses. Each element of namesOrIPs is the name,
+// the id or the IP of an address.
+func findIPs(ctx context.Context, cl *client.Client, namesOrIPs []string) ([]string, error) {
 	var ips []string
-	for _, word := range called {
+	for _, word := range namesOrIPs {
 		if _, err := netip.ParseAddr(word); err != nil {
-			a, err := addresses.resolve(ctx, cl, word)
+			a, err := addresses.findResource(ctx, cl, word)
 			if err != nil {
 				return nil, err
 			}
@@ -216,7 +216,7 @@ keeps forwarding.
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, loadBalancers)),
 	}
 	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-		found, err := loadBalancers.resolve(ctx, cl, args[0])
+		found, err := loadBalancers.findResource(ctx, cl, args[0])
 		if err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 			if none == (len(targets) > 0) {
 				return cloudsim.Errorf(cloudsim.Invalid, "want --target, once or more, or --none")
 			}
-			l, err := loadBalancers.resolve(ctx, cl, args[0])
+			l, err := loadBalancers.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}

@@ -109,8 +109,8 @@ func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec 
 }
 
 // findListener parses the text [PROTOCOL/]PORT=VALUE. The default protocol is tcp. It returns the
-// value, and a pointer to the listener with this protocol and port in the parameter all.
-func findListener(flag, word, form string, all []cloudsim.Listener) (*cloudsim.Listener, string, error) {
+// value, and a pointer to the element of listeners with this protocol and port.
+func findListener(flag, word, form string, listeners []cloudsim.Listener) (*cloudsim.Listener, string, error) {
 	key, value, ok := strings.Cut(word, "=")
 	if !ok {
 		return nil, "", cli.BadFlag(flag, word, form)
@@ -118,11 +118,11 @@ func findListener(flag, word, form string, all []cloudsim.Listener) (*cloudsim.L
 	if !strings.Contains(key, "/") {
 		key = string(cloudsim.TCP) + "/" + key
 	}
-	at := slices.IndexFunc(all, func(l cloudsim.Listener) bool { return l.Key() == strings.ToLower(key) })
+	at := slices.IndexFunc(listeners, func(l cloudsim.Listener) bool { return l.Key() == strings.ToLower(key) })
 	if at < 0 {
 		return nil, "", cli.BadFlag(flag, word, "the port of a listener of the load balancer")
 	}
-	return &all[at], value, nil
+	return &listeners[at], value, nil
 }
 
 // applyRules writes the values of the flags for source ranges, affinity and timeouts into spec.
@@ -200,7 +200,7 @@ func findTargets(ctx context.Context, cl *client.Client, words []string) ([]clou
 				return nil, cli.BadFlag("target", w, "INSTANCE or INSTANCE/IP, and =WEIGHT, e.g. node-1=3")
 			}
 		}
-		i, err := instances.resolve(ctx, cl, called)
+		i, err := instances.findResource(ctx, cl, called)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -100,7 +100,7 @@ Without NAME, show the counters of all load balancers that forward connections.`
 				}
 				return p.List(rows)
 			}
-			l, err := loadBalancers.resolve(ctx, cl, args[0])
+			l, err := loadBalancers.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}

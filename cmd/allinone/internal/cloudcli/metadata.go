@@ -48,7 +48,7 @@ have commands of their own.`,
 		Example: "  allinone cloud metadata show node-1\n  allinone cloud metadata show node-1 -o json",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			i, err := instances.resolve(ctx, cl, args[0])
+			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func newShowUserDataCommand(c *cli.Connection) *cobra.Command {
 		Example: "  allinone cloud metadata user-data node-1",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			i, err := instances.resolve(ctx, cl, args[0])
+			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -110,7 +110,7 @@ cloud publishes at /.well-known/jwks.json.`,
   allinone cloud metadata identity node-1 --audience vault --claims`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			i, err := instances.resolve(ctx, cl, args[0])
+			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ preemption terminates it. A second notice of the same type replaces the first.`,
 				return cli.BadFlag("in", in.String(), "whole seconds from now, e.g. 2m")
 			}
 			req := cloudsim.CreateNotice{Type: cloudsim.NoticeType(args[1]), InSeconds: int64(in / time.Second)}
-			i, err := instances.resolve(ctx, cl, args[0])
+			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -207,7 +207,7 @@ func newWithdrawCommand(c *cli.Connection) *cobra.Command {
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			t := cloudsim.NoticeType(args[1])
-			i, err := instances.resolve(ctx, cl, args[0])
+			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}

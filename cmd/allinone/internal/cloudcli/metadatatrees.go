@@ -32,7 +32,7 @@ var metadataTrees = kind[cloudsim.MetadataTree, string]{
 }
 
 func newMetadataTreesCommand(c *cli.Connection) *cobra.Command {
-	cmd := metadataTrees.group("Manage additional paths of the metadata service, such as the paths of another cloud", "metadata-tree")
+	cmd := metadataTrees.groupCommand("Manage additional paths of the metadata service, such as the paths of another cloud", "metadata-tree")
 	cmd.AddCommand(
 		metadataTrees.listCommand(c),
 		metadataTrees.getCommand(c),

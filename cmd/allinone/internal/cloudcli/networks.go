@@ -45,7 +45,7 @@ func podRangesCell(n cloudsim.Network) string {
 }
 
 func newNetworksCommand(c *cli.Connection) *cobra.Command {
-	cmd := networks.group("Manage private networks", "network", "net", "vpc")
+	cmd := networks.groupCommand("Manage private networks", "network", "net", "vpc")
 	cmd.AddCommand(
 		networks.listCommand(c),
 		networks.getCommand(c),
@@ -121,7 +121,7 @@ while no instance has a part of them.`,
 		if err != nil {
 			return err
 		}
-		n, err := networks.resolve(ctx, cl, args[0])
+		n, err := networks.findResource(ctx, cl, args[0])
 		if err != nil {
 			return err
 		}
@@ -148,13 +148,13 @@ while no instance has a part of them.`,
 	return cmd
 }
 
-// updateNetwork changes the network n with the function change. If another caller has changed n
-// in the cloud, updateNetwork reads n again and repeats the change.
-func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, change func(*cloudsim.UpdateNetwork) error) (cloudsim.Network, error) {
+// updateNetwork changes the network n with changeFn. If another caller has changed n in the
+// cloud, updateNetwork reads n again and repeats the change.
+func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, changeFn func(*cloudsim.UpdateNetwork) error) (cloudsim.Network, error) {
 	for range staleTries {
 		req := cloudsim.UpdateNetwork{Labels: map[string]string{}, NetworkSpec: n.NetworkSpec}
 		maps.Copy(req.Labels, n.Labels)
-		if err := change(&req); err != nil {
+		if err := changeFn(&req); err != nil {
 			return n, err
 		}
 		changed, err := cl.UpdateNetwork(ctx, n.ID, req, n.Revision)

@@ -48,7 +48,7 @@ func tookCell(o cloudsim.Operation) string {
 }
 
 func newOperationsCommand(c *cli.Connection) *cobra.Command {
-	cmd := operations.group("Show operations, which are the slow parts of calls", "operation", "op")
+	cmd := operations.groupCommand("Show operations, which are the slow parts of calls", "operation", "op")
 	cmd.AddCommand(operations.listCommand(c), operations.getCommand(c), newWaitCommand(c), newCancelCommand(c), newReleaseCommand(c))
 	return cmd
 }

@@ -23,7 +23,7 @@ var projects = kind[cloudsim.Project, cloudsim.ProjectID]{
 }
 
 func newProjectsCommand(c *cli.Connection) *cobra.Command {
-	cmd := projects.group("Manage projects, which own resources and have quotas", "project")
+	cmd := projects.groupCommand("Manage projects, which own resources and have quotas", "project")
 	cmd.AddCommand(
 		projects.listCommand(c),
 		projects.getCommand(c),

@@ -32,7 +32,7 @@ var records = kind[cloudsim.Record, cloudsim.RecordID]{
 }
 
 func newRecordsCommand(c *cli.Connection) *cobra.Command {
-	cmd := records.group("Manage JSON documents that clients store in the cloud", "record", "rec")
+	cmd := records.groupCommand("Manage JSON documents that clients store in the cloud", "record", "rec")
 	cmd.AddCommand(
 		records.listCommand(c),
 		records.getCommand(c),
@@ -141,7 +141,7 @@ also fails if the record does not have the given revision.`,
   allinone cloud records update rec-000001 --revision 214 --label team=shop --remove-label old`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, records)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			r, err := records.resolve(ctx, cl, args[0])
+			r, err := records.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ var repositories = kind[cloudsim.Repository, cloudsim.RepositoryID]{
 }
 
 func newRepositoriesCommand(c *cli.Connection) *cobra.Command {
-	cmd := repositories.group("Manage the repositories of the image registry", "repository", "repo")
+	cmd := repositories.groupCommand("Manage the repositories of the image registry", "repository", "repo")
 	cmd.AddCommand(
 		repositories.listCommand(c),
 		repositories.getCommand(c),
@@ -133,7 +133,7 @@ var workloadTrusts = kind[cloudsim.WorkloadTrust, cloudsim.WorkloadTrustID]{
 }
 
 func newWorkloadTrustsCommand(c *cli.Connection) *cobra.Command {
-	cmd := workloadTrusts.group("Let Kubernetes service accounts call as service accounts of the cloud", "workload-trust")
+	cmd := workloadTrusts.groupCommand("Let Kubernetes service accounts call as service accounts of the cloud", "workload-trust")
 	cmd.AddCommand(
 		workloadTrusts.listCommand(c),
 		workloadTrusts.getCommand(c),

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// The type kind describes one kind of resource. It contains the functions and texts with which
+// A kind describes one kind of resource. It contains the functions and texts with which
 // commands find, print and name resources of this kind.
 type kind[T cloudsim.Resource, ID ~string] struct {
 	kind    cloudsim.ResourceKind
@@ -64,9 +64,9 @@ func (k kind[T, ID]) mayBeID(s string) bool {
 // maxHints is the largest number of existing names in an error.
 const maxHints = 10
 
-// The method resolve returns the resource with the given id. If no resource has this id, it returns
+// findResource returns the resource with the given id. If no resource has this id, it returns
 // the resource with this text as its name.
-func (k kind[T, ID]) resolve(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
+func (k kind[T, ID]) findResource(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
 	var none T
 	if nameOrID == "" {
 		return none, cloudsim.Errorf(cloudsim.Invalid, "the name of the %s is empty", k.noun)
@@ -115,7 +115,7 @@ func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrI
 	var found []T
 	var errs []error
 	for _, n := range namesOrIDs {
-		t, err := k.resolve(ctx, cl, n)
+		t, err := k.findResource(ctx, cl, n)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -126,8 +126,8 @@ func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrI
 	return found, cloudsim.OneOrMany(errs)
 }
 
-// The method group returns the parent command of this kind's commands.
-func (k kind[T, ID]) group(short string, aliases ...string) *cobra.Command {
+// groupCommand returns the parent command of this kind's commands.
+func (k kind[T, ID]) groupCommand(short string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use: k.command, Aliases: aliases, Short: short,
 		Example: fmt.Sprintf("  allinone cloud %[1]s list\n  allinone cloud %[1]s list --watch -o wide", k.command),
@@ -160,7 +160,7 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 			return err
 		}
 		if network != "" {
-			n, err := networks.resolve(ctx, cl, network)
+			n, err := networks.findResource(ctx, cl, network)
 			if err != nil {
 				return err
 			}
@@ -234,9 +234,9 @@ func (k kind[T, ID]) getCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// labelCommand returns the command that changes the labels of a resource. The function update
-// replaces all labels of a resource.
-func (k kind[T, ID]) labelCommand(c *cli.Connection, update func(context.Context, *client.Client, T, map[string]string) (T, error)) *cobra.Command {
+// labelCommand returns the command that changes the labels of a resource. updateFn replaces
+// all labels of a resource.
+func (k kind[T, ID]) labelCommand(c *cli.Connection, updateFn func(context.Context, *client.Client, T, map[string]string) (T, error)) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use: fmt.Sprintf("label %s KEY=VALUE... KEY-...", strings.ToUpper(k.noun)), Short: "Set and remove labels of one " + k.noun,
@@ -245,7 +245,7 @@ label' does for a Node.`, k.noun),
 		Example: fmt.Sprintf("  allinone cloud %s label %s team=red tier-", k.command, k.sample),
 		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: firstOnly(completeNames(c, k)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			v, err := k.resolve(ctx, cl, args[0])
+			v, err := k.findResource(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -266,7 +266,7 @@ label' does for a Node.`, k.noun),
 				return err
 			}
 			maps.Copy(labels, more)
-			now, err := update(ctx, cl, v, labels)
+			now, err := updateFn(ctx, cl, v, labels)
 			if err != nil {
 				return err
 			}

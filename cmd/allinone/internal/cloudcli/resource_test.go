@@ -20,7 +20,7 @@ func TestResolve(t *testing.T) {
 		}
 		return i
 	}
-	if _, err := instances.resolve(ctx, cl, "a"); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "there are none") {
+	if _, err := instances.findResource(ctx, cl, "a"); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "there are none") {
 		t.Errorf("empty cloud: %v", err)
 	}
 	a := create("a")
@@ -33,16 +33,16 @@ func TestResolve(t *testing.T) {
 		string(imitator.ID): imitator.ID,
 		"i-000077":          distant.ID,
 	} {
-		if got, err := instances.resolve(ctx, cl, arg); err != nil || got.ID != want {
+		if got, err := instances.findResource(ctx, cl, arg); err != nil || got.ID != want {
 			t.Errorf("resolve(%q) = %s, %v; want %s", arg, got.ID, err, want)
 		}
 	}
 	for _, arg := range []string{"i-", "i-9", "..", "a/../a", "?", "a b", strings.Repeat("x", 60)} {
-		if got, err := instances.resolve(ctx, cl, arg); !errors.Is(err, cloudsim.NotFound) {
+		if got, err := instances.findResource(ctx, cl, arg); !errors.Is(err, cloudsim.NotFound) {
 			t.Errorf("resolve(%q) = %s, %v; want NotFound", arg, got.ID, err)
 		}
 	}
-	if _, err := instances.resolve(ctx, cl, ""); !errors.Is(err, cloudsim.Invalid) {
+	if _, err := instances.findResource(ctx, cl, ""); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("resolve of an empty name: %v, want Invalid", err)
 	}
 	both, err := instances.resolveAll(ctx, cl, []string{"a", "nobody", string(a.ID), "i-000077", "noone"})
@@ -54,10 +54,10 @@ func TestResolve(t *testing.T) {
 		create(fmt.Sprintf("n%d", n))
 	}
 	const tenth = cloudsim.InstanceID("i-00000a") // ids are hexadecimal
-	if got, err := instances.resolve(ctx, cl, string(tenth)); err != nil || got.ID != tenth {
+	if got, err := instances.findResource(ctx, cl, string(tenth)); err != nil || got.ID != tenth {
 		t.Errorf("resolve(%q) = %s, %v", tenth, got.ID, err)
 	}
-	_, err = instances.resolve(ctx, cl, "nobody")
+	_, err = instances.findResource(ctx, cl, "nobody")
 	if got := strings.Count(fmt.Sprint(err), ", "); got != maxHints || !strings.HasSuffix(err.Error(), "…") {
 		t.Errorf("error %v contains %d names, want %d and a hint about more objects", err, got, maxHints)
 	}

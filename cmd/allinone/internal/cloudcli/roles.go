@@ -48,7 +48,7 @@ func orAll(s string) string {
 }
 
 func newRolesCommand(c *cli.Connection) *cobra.Command {
-	cmd := roles.group("Manage roles, which are lists of permissions", "role")
+	cmd := roles.groupCommand("Manage roles, which are lists of permissions", "role")
 	cmd.AddCommand(
 		roles.listCommand(c),
 		roles.getCommand(c),
@@ -98,7 +98,7 @@ resources of a project.
 }
 
 func newRoleBindingsCommand(c *cli.Connection) *cobra.Command {
-	cmd := roleBindings.group("Assign roles to service accounts", "role-binding", "bindings")
+	cmd := roleBindings.groupCommand("Assign roles to service accounts", "role-binding", "bindings")
 	cmd.AddCommand(
 		roleBindings.listCommand(c),
 		roleBindings.getCommand(c),

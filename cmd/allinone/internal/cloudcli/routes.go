@@ -29,7 +29,7 @@ var routes = kind[cloudsim.Route, cloudsim.RouteID]{
 }
 
 func newRoutesCommand(c *cli.Connection) *cobra.Command {
-	cmd := routes.group("Manage the routes of networks", "route")
+	cmd := routes.groupCommand("Manage the routes of networks", "route")
 	cmd.AddCommand(
 		routes.listCommand(c),
 		routes.getCommand(c),
@@ -65,13 +65,13 @@ network.`,
 			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
 				return err
 			}
-			hop, err := instances.resolve(ctx, cl, nextHop)
+			hop, err := instances.findResource(ctx, cl, nextHop)
 			if err != nil {
 				return err
 			}
 			req.NextHop = hop.ID
 			if network != "" {
-				n, err := networks.resolve(ctx, cl, network)
+				n, err := networks.findResource(ctx, cl, network)
 				if err != nil {
 					return err
 				}

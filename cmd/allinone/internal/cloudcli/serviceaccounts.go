@@ -25,7 +25,7 @@ var serviceAccounts = kind[cloudsim.ServiceAccount, cloudsim.ServiceAccountID]{
 }
 
 func newServiceAccountsCommand(c *cli.Connection) *cobra.Command {
-	cmd := serviceAccounts.group("Manage the identities of programs", "service-account", "sa")
+	cmd := serviceAccounts.groupCommand("Manage the identities of programs", "service-account", "sa")
 	cmd.Long = `Manage the identities of programs. A service account may do what the roles permit that
 are bound to it, and calls with tokens of its own, which may be short-lived.`
 	cmd.Example = `  allinone cloud service-accounts create ci --role registry-reader

@@ -30,7 +30,7 @@ var snapshotGroups = kind[cloudsim.SnapshotGroup, cloudsim.SnapshotGroupID]{
 func commas[S ~string](all []S) string { return strings.ReplaceAll(cli.Join(all), ", ", ",") }
 
 func newSnapshotGroupsCommand(c *cli.Connection) *cobra.Command {
-	cmd := snapshotGroups.group("Manage snapshots of several disks from one instant", "snapshot-group")
+	cmd := snapshotGroups.groupCommand("Manage snapshots of several disks from one instant", "snapshot-group")
 	cmd.AddCommand(
 		snapshotGroups.listCommand(c),
 		snapshotGroups.getCommand(c),

@@ -37,7 +37,7 @@ func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, 
 	if nameOrID == "" || snapshots.mayBeID(nameOrID) {
 		return nameOrID, nil
 	}
-	d, err := disks.resolve(ctx, cl, nameOrID)
+	d, err := disks.findResource(ctx, cl, nameOrID)
 	if errors.Is(err, cloudsim.NotFound) && disks.mayBeID(nameOrID) {
 		return nameOrID, nil
 	}
@@ -45,7 +45,7 @@ func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, 
 }
 
 func newSnapshotsCommand(c *cli.Connection) *cobra.Command {
-	cmd := snapshots.group("Manage snapshots of disks", "snapshot")
+	cmd := snapshots.groupCommand("Manage snapshots of disks", "snapshot")
 	cmd.AddCommand(
 		snapshots.listCommand(c),
 		snapshots.getCommand(c),
@@ -74,7 +74,7 @@ as after a power cut. The same command again returns the existing snapshot.`,
 			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
 				return err
 			}
-			d, err := disks.resolve(ctx, cl, disk)
+			d, err := disks.findResource(ctx, cl, disk)
 			if err != nil {
 				return err
 			}

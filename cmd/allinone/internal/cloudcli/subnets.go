@@ -43,7 +43,7 @@ func servesCell(s cloudsim.Subnet) string {
 }
 
 func newSubnetsCommand(c *cli.Connection) *cobra.Command {
-	cmd := subnets.group("Manage subnets, the parts of networks in which instances have addresses", "subnet")
+	cmd := subnets.groupCommand("Manage subnets, the parts of networks in which instances have addresses", "subnet")
 	cmd.AddCommand(
 		subnets.listCommand(c),
 		subnets.getCommand(c),
@@ -75,7 +75,7 @@ without both flags all zones. An instance gets the lowest free address.`,
 			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
 				return err
 			}
-			n, err := networks.resolve(ctx, cl, network)
+			n, err := networks.findResource(ctx, cl, network)
 			if err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ func expiresCell(t cloudsim.Token) string {
 }
 
 func newTokensCommand(c *cli.Connection) *cobra.Command {
-	cmd := tokens.group("Manage the tokens of callers", "token")
+	cmd := tokens.groupCommand("Manage the tokens of callers", "token")
 	cmd.AddCommand(
 		tokens.listCommand(c),
 		tokens.getCommand(c),
@@ -112,14 +112,14 @@ stdout, or writes it to a new file that only you can read.`,
 // createInto creates a resource with a secret, and writes the text that create returns into a new
 // file at path. It creates the file before the resource. In the reverse order, the command could
 // fail to write the secret of the new resource. If the cloud does not create the resource,
-// createInto removes the file. The parameter flag is the name of the flag with the path.
-func createInto[T cloudsim.Resource](flag, path string, create func() (T, string, error)) (v T, err error) {
+// createInto removes the file. The flag flagName contains the path.
+func createInto[T cloudsim.Resource](flagName, path string, create func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return v, cloudsim.Errorf(cloudsim.Exists, "--%s %s: it exists; choose another or remove it first", flag, path)
+		return v, cloudsim.Errorf(cloudsim.Exists, "--%s %s: it exists; choose another or remove it first", flagName, path)
 	}
 	if err != nil {
-		return v, fmt.Errorf("--%s: %w", flag, err)
+		return v, fmt.Errorf("--%s: %w", flagName, err)
 	}
 	v, text, err := create()
 	if err != nil {

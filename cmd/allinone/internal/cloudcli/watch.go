@@ -31,14 +31,14 @@ func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsi
 }
 
 // keepWatching calls handle for every item of a watch. If the cloud does not answer, keepWatching
-// tries again: it calls the function watch for a new watch, which must continue after the last item.
-// keepWatching returns nil when ctx ends. It returns an error if handle fails, if the cloud no longer
-// has the next items (Gone), or if the cloud refuses the watch.
-func keepWatching[T any](ctx context.Context, c *cli.Connection, watch func() iter.Seq2[T, error], handle func(T) error) error {
+// tries again: it calls startWatch for a new watch, which must continue after the last item.
+// keepWatching returns nil when ctx ends. It returns an error if handle fails, if the cloud no
+// longer has the next items (Gone), or if the cloud refuses the watch.
+func keepWatching[T any](ctx context.Context, c *cli.Connection, startWatch func() iter.Seq2[T, error], handle func(T) error) error {
 	wait := firstRetry
 	for {
 		var broke error
-		for item, err := range watch() {
+		for item, err := range startWatch() {
 			if err != nil {
 				broke = err
 				break
@@ -66,7 +66,7 @@ func keepWatching[T any](ctx context.Context, c *cli.Connection, watch func() it
 	}
 }
 
-// The type change contains an event and the resource in the event.
+// A change contains an event and the resource in the event.
 type change[T any] struct {
 	event cloudsim.Event
 	thing T
@@ -77,17 +77,17 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	kind  kind[T, ID]
 	where cloudsim.ListOptions
 	print func([]change[T]) error
-	// The field seen contains the resources that listWatch has printed, by id. listWatch omits an
+	// printed contains the resources that listWatch has printed, by id. listWatch omits an
 	// event if the map seen contains the event's revision or a later revision of the resource. If a
 	// resource in the map seen no longer matches the filters, listWatch prints this change and
 	// removes the resource from the map.
-	seen map[string]T
+	printed map[string]T
 }
 
 // watchList prints the resources of the kind k, and then every change of these resources, until
 // ctx ends.
 func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, k kind[T, ID], p cli.Printer[T], where cloudsim.ListOptions) error {
-	w := listWatch[T, ID]{kind: k, where: where, print: changePrinter(p).printAll, seen: map[string]T{}}
+	w := listWatch[T, ID]{kind: k, where: where, print: changePrinter(p).printAll, printed: map[string]T{}}
 	for {
 		rev, err := w.printDifferences(ctx, cl)
 		if err != nil {
@@ -114,23 +114,23 @@ func (w *listWatch[T, ID]) printDifferences(ctx context.Context, cl *client.Clie
 	for _, t := range things {
 		id := w.kind.id(t)
 		there[id] = true
-		if have, ok := w.seen[id]; !ok || have.Head().Revision != t.Head().Revision {
+		if have, ok := w.printed[id]; !ok || have.Head().Revision != t.Head().Revision {
 			ev, err := w.newEvent(t, cloudsim.EventPut)
 			if err != nil {
 				return 0, err
 			}
 			news = append(news, change[T]{ev, t})
-			w.seen[id] = t
+			w.printed[id] = t
 		}
 	}
-	for id, t := range w.seen {
+	for id, t := range w.printed {
 		if !there[id] {
 			ev, err := w.newEvent(t, cloudsim.EventDelete)
 			if err != nil {
 				return 0, err
 			}
 			news = append(news, change[T]{ev, t})
-			delete(w.seen, id)
+			delete(w.printed, id)
 		}
 	}
 	return rev, w.print(news)
@@ -152,7 +152,7 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	if err := json.Unmarshal(ev.Object, &t); err != nil {
 		return fmt.Errorf("event %d: %w", ev.Rev, err)
 	}
-	have, shown := w.seen[ev.ID]
+	have, shown := w.printed[ev.ID]
 	if shown && have.Head().Revision >= ev.Rev {
 		return nil // listWatch has already printed this change
 	}
@@ -161,9 +161,9 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 		return nil
 	}
 	if selected && ev.Type != cloudsim.EventDelete {
-		w.seen[ev.ID] = t
+		w.printed[ev.ID] = t
 	} else {
-		delete(w.seen, ev.ID)
+		delete(w.printed, ev.ID)
 	}
 	return w.print([]change[T]{{ev, t}})
 }
@@ -216,16 +216,16 @@ func newStream[T any](p cli.Printer[T], event func(T) any) printStream[T] {
 	return printStream[T]{p, p.Table(), event}
 }
 
-// printAll prints the objects in the parameter things. In JSON each object is one line,
-// and in YAML each object is one document.
-func (s printStream[T]) printAll(things []T) error {
+// printAll prints the given objects. In JSON each object is one line, and in YAML each
+// object is one document.
+func (s printStream[T]) printAll(objects []T) error {
 	switch s.Format {
 	case cli.FormatTable, cli.FormatWide:
-		return s.rowsSoFar.Print(s.Rows(things))
+		return s.rowsSoFar.Print(s.Rows(objects))
 	case cli.FormatName:
-		return s.Names(things)
+		return s.Names(objects)
 	}
-	for _, t := range things {
+	for _, t := range objects {
 		if s.Format == cli.FormatYAML {
 			if _, err := fmt.Fprintln(s.Writer, "---"); err != nil {
 				return err

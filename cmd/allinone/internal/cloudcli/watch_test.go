@@ -25,7 +25,7 @@ func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
 	}
 	var got []string
 	w := listWatch[cloudsim.Address, cloudsim.AddressID]{
-		kind: addresses, seen: map[string]cloudsim.Address{},
+		kind: addresses, printed: map[string]cloudsim.Address{},
 		print: func(news []change[cloudsim.Address]) error {
 			for _, c := range news {
 				got = append(got, string(c.event.Type)+" "+c.thing.Name)
@@ -36,7 +36,7 @@ func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
 	if _, err := w.printDifferences(ctx, cl); err != nil {
 		t.Fatal(err)
 	}
-	a, err := addresses.resolve(ctx, cl, "a")
+	a, err := addresses.findResource(ctx, cl, "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,10 +70,10 @@ API that checks a signature of this header, such as the API of AWS, refuses forw
 }
 
 // startProxy serves a recording proxy on a free port of loopback. The proxy forwards calls to the
-// API at the URL upstream. The result variable has the form CONFORM_API_URL=URL, and is for the
+// API at the URL upstream. The text envVar has the form CONFORM_API_URL=URL, and is for the
 // environment of the CCM. The proxy serves until the caller calls stop, even after the end of ctx,
 // because the CCM needs the proxy during the cleanup after an interruption.
-func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, variable string, stop func(), err error) {
+func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, envVar string, stop func(), err error) {
 	if p, err = proxy.New(upstream); err != nil {
 		return nil, "", nil, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))
 	}

@@ -219,7 +219,7 @@ container of the host that has the node's machine.`,
 		Example: `  docker compose exec node-sim-1a allinone compose enter node-1`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return enter(compose.Dir(dir), args[0], args[1:])
+			return enterMachine(compose.Dir(dir), args[0], args[1:])
 		},
 	}
 	composedFlag(cmd.Flags(), &dir)

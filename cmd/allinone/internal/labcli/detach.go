@@ -56,7 +56,7 @@ func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet)
 	}
 	defer hear.Close()
 	cmd := exec.Command(f.Self, f.detachedArgs(fl)...)
-	cmd.Stdout, cmd.Stderr = log, log // for the output of the function main and for the output of a panic
+	cmd.Stdout, cmd.Stderr = log, log // for the output of main.main and for the output of a panic
 	cmd.ExtraFiles = []*os.File{say}  // file descriptor 3 in the new process
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := errors.Join(cmd.Start(), say.Close()); err != nil {

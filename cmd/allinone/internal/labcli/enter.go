@@ -33,23 +33,23 @@ from util-linux.`,
 			if err != nil {
 				return err
 			}
-			return enter(dir, args[0], args[1:])
+			return enterMachine(dir, args[0], args[1:])
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to the command that enter runs
+	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to the command that enterMachine runs
 	return cmd
 }
 
-// machineFinder is a lab on this host or a lab in containers. The function enter uses a
+// machineFinder is a lab on this host or a lab in containers. enterMachine uses a
 // machineFinder to find the machine of a node.
 type machineFinder interface {
 	MachinePID(node string) (int, error)
 }
 
-// enter replaces this process by a command in all namespaces of a node's machine. If command is
-// empty, the function runs a shell.
-func enter(machines machineFinder, node string, command []string) error {
+// enterMachine replaces this process by a command in all namespaces of a node's machine. If command
+// is empty, the function runs a shell.
+func enterMachine(machines machineFinder, node string, command []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can enter the namespaces of a machine: run the command with sudo")
 	}

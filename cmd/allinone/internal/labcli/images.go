@@ -21,7 +21,7 @@ import (
 type imagesCLI struct {
 	cli.Env
 	nodes []string
-	// The function open returns the images of the nodes.
+	// open returns the images of the nodes.
 	open func(nodes []string) (real.Images, error)
 	// prefix is the part of an example before "images". loads are the examples of "images load".
 	prefix string

@@ -97,8 +97,8 @@ func (p *courseState) checkReady() error {
 }
 
 // currentStep returns the current lab of the course and the current step of the user. If the
-// user has done all steps of this lab, the result over is true.
-func (p *courseState) currentStep() (l course.Lab, step course.Step, over bool, err error) {
+// user has done all steps of this lab, isDone is true.
+func (p *courseState) currentStep() (l course.Lab, step course.Step, isDone bool, err error) {
 	if err := p.checkReady(); err != nil {
 		return l, step, false, err
 	}
@@ -122,9 +122,9 @@ func (p *courseState) saveState() error {
 	return p.dir.KeepCourseProgress(append(raw, '\n'))
 }
 
-// The method run returns a RunE function for a command. The RunE function reads the state of the
+// runWithCourse returns a RunE function for a command. The RunE function reads the state of the
 // course and calls fn with it.
-func (c *labCLI) run(fn func(ctx context.Context, p *courseState, args []string) error) func(*cobra.Command, []string) error {
+func (c *labCLI) runWithCourse(fn func(ctx context.Context, p *courseState, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		p, err := c.courseState()
 		if err != nil {
@@ -137,7 +137,7 @@ func (c *labCLI) run(fn func(ctx context.Context, p *courseState, args []string)
 // atStep returns a RunE function for a command. The RunE function finds the current step and
 // calls fn with this step.
 func (c *labCLI) atStep(fn func(ctx context.Context, p *courseState, l course.Lab, s course.Step) error) func(*cobra.Command, []string) error {
-	return c.run(func(ctx context.Context, p *courseState, _ []string) error {
+	return c.runWithCourse(func(ctx context.Context, p *courseState, _ []string) error {
 		l, s, over, err := p.currentStep()
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (c *labCLI) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the labs and your progress", Args: cobra.NoArgs,
 		Example: `  allinone lab list`,
-		RunE: c.run(func(_ context.Context, p *courseState, _ []string) error {
+		RunE: c.runWithCourse(func(_ context.Context, p *courseState, _ []string) error {
 			var rows []labRow
 			for _, l := range p.labs {
 				rows = append(rows, labRow{l.ID, l.Title, l.Minutes, l.Nodes, len(l.Steps), p.progress.State(l)})
@@ -197,7 +197,7 @@ func (c *labCLI) start() *cobra.Command {
 		Use: "start LAB", Short: "Start a lab, or show your current step again", Args: cobra.ExactArgs(1),
 		Example:           "  allinone lab start 1",
 		ValidArgsFunction: c.complete,
-		RunE: c.run(func(ctx context.Context, p *courseState, args []string) error {
+		RunE: c.runWithCourse(func(ctx context.Context, p *courseState, args []string) error {
 			l, err := course.Find(p.labs, args[0])
 			if err != nil {
 				return cloudsim.Errorf(cloudsim.NotFound, "%w", err)
@@ -367,7 +367,7 @@ repair the faults that it caused. Other objects in the cluster and the cloud do 
 change. 'allinone lab start' then starts the lab again.`,
 		Example:           `  allinone lab reset`,
 		ValidArgsFunction: c.complete,
-		RunE: c.run(func(ctx context.Context, p *courseState, args []string) error {
+		RunE: c.runWithCourse(func(ctx context.Context, p *courseState, args []string) error {
 			if err := p.checkReady(); err != nil {
 				return err
 			}

@@ -73,7 +73,7 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
 			if f.detach {
 				return f.runDetached(cmd.Context(), e, cmd.Flags())
 			}
-			return f.run(cmd.Context(), e)
+			return f.runLab(cmd.Context(), e)
 		},
 	}
 	fl := cmd.Flags()
@@ -163,8 +163,8 @@ func proxyFrom(getenv func(string) string) lab.Proxy {
 	return lab.Proxy{HTTP: value("HTTP_PROXY"), HTTPS: value("HTTPS_PROXY"), No: value("NO_PROXY")}
 }
 
-// The method run runs the lab in this process until ctx ends.
-func (f *upFlags) run(ctx context.Context, e cli.Env) error {
+// runLab runs the lab in this process until ctx ends.
+func (f *upFlags) runLab(ctx context.Context, e cli.Env) error {
 	tell := startReporter(terminalReporter{e.Stdout, f.dataDir})
 	if f.reportTo != 0 {
 		parent := os.NewFile(uintptr(f.reportTo), "report-to")
@@ -201,8 +201,8 @@ type startReporter interface {
 	failed(error)
 }
 
-// terminalReporter implements startReporter for a user at a terminal. It does not print the error of a failed
-// start, because the function main prints this error.
+// terminalReporter implements startReporter for a user at a terminal. It does not print the error
+// of a failed start, because main.main prints this error.
 type terminalReporter struct {
 	w       io.Writer
 	dataDir string

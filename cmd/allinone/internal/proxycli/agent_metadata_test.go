@@ -43,7 +43,7 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 	learned := make(chan error, 1)
 	said := newAwaited("waiting for the metadata service")
 	go func() { learned <- early.askMetadata(ctx, slog.New(slog.NewTextHandler(said, nil))) }()
-	<-said.heard
+	<-said.matched
 	serveMetadata(t, addr, cl, i.ID)
 	if err := <-learned; err != nil {
 		t.Fatal(err)
@@ -89,18 +89,18 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.Ins
 }
 
 // wordWaiter is a writer for a log. When a line contains the text in the field words, the
-// writer sends a value to the channel in the field heard.
+// writer sends a value to the channel matched.
 type wordWaiter struct {
-	words string
-	heard chan struct{}
+	wantedText string
+	matched    chan struct{}
 }
 
 func newAwaited(words string) *wordWaiter { return &wordWaiter{words, make(chan struct{}, 1)} }
 
 func (a *wordWaiter) Write(p []byte) (int, error) {
-	if strings.Contains(string(p), a.words) {
+	if strings.Contains(string(p), a.wantedText) {
 		select {
-		case a.heard <- struct{}{}:
+		case a.matched <- struct{}{}:
 		default:
 		}
 	}

@@ -156,12 +156,12 @@ func proxyMetrics(reg *prometheus.Registry) http.Handler {
 }
 
 // healthHandler returns the handler for the health probes and the metrics. Liveness probes always
-// succeed. Readiness probes succeed if the function ready returns nil.
-func healthHandler(metrics http.Handler, ready func() error) http.Handler {
+// succeed. Readiness probes succeed if readyFn returns nil.
+func healthHandler(metrics http.Handler, readyFn func() error) http.Handler {
 	mux := http.NewServeMux()
 	alive := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 	isReady := func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		if err := readyFn(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -60,7 +60,7 @@ type cloudsimFlags struct {
 	dialects                      []string
 	registry                      registryFlags
 	noDataPlane                   bool
-	disks                         diskfiles.Config // the method run sets this field
+	disks                         diskfiles.Config // cloudsimFlags.run sets this field
 	quotas                        []string
 	rateRead, rateWrite           string
 	rateProject                   string
@@ -334,7 +334,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	if cfg.Registry, err = f.registry.open(ctx, filepath.Join(f.dataDir, "registry")); err != nil {
+	if cfg.Registry, err = f.registry.openListener(ctx, filepath.Join(f.dataDir, "registry")); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	cfg.Issuer = strings.TrimSuffix(cmp.Or(f.issuer, f.url(ln)), "/")

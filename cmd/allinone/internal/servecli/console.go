@@ -52,7 +52,7 @@ func (s streamTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, out := io.Pipe()
 	w := &pipeWriter{header: http.Header{}, out: out, begun: make(chan struct{})}
 	go func() {
-		dropped := inProcess(s).call(w, r)
+		dropped := inProcess(s).callHandler(w, r)
 		w.WriteHeader(http.StatusOK)
 		if dropped {
 			_ = out.CloseWithError(io.ErrUnexpectedEOF) // never fails

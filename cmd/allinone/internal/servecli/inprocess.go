@@ -17,7 +17,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Body = http.NoBody // an HTTP server never calls a handler with a nil body
 	}
 	w := storedAnswer{header: http.Header{}}
-	if dropped := p.call(&w, r); dropped {
+	if dropped := p.callHandler(&w, r); dropped {
 		return nil, io.ErrUnexpectedEOF
 	}
 	return &http.Response{
@@ -26,9 +26,9 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// The method call calls the handler. It returns true if the handler aborts the request. A server
+// callHandler calls the handler. It returns true if the handler aborts the request. A server
 // would then close the connection without a reply.
-func (p inProcess) call(w http.ResponseWriter, r *http.Request) (dropped bool) {
+func (p inProcess) callHandler(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	defer func() {
 		v := recover()
 		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {

@@ -37,10 +37,10 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 	fl.Int64Var(&f.reserve, "registry-reserve", defaultRegistryReserve, "free space in `MIB` that pushes must leave on the disk; 0 for none")
 }
 
-// The method open opens the listener of the registry and returns the name of the registry. If the
+// openListener opens the listener of the registry and returns the name of the registry. If the
 // flags request no registry, it returns "". The certificate authority in the folder dir signs the
 // certificate of the registry. Clients must trust this authority, whose certificate is ca.crt.
-func (f *registryFlags) open(ctx context.Context, dir string) (string, error) {
+func (f *registryFlags) openListener(ctx context.Context, dir string) (string, error) {
 	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 || f.reserve < 0 || f.reserve > math.MaxInt64>>20 {
 		return "", cloudsim.Misuse(errors.New("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, nor more than there can be"))
 	}
