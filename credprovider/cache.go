@@ -30,7 +30,7 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 	if cred, ok := readCache(path); ok {
 		return cred, nil
 	}
-	unlock, err := lock(ctx, path+".lock")
+	unlock, err := lockFile(ctx, path+".lock")
 	if err != nil {
 		return c.fetch(ctx, host, repo, token)
 	}
@@ -135,13 +135,13 @@ func writeCache(path string, cred credential) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lockEvery is the time between two attempts to get the lock. The function lock
-// does not use a blocking call, because ctx could not cancel such a call.
+// lockEvery is the time between two attempts to get the lock. lockFile does not
+// use a blocking call, because ctx could not cancel such a call.
 const lockEvery = 20 * time.Millisecond
 
-// The function lock waits until it holds the lock of the file at path. If the
+// lockFile waits until it holds the lock of the file at path. If the
 // process ends, the kernel releases the lock.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
+func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

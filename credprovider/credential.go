@@ -45,23 +45,23 @@ const (
 	pauseTries  = 300 * time.Millisecond
 )
 
-// fetch gets a credential from the cloud. If the parameter token is not empty,
-// it is the token of the pod's service account, and fetch sends it to the
-// cloud. If token is empty, the method sends the token of the node. If the
-// cloud refuses the service account, the method does not try the node's token.
-func (c Config) fetch(ctx context.Context, host, repo, token string) (cred credential, err error) {
+// fetch gets a credential from the cloud. If podToken is not empty, it is the
+// token of the pod's service account, and fetch sends it to the cloud. If
+// podToken is empty, the method sends the token of the node. If the cloud
+// refuses the service account, the method does not try the node's token.
+func (c Config) fetch(ctx context.Context, host, repo, podToken string) (cred credential, err error) {
 	hc, err := c.cloudHTTP()
 	if err != nil {
 		return cred, err
 	}
 	defer hc.CloseIdleConnections()
 	req := cloudsim.CreateRegistryCredential{PullOnly: true}
-	if token != "" {
+	if podToken != "" {
 		req.Repositories = []string{repo}
-	} else if token, err = c.nodeToken(ctx); err != nil {
+	} else if podToken, err = c.nodeToken(ctx); err != nil {
 		return cred, err
 	}
-	cl := &client.Client{URL: c.CloudURL, HTTP: hc, Token: client.StaticToken(token), UserAgent: "credprovider"}
+	cl := &client.Client{URL: c.CloudURL, HTTP: hc, Token: client.StaticToken(podToken), UserAgent: "credprovider"}
 	got, err := retry(ctx, func() (cloudsim.RegistryCredential, error) { return cl.CreateRegistryCredential(ctx, req) })
 	switch kind := cloudsim.KindOf(err); {
 	case err == nil:

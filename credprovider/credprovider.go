@@ -123,9 +123,9 @@ func isRegistry(s string) bool {
 	return err == nil && bits == nil && host != "" && n > 0
 }
 
-// The type request is the request of the kubelet. The plugin ignores unknown
+// kubeletRequest is the request of the kubelet. The plugin ignores unknown
 // fields, which a later version of the protocol may have.
-type request struct {
+type kubeletRequest struct {
 	APIVersion  string            `json:"apiVersion"`
 	Kind        string            `json:"kind"`
 	Image       string            `json:"image"`
@@ -133,9 +133,9 @@ type request struct {
 	Annotations map[string]string `json:"serviceAccountAnnotations"`
 }
 
-// The type response is the answer to the kubelet. The kubelet refuses answers
+// kubeletResponse is the answer to the kubelet. The kubelet refuses answers
 // with unknown fields.
-type response struct {
+type kubeletResponse struct {
 	APIVersion    string                `json:"apiVersion"`
 	Kind          string                `json:"kind"`
 	CacheKeyType  string                `json:"cacheKeyType"`
@@ -180,7 +180,7 @@ func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) err
 	if token != "" {
 		keyType = forImage
 	}
-	raw, err := json.Marshal(response{
+	raw, err := json.Marshal(kubeletResponse{
 		APIVersion: APIVersion, Kind: responseKind, CacheKeyType: keyType, CacheDuration: c.reuse().String(),
 		Auth: map[string]authConfig{host: {c.Username, c.Password}},
 	})
@@ -196,7 +196,7 @@ func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) err
 
 // identity returns the token of the pod's service account, or "" if the pod
 // pulls with the identity of the node.
-func (c Config) identity(req request) (token string, err error) {
+func (c Config) identity(req kubeletRequest) (token string, err error) {
 	if c.OptInAnnotation == "" {
 		return req.Token, nil
 	}
@@ -211,7 +211,7 @@ func (c Config) identity(req request) (token string, err error) {
 
 // readRequest reads one JSON document from stdin. It does not wait for the end
 // of stdin, because the kubelet may keep the pipe open.
-func readRequest(ctx context.Context, stdin io.Reader) (req request, err error) {
+func readRequest(ctx context.Context, stdin io.Reader) (req kubeletRequest, err error) {
 	type read struct {
 		raw json.RawMessage
 		err error

@@ -313,12 +313,11 @@ func TestProgramIsKilled(t *testing.T) {
 }
 
 // startProxy starts a proxy that passes every received request to the cloud.
-// Before the proxy sends a request, it calls the function see with the
-// request.
-func startProxy(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
+// Before the proxy sends a request, it calls onRequest with the request.
+func startProxy(t *testing.T, cl *client.Client, onRequest func(*http.Request)) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		see(r)
+		onRequest(r)
 		req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, cl.URL+r.URL.Path, r.Body)
 		if err != nil {
 			t.Error(err)

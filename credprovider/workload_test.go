@@ -33,8 +33,8 @@ func (c cluster) keys(t *testing.T) string {
 }
 
 // token returns a service account token in the form that a kubelet requests for
-// a pod. The function change can change the claims before the signature.
-func (c cluster) token(t *testing.T, change func(claims map[string]any)) string {
+// a pod. Before the signature, changeFn can change the claims.
+func (c cluster) token(t *testing.T, changeFn func(claims map[string]any)) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: c.key, KeyID: "k1"}}, nil)
 	if err != nil {
@@ -48,8 +48,8 @@ func (c cluster) token(t *testing.T, change func(claims map[string]any)) string 
 			"namespace": "shop", "serviceaccount": map[string]string{"name": "web", "uid": "u-1"}, "pod": map[string]string{"name": "web-1", "uid": "p-1"},
 		},
 	}
-	if change != nil {
-		change(claims)
+	if changeFn != nil {
+		changeFn(claims)
 	}
 	token, err := jwt.Signed(signer).Claims(claims).Serialize()
 	if err != nil {

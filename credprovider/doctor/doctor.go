@@ -196,25 +196,24 @@ type Match struct {
 	Reason  string `json:"reason"`
 }
 
-// Matches compares an image with every pattern of p. The result any is true if
-// at least one pattern matches.
-func (p Provider) Matches(image string) (all []Match, any bool) {
+// Matches compares an image with every pattern of p. If at least one pattern
+// matches, isMatch is true.
+func (p Provider) Matches(image string) (all []Match, isMatch bool) {
 	for _, m := range p.MatchImages {
-		ok, why := matches(m, image)
+		ok, why := matchesPattern(m, image)
 		all = append(all, Match{m, ok, why})
-		any = any || ok
+		isMatch = isMatch || ok
 	}
-	return all, any
+	return all, isMatch
 }
 
-// The function matches implements the kubelet's rule for a pattern and an
-// image. The host of the pattern and the host of the image must have the same
-// number of parts between dots. Each part of the image's host must match the
-// part of the pattern's host at its position. The ports must be equal, or the
-// pattern and the image must have no port. The path of the image must begin
-// with the path of the pattern. The kubelet compares the paths as plain
-// strings.
-func matches(glob, image string) (bool, string) {
+// matchesPattern implements the kubelet's rule for a pattern and an image. The
+// host of the pattern and the host of the image must have the same number of
+// parts between dots. Each part of the image's host must match the part of the
+// pattern's host at its position. The ports must be equal, or the pattern and
+// the image must have no port. The path of the image must begin with the path
+// of the pattern. The kubelet compares the paths as plain strings.
+func matchesPattern(glob, image string) (bool, string) {
 	if why := checkPattern(glob); why != "" {
 		return false, why
 	}
