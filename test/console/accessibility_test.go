@@ -24,14 +24,14 @@ func scene(t testing.TB) *cloud {
 loadBalancers:
   - {name: shop, region: sim-1, healthCheck: {protocol: tcp}, listeners: [{protocol: tcp, port: 80, targetPort: 30080}], targets: [{instance: node-1}, {instance: node-3}]}
 `)
-	c.do("cloud", "instances", "stop", "node-3", "--wait")
-	c.do("cloud", "instances", "crash", "node-4")
-	c.do("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1", "--wait")
-	c.do("cloud", "disks", "attach", "data", "node-1", "--wait")
-	c.do("cloud", "faults", "preset", "zone-dark", "--zone", "sim-1c")
-	c.do("cloud", "holds", "create", "slow-stop", "--kind", "instance", "--verb", "stop")
-	c.do("cloud", "instances", "stop", "node-2")
-	c.do("cloud", "state", "save", "before")
+	c.runCommand("cloud", "instances", "stop", "node-3", "--wait")
+	c.runCommand("cloud", "instances", "crash", "node-4")
+	c.runCommand("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1", "--wait")
+	c.runCommand("cloud", "disks", "attach", "data", "node-1", "--wait")
+	c.runCommand("cloud", "faults", "preset", "zone-dark", "--zone", "sim-1c")
+	c.runCommand("cloud", "holds", "create", "slow-stop", "--kind", "instance", "--verb", "stop")
+	c.runCommand("cloud", "instances", "stop", "node-2")
+	c.runCommand("cloud", "state", "save", "before")
 	return c
 }
 
@@ -40,7 +40,7 @@ loadBalancers:
 // the size. No view needs horizontal scrolling.
 func TestAccessibility(t *testing.T) {
 	c := scene(t)
-	p := open(t, browser(t), c.url+"/console/")
+	p := openPage(t, browser(t), c.url+"/console/")
 	p.awaitText("Sign in to the console")
 	p.checkAccessibility("sign-in")
 	p.do(chromedp.Navigate(c.link()))
@@ -157,7 +157,7 @@ func TestKeyboard(t *testing.T) {
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
 		c.instance(name, "sim-1a")
 	}
-	p := open(t, browser(t), c.url+"/console/")
+	p := openPage(t, browser(t), c.url+"/console/")
 	p.awaitText("Sign in to the console")
 	p.tab("Or paste a token")
 	p.sendKeys(c.secret() + kb.Enter)
@@ -228,22 +228,22 @@ func TestKeyboard(t *testing.T) {
 func TestFocusDuringUpdates(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(20)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	for _, view := range []string{"map", "resources/instance"} {
 		p.visit(view)
 		p.tab("n-7")
 		for _, verb := range []string{"stop", "start"} {
 			for _, name := range []string{"n-6", "n-7", "n-8"} {
-				c.do("cloud", "instances", verb, name, "--wait")
+				c.runCommand("cloud", "instances", verb, name, "--wait")
 			}
-			last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
+			last := strings.Fields(c.runCommand("cloud", "events", "--last", "1", "--no-headers"))[0]
 			p.awaitTrue("document.querySelector('footer').innerText.includes('revision " + last + "')")
 			if at := p.eval(focus); !strings.HasPrefix(at, "n-7") {
 				t.Fatalf("%s: the focus moved to %q", view, at)
 			}
 		}
 	}
-	c.do("cloud", "instances", "delete", "n-7", "--wait")
+	c.runCommand("cloud", "instances", "delete", "n-7", "--wait")
 	p.awaitTrue("!document.querySelector('main').innerText.includes('n-7')")
 	p.awaitTrue("document.activeElement !== document.body")
 	p.checkFocus()
@@ -255,7 +255,7 @@ func TestFocusDuringUpdates(t *testing.T) {
 func TestLiveRegions(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(60)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.awaitText("n-60")
 	record := `window.heard = [];
 		new MutationObserver((all) => {
@@ -266,7 +266,7 @@ func TestLiveRegions(t *testing.T) {
 			}
 		}).observe(document.body, { childList: true, characterData: true, subtree: true })`
 	p.eval("(" + strings.ReplaceAll(record, "window.heard = [];", "window.heard = [],") + ", 0)")
-	c.do("cloud", "instances", "stop", "n-4", "--wait")
+	c.runCommand("cloud", "instances", "stop", "n-4", "--wait")
 	p.awaitTrue("heard.some((h) => h.text === 'n-4 stopped')")
 	for i := range 60 {
 		c.call("POST", fmt.Sprintf("/v1/instances/i-%06x/stop", i+1), c.secret(), "")
@@ -292,7 +292,7 @@ func TestLiveRegions(t *testing.T) {
 // With prefers-reduced-motion, no element moves.
 func TestReducedMotion(t *testing.T) {
 	c := scene(t)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.media("prefers-reduced-motion", "reduce")
 	for _, view := range views {
 		p.visit(view)
@@ -306,7 +306,7 @@ func TestReducedMotion(t *testing.T) {
 // the map shows many instances as squares, each state also has its own shape.
 func TestStatesWithoutColours(t *testing.T) {
 	c := scene(t)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.awaitText("node-4")
 	for _, forced := range []string{"none", "active"} {
 		p.media("forced-colors", forced)
@@ -347,7 +347,7 @@ func TestStatesWithoutColours(t *testing.T) {
 func TestPrint(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(100)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.visit("resources/instance")
 	p.awaitText("n-1")
 	p.eval("(window.rows = 0, new MutationObserver(() => window.rows = Math.max(window.rows, document.querySelectorAll('tbody tr[aria-rowindex]').length)).observe(document.querySelector('tbody'), { childList: true }), 0)")
@@ -377,7 +377,7 @@ func TestPrint(t *testing.T) {
 // The first picture that the browser draws already has the colours of the system's dark mode.
 func TestDarkMode(t *testing.T) {
 	c := startCloud(t)
-	p := open(t, browser(t), "about:blank")
+	p := openPage(t, browser(t), "about:blank")
 	p.media("prefers-color-scheme", "dark")
 	p.url = c.url + "/console/"
 	p.do(chromedp.Navigate(p.url))

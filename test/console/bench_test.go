@@ -68,7 +68,7 @@ func withInstances(b *testing.B, n int) *cloud {
 // picture with an element that matches selector, the tab stores the time in milliseconds.
 func signedIn(b *testing.B, c *cloud, url, selector string) *page {
 	b.Helper()
-	p := open(b, browser(b), "about:blank")
+	p := openPage(b, browser(b), "about:blank")
 	p.url = url
 	secret := ""
 	if c != nil {
@@ -85,8 +85,8 @@ func signedIn(b *testing.B, c *cloud, url, selector string) *page {
 	return p
 }
 
-// The method load opens the URL and returns the time until the page is usable.
-func (p *page) load(url string) time.Duration {
+// openURL opens the URL and returns the time until the page is usable.
+func (p *page) openURL(url string) time.Duration {
 	p.t.Helper()
 	p.do(chromedp.Navigate("about:blank"))
 	p.do(chromedp.Navigate(url))
@@ -103,7 +103,7 @@ func BenchmarkFirstLoad(b *testing.B) {
 	measureOnce(b)
 	c := startCloud(b)
 	var bytes atomic.Int64
-	p := open(b, browser(b), "about:blank")
+	p := openPage(b, browser(b), "about:blank")
 	if err := chromedp.Listen(p.ctx, func(ev any) {
 		if e, ok := ev.(*network.EventLoadingFinished); ok {
 			bytes.Add(int64(e.EncodedDataLength))
@@ -140,7 +140,7 @@ func BenchmarkUsable(b *testing.B) {
 	times := make([][]time.Duration, len(pages))
 	for range measurements {
 		for i, p := range pages {
-			times[i] = append(times[i], p.p.load(p.url))
+			times[i] = append(times[i], p.p.openURL(p.url))
 		}
 	}
 	none, small, big := median(times[0]), median(times[1]), median(times[2])
@@ -225,7 +225,7 @@ func BenchmarkChangeToScreen(b *testing.B) {
 	measureOnce(b)
 	c := withInstances(b, 5000)
 	p := signedIn(b, c, c.url, "tbody tr")
-	p.load(c.url + "/console/#/resources/instance")
+	p.openURL(c.url + "/console/#/resources/instance")
 	p.awaitText("n-1")
 	p.eval(`(window.seen = [], window.state = '', new MutationObserver(() => {
 		const row = document.querySelector('tbody tr[aria-rowindex="2"]'), state = row?.cells[2].innerText;
@@ -284,9 +284,9 @@ func (p *page) busyShare(d time.Duration) float64 {
 func BenchmarkMainThread(b *testing.B) {
 	measureOnce(b)
 	c := withInstances(b, 5000)
-	empty := open(b, browser(b), "about:blank")
+	empty := openPage(b, browser(b), "about:blank")
 	p := signedIn(b, c, c.url, "canvas")
-	p.load(c.url + "/console/")
+	p.openURL(c.url + "/console/")
 	c.underLoad(5000, func() {
 		none := empty.busyShare(2 * time.Second)
 		b.ReportMetric(100*none, "%-empty-page")

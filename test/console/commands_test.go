@@ -19,7 +19,7 @@ import (
 func TestStopAnInstance(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.press("node-1")
 	p.awaitText("allinone cloud instances stop node-1")
 	p.press("Stop")
@@ -27,7 +27,7 @@ func TestStopAnInstance(t *testing.T) {
 	p.awaitText("instances.stop")
 	p.press("Undo")
 	p.card("node-1", "running")
-	c.do("cloud", "instances", "delete", "node-1")
+	c.runCommand("cloud", "instances", "delete", "node-1")
 	p.awaitText("No instance yet")
 	p.visit("object/instance/i-000001")
 	p.awaitText("This object does not exist now")
@@ -38,14 +38,14 @@ func TestStopAnInstance(t *testing.T) {
 // frozen clock ends exactly one operation.
 func TestFaultsAndClock(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
-	c.do("cloud", "durations", "set", "instance", "stop", "1m") // on the clock of the cloud
+	c.runCommand("cloud", "durations", "set", "instance", "stop", "1m") // on the clock of the cloud
 	c.instance("node-1", "sim-1a")
 	c.instance("node-2", "sim-1a")
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.visit("faults")
 	p.pressIn(".preset", "lost-reply", "Switch on")
 	p.awaitText("Fault lost-reply is active")
-	if got := c.do("cloud", "faults", "list"); !strings.Contains(got, "lost-reply") {
+	if got := c.runCommand("cloud", "faults", "list"); !strings.Contains(got, "lost-reply") {
 		t.Errorf("faults: %s", got)
 	}
 	for _, view := range []string{"map", "resources/instance", "object/instance/i-000001", "differences", "events", "time", "states"} {
@@ -62,14 +62,14 @@ func TestFaultsAndClock(t *testing.T) {
 	p.visit("time")
 	p.press("Freeze")
 	p.awaitText("The cloud's clock is frozen")
-	c.do("cloud", "instances", "stop", "node-1")
-	c.do("cloud", "clock", "advance", "1s") // so that the operations are not due at the same time
-	c.do("cloud", "instances", "stop", "node-2")
+	c.runCommand("cloud", "instances", "stop", "node-1")
+	c.runCommand("cloud", "clock", "advance", "1s") // so that the operations are not due at the same time
+	c.runCommand("cloud", "instances", "stop", "node-2")
 	p.awaitText("stop node-1")
 	p.awaitText("stop node-2")
 	p.press("Step to the next operation")
 	p.awaitTrue("!" + has("stop node-1"))
-	if got := c.do("cloud", "instances", "list", "--no-headers"); strings.Count(got, "stopped") != 1 || strings.Count(got, "stopping") != 1 {
+	if got := c.runCommand("cloud", "instances", "list", "--no-headers"); strings.Count(got, "stopped") != 1 || strings.Count(got, "stopping") != 1 {
 		t.Errorf("instances after one step: %s", got)
 	}
 	p.press("Step to the next operation")
@@ -148,11 +148,11 @@ func TestCommands(t *testing.T) {
 	both := func(commands ...string) {
 		t.Helper()
 		for _, line := range commands {
-			a.do(strings.Fields(line)...)
-			b.do(strings.Fields(line)...)
+			a.runCommand(strings.Fields(line)...)
+			b.runCommand(strings.Fields(line)...)
 		}
 	}
-	p := open(t, browser(t), a.link())
+	p := openPage(t, browser(t), a.link())
 	p.awaitText("No instance yet")
 
 	type step struct {
@@ -244,7 +244,7 @@ func TestCommands(t *testing.T) {
 			}
 			for _, c := range []*cloud{a, b} {
 				if s.in == ".preset" {
-					c.do(append([]string{"cloud", "faults", "delete"}, strings.Fields(c.do("cloud", "faults", "list", "-o", "name"))...)...)
+					c.runCommand(append([]string{"cloud", "faults", "delete"}, strings.Fields(c.runCommand("cloud", "faults", "list", "-o", "name"))...)...)
 				}
 			}
 		})

@@ -40,11 +40,11 @@ var slack = 1
 var chromium context.Context
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
+	os.Exit(runBrowser(m))
 }
 
-// The function run starts the browser, runs the tests and stops the browser.
-func run(m *testing.M) int {
+// runBrowser starts the browser, runs the tests and stops the browser.
+func runBrowser(m *testing.M) int {
 	if s := os.Getenv("CONSOLE_SLACK"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
@@ -115,13 +115,13 @@ func startCloud(t testing.TB, args ...string) *cloud {
 	t.Helper()
 	c := &cloud{t: t, bin: allinone(t), dir: t.TempDir(), addr: freeAddress(t), args: args}
 	c.url = "http://" + c.addr
-	c.run()
+	c.startCloud()
 	t.Cleanup(c.kill)
 	return c
 }
 
-// The method run starts the process and waits until the cloud serves.
-func (c *cloud) run() {
+// startCloud starts the process and waits until the cloud serves.
+func (c *cloud) startCloud() {
 	c.t.Helper()
 	ready := filepath.Join(c.dir, "ready")
 	_ = os.Remove(ready) // a killed process leaves this file
@@ -162,8 +162,8 @@ func (c *cloud) tryCLI(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// The method do runs a command of the cloud's CLI, which must succeed, and returns its output.
-func (c *cloud) do(args ...string) string {
+// runCommand runs a command of the cloud's CLI, which must succeed, and returns its output.
+func (c *cloud) runCommand(args ...string) string {
 	c.t.Helper()
 	out, err := c.tryCLI(args...)
 	if err != nil {
@@ -174,12 +174,12 @@ func (c *cloud) do(args ...string) string {
 
 func (c *cloud) link(args ...string) string {
 	c.t.Helper()
-	return c.do(append([]string{"console", "link"}, args...)...)
+	return c.runCommand(append([]string{"console", "link"}, args...)...)
 }
 
 func (c *cloud) instance(name, zone string) {
 	c.t.Helper()
-	c.do("cloud", "instances", "create", name, "--zone", zone, "--type", "small", "--wait")
+	c.runCommand("cloud", "instances", "create", name, "--zone", zone, "--type", "small", "--wait")
 }
 
 // createInstances creates the instances n-1 to n-COUNT that do not exist. The id of n-1 is the
@@ -187,7 +187,7 @@ func (c *cloud) instance(name, zone string) {
 func (c *cloud) createInstances(count int) {
 	c.t.Helper()
 	secret := c.secret()
-	exists := len(strings.Fields(c.do("cloud", "instances", "list", "-o", "name")))
+	exists := len(strings.Fields(c.runCommand("cloud", "instances", "list", "-o", "name")))
 	create := func(i int) {
 		body := fmt.Sprintf(`{"name":"n-%d","zone":"sim-1%c","type":"small"}`, i, 'a'+i%3)
 		if status, answer := c.call(http.MethodPost, "/v1/instances", secret, body, "Cloud-Project", "default"); status >= 300 && status != http.StatusConflict {
@@ -212,7 +212,7 @@ func (c *cloud) createInstances(count int) {
 	close(next)
 	all.Wait()
 	c.until("all instances run", func() bool {
-		return strings.Count(c.do("cloud", "instances", "list", "--no-headers"), "running") >= count
+		return strings.Count(c.runCommand("cloud", "instances", "list", "--no-headers"), "running") >= count
 	})
 }
 
@@ -223,7 +223,7 @@ func (c *cloud) apply(text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	c.do("cloud", "apply", "-f", path)
+	c.runCommand("cloud", "apply", "-f", path)
 }
 
 // secret returns the token of the administrator.
@@ -292,10 +292,10 @@ addEventListener('error', (e) => reports.push(e.message));
 addEventListener('unhandledrejection', (e) => reports.push(String(e.reason)));
 addEventListener('securitypolicyviolation', (e) => reports.push('policy ' + e.violatedDirective + ' ' + e.blockedURI));`
 
-// The function open opens a URL in the tab of ctx. If the URL is a link that signs in, the function
+// openPage opens a URL in the tab of ctx. If the URL is a link that signs in, the function
 // waits for the end of the sign-in, which loads the page a second time. At the end of the test, the
 // function checks that the page has had no error and sent requests only to its own origin.
-func open(t testing.TB, ctx context.Context, url string) *page {
+func openPage(t testing.TB, ctx context.Context, url string) *page {
 	t.Helper()
 	p := &page{t: t, ctx: ctx, url: url}
 	if err := chromedp.Listen(ctx, func(ev any) {

@@ -39,7 +39,7 @@ func TestHostileText(t *testing.T) {
 	create("routes", map[string]any{"name": "office", "destination": "192.168.0.0/16", "nextHop": c.idOf("instance", "node-1"), "labels": labels})
 	create("holds", map[string]any{"name": "held", "kind": "disk", "verb": "delete", "labels": labels})
 	create("faults", map[string]any{"name": "broken", "match": map[string]any{"operation": "snapshots.create", "labels": map[string]any{"x": hostileText}}, "effect": map[string]any{"type": "error", "message": hostileText}})
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	all := slices.Clone(views)
 	for kind, name := range map[string]string{
 		"loadBalancer": "shop", "disk": "data", "fault": "broken", "snapshot": "copy", "address": "ip-1", "network": "other", "subnet": "other-a", "route": "office", "hold": "held",

@@ -35,7 +35,7 @@ func startLab(t testing.TB, args ...string) *lab {
 	}
 	l := &lab{cloud: &cloud{t: t, bin: bin, dir: t.TempDir()}}
 	t.Cleanup(func() { _ = exec.Command(bin, "down", "--data-dir", l.dir).Run() })
-	l.do(append([]string{"up", "--detach", "--data-dir", l.dir, "--port-base", "0", "--network-proxy=false", "--volumes=false", "--profile", "instant", "--timeout", "10m"}, args...)...)
+	l.runCommand(append([]string{"up", "--detach", "--data-dir", l.dir, "--port-base", "0", "--network-proxy=false", "--volumes=false", "--profile", "instant", "--timeout", "10m"}, args...)...)
 	l.url = l.shell(`. "$0/env" && echo "$CLOUDSIM_URL"`, l.dir)
 	token := l.shell(`. "$0/env" && cat "$CLOUDSIM_TOKEN_FILE"`, l.dir)
 	if err := os.WriteFile(filepath.Join(l.dir, "admin.token"), []byte(token), 0o600); err != nil {
@@ -100,13 +100,13 @@ func (l *lab) signal(component string, s syscall.Signal) {
 
 func (l *lab) link() string {
 	l.t.Helper()
-	return l.do("console", "link", "--console-url", l.console)
+	return l.runCommand("console", "link", "--console-url", l.console)
 }
 
 // TestLab tests the console of a real cluster on a simulated cloud.
 func TestLab(t *testing.T) {
 	l := startLab(t)
-	p := open(t, browser(t), l.link())
+	p := openPage(t, browser(t), l.link())
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *lab, *page)
@@ -182,7 +182,7 @@ func keyboardInLab(t *testing.T, l *lab, p *page) {
 	var why struct {
 		Steps []struct{ Kind, Text, RequestID string }
 	}
-	if err := json.Unmarshal([]byte(l.do("cloud", "why", id, "-o", "json")), &why); err != nil || len(why.Steps) < 3 {
+	if err := json.Unmarshal([]byte(l.runCommand("cloud", "why", id, "-o", "json")), &why); err != nil || len(why.Steps) < 3 {
 		t.Fatalf("why: %+v, error %v", why, err)
 	}
 	for _, s := range why.Steps { // the call, its fault, its operation and the load balancer
@@ -192,7 +192,7 @@ func keyboardInLab(t *testing.T, l *lab, p *page) {
 	p.awaitText("lost-reply")
 	p.awaitText("loadBalancers.create")
 
-	l.do("cloud", "durations", "set", "instance", "stop", "1m")
+	l.runCommand("cloud", "durations", "set", "instance", "stop", "1m")
 	open("Time")
 	p.tab("Freeze")
 	p.sendKeys(kb.Enter)
@@ -209,8 +209,8 @@ func keyboardInLab(t *testing.T, l *lab, p *page) {
 	p.tab("Resume")
 	p.sendKeys(kb.Enter)
 	p.awaitTrue("!" + has("The cloud's clock is frozen"))
-	l.do("cloud", "durations", "set", "instance", "stop", "0s")
-	l.do("cloud", "instances", "start", "node-2", "--wait")
+	l.runCommand("cloud", "durations", "set", "instance", "stop", "0s")
+	l.runCommand("cloud", "instances", "start", "node-2", "--wait")
 }
 
 // loadBalancer returns the id and the name of the only load balancer.
@@ -250,11 +250,11 @@ func trafficInLab(t *testing.T, l *lab, p *page) {
 		}
 	})
 	p.awaitTrue("/[1-9]\\d* new\\/s/.test(document.querySelector('[aria-label=Traffic]').innerText) && document.querySelector('.bar.flows') !== null")
-	l.do("cloud", "instances", "crash", "node-1")
+	l.runCommand("cloud", "instances", "crash", "node-1")
 	p.awaitTrue("[...document.querySelectorAll('[aria-label=Traffic] .t')].some((e) => e.innerText.startsWith('node-1') && e.innerText.includes('unhealthy') && e.nextElementSibling?.matches('.reason'))")
 	cancel()
 	traffic.Wait()
-	l.do("cloud", "instances", "reboot", "node-1", "--wait")
+	l.runCommand("cloud", "instances", "reboot", "node-1", "--wait")
 }
 
 // The console shows hostile texts in objects of the cluster as plain text.
@@ -283,7 +283,7 @@ func differencesInLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")
 	kubectl := func(args ...string) func() { return func() { l.kubectl(args...) } }
-	do := func(args ...string) func() { return func() { l.do(append([]string{"cloud"}, args...)...) } }
+	do := func(args ...string) func() { return func() { l.runCommand(append([]string{"cloud"}, args...)...) } }
 	const cloudprovider = "node.cloudprovider.kubernetes.io/"
 	ready := func(status string) func() {
 		return kubectl("patch", "node", "node-1", "--subresource=status", "-p", `{"status":{"conditions":[{"type":"Ready","status":"`+status+`","reason":"Test"}]}}`)
@@ -297,7 +297,7 @@ func differencesInLab(t *testing.T, l *lab, p *page) {
 			l.create("apiVersion: v1\nkind: Node\nmetadata: {name: node-9}\nspec: " + spec + "\n")
 		}
 	}
-	l.do("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1")
+	l.runCommand("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1")
 	disk := l.idOf("disk", "data")
 	// The function denied prevents the registration of new Nodes.
 	denied := func() {
@@ -373,6 +373,6 @@ spec: {attacher: disk.example, nodeName: node-1, source: {persistentVolumeName: 
 	}
 	p.t, l.t = t, t
 	l.signal("ccm", syscall.SIGCONT)
-	l.do("cloud", "instances", "start", "node-3")
+	l.runCommand("cloud", "instances", "start", "node-3")
 	p.awaitText("No difference")
 }

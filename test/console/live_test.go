@@ -18,7 +18,7 @@ import (
 func TestKilledCloud(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.awaitText("node-1")
 	p.eval("window.same = true")
 	c.kill()
@@ -26,7 +26,7 @@ func TestKilledCloud(t *testing.T) {
 	p.awaitTrue("/data is [1-9]\\d* s old/.test(document.body.innerText)")
 	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
 	p.card("node-1", "running")
-	c.run()
+	c.startCloud()
 	p.awaitText("live")
 	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter === 'none'")
 	c.instance("node-2", "sim-1b")
@@ -39,7 +39,7 @@ func TestKilledCloud(t *testing.T) {
 func TestOffline(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.press("node-1")
 	p.awaitText("instances.create")
 	p.eval("window.same = true")
@@ -72,19 +72,19 @@ func TestOffline(t *testing.T) {
 func TestLoadedState(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
-	c.do("cloud", "state", "save", "before")
+	c.runCommand("cloud", "state", "save", "before")
 	c.instance("node-2", "sim-1a")
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.card("node-2", "running")
 	for range 2 { // the second load also has a notice
-		c.do("cloud", "state", "load", "before")
+		c.runCommand("cloud", "state", "load", "before")
 		p.awaitWithin(2*time.Second, has("This page shows the new state"))
 		p.awaitTrue("!" + has("node-2"))
 		p.card("node-1", "running")
 		p.press("Dismiss")
 		p.awaitTrue("!" + has("This page shows the new state"))
 	}
-	late := open(t, browser(t), c.link())
+	late := openPage(t, browser(t), c.link())
 	late.card("node-1", "running")
 	if late.eval(has("This page shows the new state")) == "true" {
 		t.Error("a page that opened after the load shows a notice")
@@ -108,18 +108,18 @@ func TestCompactedJournal(t *testing.T) {
 		link = out
 		return err == nil
 	})
-	p := open(t, browser(t), link)
+	p := openPage(t, browser(t), link)
 	p.card("node-1", "running")
 	if err := own.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	c.kill() // so that the console needs a new watch
-	c.run()
+	c.startCloud()
 	for range 10 {
-		c.do("cloud", "instances", "stop", "node-1", "--wait")
-		c.do("cloud", "instances", "start", "node-1", "--wait")
+		c.runCommand("cloud", "instances", "stop", "node-1", "--wait")
+		c.runCommand("cloud", "instances", "start", "node-1", "--wait")
 	}
-	c.do("cloud", "instances", "stop", "node-1", "--wait")
+	c.runCommand("cloud", "instances", "stop", "node-1", "--wait")
 	if err := own.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -132,16 +132,16 @@ func TestCompactedJournal(t *testing.T) {
 func TestFrozenTab(t *testing.T) {
 	c := startCloud(t, "--profile", "instant", "--journal-keep", "10")
 	c.instance("node-1", "sim-1a")
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.card("node-1", "running")
 	p.eval("window.same = true")
 	command(p, cdppage.SetWebLifecycleState, cdppage.SetWebLifecycleStateParams{State: "frozen"})
-	c.do("cloud", "instances", "stop", "node-1", "--wait")
+	c.runCommand("cloud", "instances", "stop", "node-1", "--wait")
 	c.kill()
-	c.run()
+	c.startCloud()
 	for range 20 {
-		c.do("cloud", "instances", "start", "node-1", "--wait")
-		c.do("cloud", "instances", "stop", "node-1", "--wait")
+		c.runCommand("cloud", "instances", "start", "node-1", "--wait")
+		c.runCommand("cloud", "instances", "stop", "node-1", "--wait")
 	}
 	c.instance("node-2", "sim-1b")
 	command(p, cdppage.SetWebLifecycleState, cdppage.SetWebLifecycleStateParams{State: "active"})
@@ -156,13 +156,13 @@ func TestFrozenTab(t *testing.T) {
 func TestTenTabs(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	ctx := browser(t)
-	leader := open(t, ctx, c.link())
+	leader := openPage(t, ctx, c.link())
 	leader.awaitText("live")
 	var pages []*page
 	for range 9 {
 		tab, cancel := chromedp.NewContext(ctx)
 		t.Cleanup(cancel)
-		pages = append(pages, open(t, tab, c.url+"/console/"))
+		pages = append(pages, openPage(t, tab, c.url+"/console/"))
 	}
 	for _, p := range pages {
 		p.awaitText("live")
@@ -190,7 +190,7 @@ func TestTenTabs(t *testing.T) {
 func TestTwoPeople(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
-	teacher, learner := open(t, browser(t), c.link()), open(t, browser(t), c.link("--project", "default"))
+	teacher, learner := openPage(t, browser(t), c.link()), openPage(t, browser(t), c.link("--project", "default"))
 	for _, p := range []*page{teacher, learner} {
 		p.press("node-1")
 		p.awaitText("instances.create")
@@ -208,9 +208,9 @@ func TestTwoPeople(t *testing.T) {
 // The footer shows the revision of the cloud within 1 s after many changes.
 func TestRevision(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.awaitText("live")
 	c.createInstances(50)
-	last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
+	last := strings.Fields(c.runCommand("cloud", "events", "--last", "1", "--no-headers"))[0]
 	p.awaitWithin(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
 }

@@ -47,7 +47,7 @@ func TestElements(t *testing.T) {
 	}
 	c.createInstances(120)
 	c.apply(file.String())
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.card("n-120", "running")
 	p.elements("map with cards")
 	c.createInstances(400)
@@ -72,7 +72,7 @@ func TestManyInstances(t *testing.T) {
 	const instances = 5000
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(instances)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.awaitTrue("document.querySelectorAll('canvas').length === 3")
 	heap := func() float64 {
 		command(p, heapprofiler.CollectGarbage, cdp.Empty{})
@@ -84,7 +84,7 @@ func TestManyInstances(t *testing.T) {
 		defer cancel()
 		n := c.changeLabels(ctx, 100, instances)
 		t.Logf("%d changes in %s", n, d)
-		last := strings.Fields(c.do("cloud", "events", "--last", "1", "--no-headers"))[0]
+		last := strings.Fields(c.runCommand("cloud", "events", "--last", "1", "--no-headers"))[0]
 		p.awaitWithin(time.Second, "document.querySelector('footer').innerText.includes('revision "+last+"')")
 	}
 	change(5 * time.Second) // fills the lists of the page up to their maximum length

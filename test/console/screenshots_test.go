@@ -22,8 +22,8 @@ func TestScreenshots(t *testing.T) {
 	l.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
 	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
 	l.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=1m")
-	l.do("cloud", "instances", "stop", "node-1", "--wait")
-	p := open(t, browser(t), l.link())
+	l.runCommand("cloud", "instances", "stop", "node-1", "--wait")
+	p := openPage(t, browser(t), l.link())
 	p.awaitText("NotReady")
 	p.awaitText("unhealthy")
 	p.press("node-1")
@@ -38,15 +38,15 @@ func TestScreenshots(t *testing.T) {
 	p.picture(dir, "console-faults.png")
 	p.press("Remove")
 
-	l.do("cloud", "durations", "set", "instance", "start", "20s")
-	l.do("cloud", "clock", "freeze")
-	l.do("cloud", "instances", "start", "node-1")
+	l.runCommand("cloud", "durations", "set", "instance", "start", "20s")
+	l.runCommand("cloud", "clock", "freeze")
+	l.runCommand("cloud", "instances", "start", "node-1")
 	p.visit("time")
 	p.awaitText("start node-1")
 	p.awaitText("Step to the next operation")
 	p.eval("document.querySelector('.toast [aria-label=Dismiss]')?.click()")
 	p.picture(dir, "console-time.png")
-	l.do("cloud", "clock", "set", "--real")
+	l.runCommand("cloud", "clock", "set", "--real")
 }
 
 // picture writes a picture of the page.

@@ -20,7 +20,7 @@ func TestSignIn(t *testing.T) {
 	c := startCloud(t, "--log-requests", "--verbose")
 	link := c.link()
 	_, code, _ := strings.Cut(link, "#c=")
-	p := open(t, browser(t), link)
+	p := openPage(t, browser(t), link)
 	p.awaitText("No instance yet")
 	secret := p.eval("sessionStorage.getItem('token')")
 	for _, hidden := range []string{code, secret} {
@@ -34,7 +34,7 @@ func TestSignIn(t *testing.T) {
 		if err != nil || len(log) == 0 || strings.Contains(string(log), hidden) {
 			t.Errorf("the log of the cloud is empty or contains a secret (error %v)", err)
 		}
-		if strings.Contains(c.do("cloud", "audit", "-o", "json"), hidden) {
+		if strings.Contains(c.runCommand("cloud", "audit", "-o", "json"), hidden) {
 			t.Error("the audit contains a secret")
 		}
 		for _, r := range p.requests {
@@ -44,7 +44,7 @@ func TestSignIn(t *testing.T) {
 		}
 	}
 
-	again := open(t, browser(t), link)
+	again := openPage(t, browser(t), link)
 	again.awaitText("allinone console open")
 	again.awaitText("Sign in to the console")
 }
@@ -53,7 +53,7 @@ func TestSignIn(t *testing.T) {
 // the console answers 429.
 func TestWrongCode(t *testing.T) {
 	c := startCloud(t)
-	p := open(t, browser(t), c.url+"/console/#c=wrong")
+	p := openPage(t, browser(t), c.url+"/console/#c=wrong")
 	p.awaitText("allinone console open")
 	if at := p.eval("location.hash"); strings.Contains(at, "wrong") {
 		t.Errorf("the address still has the code: %s", at)
@@ -78,11 +78,11 @@ func TestWrongCode(t *testing.T) {
 // A revoked token ends the session of an open page within 15 s.
 func TestRevokedToken(t *testing.T) {
 	c := startCloud(t)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.awaitText("live")
-	for line := range strings.Lines(c.do("cloud", "tokens", "list", "--no-headers")) {
+	for line := range strings.Lines(c.runCommand("cloud", "tokens", "list", "--no-headers")) {
 		if strings.Contains(line, "console-") {
-			c.do("cloud", "tokens", "delete", strings.Fields(line)[0])
+			c.runCommand("cloud", "tokens", "delete", strings.Fields(line)[0])
 		}
 	}
 	p.awaitWithin(15*time.Second, has("Your access has ended"))
@@ -94,8 +94,8 @@ func TestRevokedToken(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")
-	c.do("cloud", "state", "save", "before")
-	p := open(t, browser(t), c.link("--read-only", "--project", "default"))
+	c.runCommand("cloud", "state", "save", "before")
+	p := openPage(t, browser(t), c.link("--read-only", "--project", "default"))
 	p.press("node-1")
 	p.awaitText("Your link can only read")
 	for _, view := range views {
@@ -105,7 +105,7 @@ func TestReadOnly(t *testing.T) {
 		}
 	}
 	secret := p.eval("sessionStorage.getItem('token')")
-	before := c.do("cloud", "events", "-o", "json")
+	before := c.runCommand("cloud", "events", "-o", "json")
 	for _, w := range [][2]string{
 		{"POST", "/v1/instances"}, {"POST", "/v1/instances/i-000001/stop"}, {"POST", "/v1/instances/i-000001/start"},
 		{"POST", "/v1/instances/i-000001/reboot"}, {"POST", "/v1/instances/i-000001/crash"}, {"DELETE", "/v1/instances/i-000001"},
@@ -117,7 +117,7 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("%s %s as a viewer: status %d, want 403: %s", w[0], w[1], status, body)
 		}
 	}
-	if after := c.do("cloud", "events", "-o", "json"); after != before {
+	if after := c.runCommand("cloud", "events", "-o", "json"); after != before {
 		t.Error("a call of the viewer changed the cloud")
 	}
 }
@@ -161,7 +161,7 @@ func TestForeignHostAndOrigin(t *testing.T) {
 // A server on another port of this machine gets no credential when the browser visits this server.
 func TestOtherPort(t *testing.T) {
 	c := startCloud(t)
-	p := open(t, browser(t), c.link())
+	p := openPage(t, browser(t), c.link())
 	p.awaitText("live")
 	secret := p.eval("sessionStorage.getItem('token')")
 	seen := make(chan string, 10)

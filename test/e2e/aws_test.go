@@ -73,7 +73,7 @@ func TestAWSCCM(t *testing.T) {
 	// The CCM writes the source ranges of the Service as rules into a security group. The range in
 	// this patch does not contain the address of the test's client.
 	h.kubectl("patch", "service", "web", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
-	h.until("the load balancer refuses clients outside the source ranges", func() string {
+	h.awaitEmpty("the load balancer refuses clients outside the source ranges", func() string {
 		if _, err := page("http://"+address+":8080/", "service"); err == nil {
 			return "the Service answers"
 		}
@@ -82,8 +82,8 @@ func TestAWSCCM(t *testing.T) {
 	h.kubectl("patch", "service", "web", "-p", `{"spec":{"loadBalancerSourceRanges":null}}`)
 	h.answers("http://" + address + ":8080/")
 	h.kubectl("delete", "service", "web")
-	h.until("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
-	h.until("the security group of the deleted Service is gone", func() string {
+	h.awaitEmpty("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
+	h.awaitEmpty("the security group of the deleted Service is gone", func() string {
 		if all := h.cloud("records", "list", "-o", "json"); strings.Contains(all, "k8s-elb-") {
 			return all
 		}
@@ -148,7 +148,7 @@ func (l *labRun) testNetworkLoadBalancer(t *testing.T) {
 
 	// The source ranges are rules of the nodes' security group. They exclude this machine.
 	l.kubectl("patch", "service", "net", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
-	l.until("the network load balancer refuses clients outside the source ranges", func() string {
+	l.awaitEmpty("the network load balancer refuses clients outside the source ranges", func() string {
 		if _, err := page(url+":8080/", "service"); err == nil {
 			return "the Service answers"
 		}
@@ -178,7 +178,7 @@ func (l *labRun) testNetworkGroups() {
 	l.exposeNetwork("dns", "--port=53", "--protocol=UDP")
 	l.kubectl("patch", "service", "dns", "-p", `{"spec":{"loadBalancerSourceRanges":["10.0.0.0/8"]}}`)
 	l.untilListeners("udp/53 3 targets, threshold 2")
-	l.until("the source ranges of the Service are those of the load balancer", func() string {
+	l.awaitEmpty("the source ranges of the Service are those of the load balancer", func() string {
 		if all := l.cloud("lb", "list", "-o", "json"); !strings.Contains(strings.Join(strings.Fields(all), ""), `"sourceRanges":["10.0.0.0/8"]`) {
 			return all
 		}
@@ -205,8 +205,8 @@ func (l *labRun) exposeNetwork(name string, args ...string) {
 func (l *labRun) deleteNetwork(name string) {
 	l.t.Helper()
 	l.kubectl("delete", "service", name)
-	l.until("the network load balancer of the deleted Service is gone", func() string { return l.cloud("lb", "list", "-o", "name") })
-	l.until("the records of the deleted Service are gone", func() string {
+	l.awaitEmpty("the network load balancer of the deleted Service is gone", func() string { return l.cloud("lb", "list", "-o", "name") })
+	l.awaitEmpty("the records of the deleted Service are gone", func() string {
 		all := l.cloud("records", "list", "-o", "json")
 		for _, part := range []string{"aws-target-group", "aws-listener", `"k8s-`, "kubernetes.io/rule/nlb"} {
 			if strings.Contains(all, part) {
@@ -220,7 +220,7 @@ func (l *labRun) deleteNetwork(name string) {
 // untilListeners waits until the only load balancer has these listeners.
 func (l *labRun) untilListeners(want string) {
 	l.t.Helper()
-	l.until("the listeners are "+want, func() string {
+	l.awaitEmpty("the listeners are "+want, func() string {
 		var all []struct {
 			Listeners []struct {
 				Protocol    string
@@ -265,17 +265,17 @@ func (l *labRun) awsCalls(t *testing.T) (out string) {
 	return out
 }
 
-// startAWS starts AWS's cloud controller manager. startAWS adds the text in the parameter more to
-// the configuration. The program stops when the caller calls the returned function, and at the end
-// of the test.
-func (l *labRun) startAWS(t *testing.T, ccm, more string) (stop func()) {
+// startAWS starts AWS's cloud controller manager. startAWS adds the text extraConfig to the
+// configuration. The program stops when the caller calls the returned function, and at the end of
+// the test.
+func (l *labRun) startAWS(t *testing.T, ccm, extraConfig string) (stop func()) {
 	t.Helper()
 	env, err := exec.Command("sh", "-c", `eval "$("$0" dialect env aws --data-dir "$1")" && env`, l.allinone, l.dir).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	conf := filepath.Join(l.dir, "aws.conf")
-	if err := os.WriteFile(conf, []byte(awsConf("lab")+more), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(awsConf("lab")+extraConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(l.dir, "config", "ccm.kubeconfig")

@@ -27,7 +27,7 @@ var ccmFigures = []struct{ what, metric, labels string }{
 // testFigures prints the metrics in ccmFigures. Earlier steps have created and deleted a Node and a
 // Service.
 func (l *labRun) testFigures(t *testing.T) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.pids()["ccm"]))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.processIDs()["ccm"]))
 	if err != nil {
 		t.Fatal(err)
 	}

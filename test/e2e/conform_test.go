@@ -44,8 +44,8 @@ func newConformed(t *testing.T, profile, role string) *conformanceCloud {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cloud.Process.Signal(os.Interrupt); _ = cloud.Wait() })
-	c.until("the cloud answers", func() string {
-		_, err := c.try(c.allinone, "cloud", "--cloud-url", c.url, "--token-file", c.admin, "whoami")
+	c.awaitEmpty("the cloud answers", func() string {
+		_, err := c.runProgram(c.allinone, "cloud", "--cloud-url", c.url, "--token-file", c.admin, "whoami")
 		if err != nil {
 			return err.Error()
 		}
@@ -61,9 +61,9 @@ func newConformed(t *testing.T, profile, role string) *conformanceCloud {
 	return c
 }
 
-// The method run runs the checks with the given environment variables, and returns the results and
+// runChecks runs the checks with the given environment variables, and returns the results and
 // the error of the command.
-func (c *conformanceCloud) run(t *testing.T, env []string, args ...string) ([]conform.Result, error) {
+func (c *conformanceCloud) runChecks(t *testing.T, env []string, args ...string) ([]conform.Result, error) {
 	t.Helper()
 	report := filepath.Join(c.dir, "report")
 	ctx, cancel := context.WithTimeout(t.Context(), scaled(6*time.Minute)) // a failed check takes 30 s
@@ -123,7 +123,7 @@ func TestConformance(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &reserved); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	results, err := c.run(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--ccm-command", c.ccm(c.url), "--ccm-rbac", "../../deploy/ccm/rbac.yaml",
+	results, err := c.runChecks(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--ccm-command", c.ccm(c.url), "--ccm-rbac", "../../deploy/ccm/rbac.yaml",
 		"--claim", "leaderElection: true", "--claim", "leaderMigration: true", "--claim", "staticIP: "+reserved.IP)
 	if err != nil {
 		t.Error(err)
@@ -143,7 +143,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceThroughProxy(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	c := newConformed(t, "realistic", "ccm")
-	results, err := c.run(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--focus", `^(node\.outage|lb\.lostreply|ops\.restart)$`,
+	results, err := c.runChecks(t, nil, "--cloud-url", c.url, "--token-file", c.admin, "--focus", `^(node\.outage|lb\.lostreply|ops\.restart)$`,
 		"--upstream", c.url, "--ccm-command", c.ccm("$CONFORM_API_URL"))
 	if err != nil || len(results) != 3 {
 		t.Errorf("got %d results, %v, want 3", len(results), err)
@@ -217,7 +217,7 @@ func TestConformanceOfAWS(t *testing.T) {
 // results is not count, or if other checks fail than the checks in want.
 func (c *conformanceCloud) expectFailures(t *testing.T, env []string, count int, want []string, args ...string) {
 	t.Helper()
-	results, _ := c.run(t, env, args...)
+	results, _ := c.runChecks(t, env, args...)
 	var failed []string
 	for _, x := range results {
 		if x.Verdict == conform.Fail {

@@ -38,12 +38,12 @@ func TestCourse(t *testing.T) {
 	}
 }
 
-// takeLab starts a lab, does each step with the given function, and then resets the lab.
-func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, course.Step)) {
+// takeLab starts a lab, calls stepFn for each step, and resets the lab afterwards.
+func (l *labRun) takeLab(t *testing.T, page course.Lab, stepFn func(*testing.T, course.Step)) {
 	l.lab("start", page.ID)
 	for _, s := range page.Steps {
 		l.checkVerifyFails(s)
-		do(t, s)
+		stepFn(t, s)
 		if len(s.Checks) > 0 {
 			if said := l.lab("verify", "--wait", coursePatience.String()); strings.Count(said, "✔ ") != len(s.Checks) {
 				t.Errorf("step %q: %s", s.Title, said)
@@ -70,7 +70,7 @@ func (l *labRun) checkVerifyFails(s course.Step) {
 	if len(s.Checks) == 0 {
 		return
 	}
-	said, err := l.try(l.allinone, "lab", "verify", "--wait", "0s")
+	said, err := l.runProgram(l.allinone, "lab", "verify", "--wait", "0s")
 	if err == nil {
 		l.t.Fatalf("step %q: verify succeeds before the step is done:\n%s", s.Title, said)
 	}

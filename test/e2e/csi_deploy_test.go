@@ -110,7 +110,7 @@ func (l *labRun) asAccount(name string) (path string) {
 // assigns them to nodes.
 func (l *labRun) testShippedPods(*testing.T) {
 	for app, want := range map[string]int{"csi-controller": 2, "csi-node": 1} {
-		l.until("the pods of "+app+" have a node", func() string {
+		l.awaitEmpty("the pods of "+app+" have a node", func() string {
 			nodes := l.kubectl("--namespace=kube-system", "get", "pods", "-l", "app.kubernetes.io/name="+app, "-o", "jsonpath={.items[*].spec.nodeName}")
 			if len(strings.Fields(nodes)) != want {
 				return "on " + nodes
@@ -138,8 +138,8 @@ func (l *labRun) testShippedRights(*testing.T) {
 		{"csi-node", "get", "nodes", "", "no"},
 		{"csi-node", "get", "persistentvolumes", "", "no"},
 	} {
-		l.until(fmt.Sprintf("may %s %s %s in %q: %s", c.who, c.verb, c.what, c.namespace, c.want), func() string {
-			got, _ := l.try(l.kubectlPath(), "auth", "can-i", c.verb, c.what, "--namespace="+c.namespace, "--as=system:serviceaccount:kube-system:"+c.who) // the command also fails if the answer is no
+		l.awaitEmpty(fmt.Sprintf("may %s %s %s in %q: %s", c.who, c.verb, c.what, c.namespace, c.want), func() string {
+			got, _ := l.runProgram(l.kubectlPath(), "auth", "can-i", c.verb, c.what, "--namespace="+c.namespace, "--as=system:serviceaccount:kube-system:"+c.who) // the command also fails if the answer is no
 			if strings.TrimSpace(got) != c.want {
 				return fmt.Sprintf("%q", got)
 			}
@@ -168,7 +168,7 @@ func (l *labRun) testShippedVolumes(*testing.T) {
 	l.kubectl("label", "node", "node-1", "topology.csi.cloudsim.dev/zone=sim-1a")
 	l.apply(hollowDriver)
 	l.apply(claim("data", "1Gi", "storageClassName: balanced"))
-	l.ready("data")
+	l.awaitReady("data")
 	l.untilPrints("its volume is attached", "true", "get", "volumeattachments", "-o", "jsonpath={.items[*].status.attached}")
 	l.kubectl("patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"2Gi"}},"volumeAttributesClassName":"faster"}}`)
 	volume := l.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
@@ -208,7 +208,7 @@ func (l *labRun) testShippedSnapshots(*testing.T) {
 	l.untilPrints("a snapshot is ready", "true", "get", "volumesnapshot", "one", "-o", "jsonpath={.status.readyToUse}")
 	l.untilPrints("a group of them is ready", "true", "get", "volumegroupsnapshot", "group", "-o", "jsonpath={.status.readyToUse}")
 	l.apply(claim("restored", "2Gi", "storageClassName: balanced\n  dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: one}"))
-	l.ready("restored")
+	l.awaitReady("restored")
 }
 
 func (l *labRun) testShippedDelete(*testing.T) {
@@ -216,7 +216,7 @@ func (l *labRun) testShippedDelete(*testing.T) {
 	l.kubectl("delete", "volumesnapshot", "one", "--wait")
 	l.kubectl("delete", "pod", "data", "restored", "--wait")
 	l.kubectl("delete", "pvc", "data", "restored", "--wait")
-	l.until("all disks, snapshots and attachments are deleted", func() string {
+	l.awaitEmpty("all disks, snapshots and attachments are deleted", func() string {
 		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
 	})
 }

@@ -50,7 +50,7 @@ func TestHetznerCCM(t *testing.T) {
 	h := &hetzner{ccm: foreignProgram(t, "hcloud-cloud-controller-manager"), labRun: newLab(t), seen: map[string]bool{}}
 	t.Parallel() // this test needs little CPU time
 	h.must(h.allinone, "up", "--detach", "--port-base", "0", "--ccm", "none", "--dialect", "hcloud", "--profile", "instant")
-	stop := h.start(t)
+	stop := h.startManager(t)
 	for i := range 3 {
 		name := fmt.Sprintf("node-%d", i+1)
 		h.untilPrints(name+" is initialised", fmt.Sprintf("hcloud://%d sim-1%c small taints:", i+1, 'a'+i), "get", "node", name, "-o",
@@ -71,7 +71,7 @@ func TestHetznerCCM(t *testing.T) {
 	ip := h.kubectl("get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}")
 	url := "http://" + ip + ":8080/"
 	h.answers(url)
-	h.until("all three nodes receive connections", func() string {
+	h.awaitEmpty("all three nodes receive connections", func() string {
 		if seen := h.spread(url); len(seen) != 3 {
 			return fmt.Sprint(seen)
 		}
@@ -83,8 +83,8 @@ func TestHetznerCCM(t *testing.T) {
 	for _, c := range h.audit(t) {
 		h.seen[c.RequestID] = true
 	}
-	h.start(t)
-	h.until("the restarted cloud controller manager has read the load balancer", func() string {
+	h.startManager(t)
+	h.awaitEmpty("the restarted cloud controller manager has read the load balancer", func() string {
 		for _, c := range h.audit(t) {
 			if c.DialectCall == "hcloud.load_balancers.update_service" && !h.seen[c.RequestID] {
 				return ""
@@ -110,9 +110,9 @@ func TestHetznerCCM(t *testing.T) {
 	// If a user deletes a load balancer, the cloud controller manager creates it again at the next
 	// change of the Service.
 	h.cloud("lb", "delete", strings.Fields(h.cloud("lb", "list", "-o", "name"))[0])
-	h.until("the load balancer is deleted", func() string { return h.cloud("lb", "list", "-o", "name") })
+	h.awaitEmpty("the load balancer is deleted", func() string { return h.cloud("lb", "list", "-o", "name") })
 	h.kubectl("annotate", "service", "web", "changed=yes")
-	h.until("the load balancer exists again and answers", func() string {
+	h.awaitEmpty("the load balancer exists again and answers", func() string {
 		if h.cloud("lb", "list", "-o", "name") == "" {
 			return "no load balancer"
 		}
@@ -124,7 +124,7 @@ func TestHetznerCCM(t *testing.T) {
 	})
 
 	h.kubectl("delete", "service", "web")
-	h.until("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
+	h.awaitEmpty("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
 	checkGolden(t, "testdata/hcloud-ccm.golden", h.callNames(t))
 
 	// The dialect supports all calls of the cloud controller manager, and all their features.
@@ -156,7 +156,7 @@ func checkGolden(t *testing.T, path, got string) {
 // untilRoutes waits until the cloud has n routes.
 func (h *labRun) untilRoutes(n int) {
 	h.t.Helper()
-	h.until(fmt.Sprintf("the cloud has %d routes", n), func() string {
+	h.awaitEmpty(fmt.Sprintf("the cloud has %d routes", n), func() string {
 		all := strings.Fields(h.cloud("routes", "list", "-o", "name"))
 		if len(all) != n {
 			return fmt.Sprint(all)
@@ -200,9 +200,8 @@ func (h *hetzner) callNames(t *testing.T) string {
 	return out
 }
 
-// The method start starts the cloud controller manager and returns a function that stops this
-// program.
-func (h *hetzner) start(t *testing.T) (stop func()) {
+// startManager starts the cloud controller manager and returns a function that stops this program.
+func (h *hetzner) startManager(t *testing.T) (stop func()) {
 	t.Helper()
 	endpoint, err := exec.Command("sh", "-c", `eval "$("$0" dialect env hcloud --data-dir "$1")" && echo "$HCLOUD_ENDPOINT $HCLOUD_TOKEN"`, h.allinone, h.dir).Output()
 	if err != nil {

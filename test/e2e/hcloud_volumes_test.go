@@ -47,8 +47,8 @@ func (l *labRun) testVolumesDevices(t *testing.T) {
 	// A restarted machine has exactly its attached disks.
 	l.cloud("disks", "attach", "by-hand", "node-2", "--wait")
 	l.cloud("instances", "reboot", "node-2", "--wait")
-	l.until("the restarted machine has its disk", func() string {
-		out, err := l.try(l.allinone, "enter", "node-2", "ls", "/dev/disk/by-id")
+	l.awaitEmpty("the restarted machine has its disk", func() string {
+		out, err := l.runProgram(l.allinone, "enter", "node-2", "ls", "/dev/disk/by-id")
 		if got := strings.Fields(out); err != nil || len(got) != len(want) {
 			return fmt.Sprint(got, err)
 		}

@@ -65,7 +65,7 @@ func TestKillMidCopy(t *testing.T) {
 			mid++
 		}
 		v.kill()
-		v.compare(copies, data, false)
+		v.compareCopies(copies, data, false)
 		v.start()
 		c = v.client()
 	}
@@ -75,7 +75,7 @@ func TestKillMidCopy(t *testing.T) {
 			t.Errorf("operation after the restarts: %+v, error %v", op, err)
 		}
 	}
-	v.compare(copies, data, true)
+	v.compareCopies(copies, data, true)
 	ready(ctx, t, c, group.Snapshots)
 	if parts, err := filepath.Glob(v.image("*") + ".part"); err != nil || len(parts) != 0 {
 		t.Errorf("files of incomplete copies: %v, error %v", parts, err)
@@ -96,14 +96,14 @@ func ready(ctx context.Context, t *testing.T, c *client.Client, ids []cloudsim.S
 // image returns the file of a disk or a snapshot.
 func (v *victim) image(id string) string { return filepath.Join(v.dir, "disks", id+".img") }
 
-// compare fails the test if a finished copy differs from the bytes in the parameter data. If
-// the parameter all is true, a missing copy also fails the test.
-func (v *victim) compare(ids []string, data []byte, all bool) {
+// compareCopies fails the test if a finished copy differs from the given data. If allFinished is
+// true, a missing copy also fails the test.
+func (v *victim) compareCopies(ids []string, data []byte, allFinished bool) {
 	v.t.Helper()
 	got := make([]byte, len(data))
 	for _, id := range ids {
 		f, err := os.Open(v.image(id))
-		if errors.Is(err, os.ErrNotExist) && !all {
+		if errors.Is(err, os.ErrNotExist) && !allFinished {
 			continue
 		}
 		if err == nil {

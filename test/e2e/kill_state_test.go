@@ -87,11 +87,11 @@ func TestKillDuringLoad(t *testing.T) {
 // different data.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
-// fillDisks creates the disks of a state. The parameter word is the name of the state.
-// fillDisks writes this name many times into each disk.
-func (v *victim) fillDisks(c *client.Client, word string) {
+// fillDisks creates the disks of a state. The state has the name stateName. fillDisks
+// writes this name many times into each disk.
+func (v *victim) fillDisks(c *client.Client, stateName string) {
 	v.t.Helper()
-	for _, want := range disksOf[word] {
+	for _, want := range disksOf[stateName] {
 		d, err := c.CreateDisk(v.t.Context(), cloudsim.CreateDisk{Name: want, Zone: "sim-1a", Type: "balanced", SizeGiB: 1})
 		if err != nil || string(d.ID) != want {
 			v.t.Fatalf("new disk: got %+v, error %v", d, err)
@@ -105,27 +105,27 @@ func (v *victim) fillDisks(c *client.Client, word string) {
 		if err != nil {
 			v.t.Fatal(err)
 		}
-		_, err = f.WriteAt(dataOf(word), 1<<29)
+		_, err = f.WriteAt(dataOf(stateName), 1<<29)
 		if err := errors.Join(err, f.Close()); err != nil {
 			v.t.Fatal(err)
 		}
 	}
 }
 
-// haveDisks fails the test if the cloud does not have the disks and data of a state. The
-// parameter word is the name of this state.
-func (v *victim) haveDisks(word string) {
+// haveDisks fails the test if the cloud does not have the disks and data of a state.
+// This state has the name stateName.
+func (v *victim) haveDisks(stateName string) {
 	v.t.Helper()
 	there, err := filepath.Glob(v.image("*"))
-	if err != nil || len(there) != len(disksOf[word]) {
-		v.t.Fatalf("disk files of state %s: %v, error %v", word, there, err)
+	if err != nil || len(there) != len(disksOf[stateName]) {
+		v.t.Fatalf("disk files of state %s: %v, error %v", stateName, there, err)
 	}
 	for _, path := range there {
 		f, err := os.Open(path)
 		if err != nil {
 			v.t.Fatal(err)
 		}
-		want := dataOf(word)
+		want := dataOf(stateName)
 		have := make([]byte, len(want))
 		_, err = f.ReadAt(have, 1<<29)
 		if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(have, want) {
@@ -145,15 +145,14 @@ func checkFile(dir string) error {
 	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
 }
 
-// populate creates n instances. The names of the instances begin with the text in the parameter
-// word.
-func populate(t *testing.T, c *client.Client, word string, n int) {
+// populate creates n instances. The names of the instances begin with prefix.
+func populate(t *testing.T, c *client.Client, prefix string, n int) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
 			for i := w; i < n; i += 8 {
-				if _, err := c.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: fmt.Sprintf("%s-%d", word, i), Zone: "sim-1a", Type: "small"}); err != nil {
+				if _, err := c.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: fmt.Sprintf("%s-%d", prefix, i), Zone: "sim-1a", Type: "small"}); err != nil {
 					t.Error(err)
 					return
 				}

@@ -47,7 +47,7 @@ func TestKill(t *testing.T) {
 			v.killBusy()
 		}
 		v.kills++
-		if err := v.ledger.audit(v.dir); err != nil {
+		if err := v.ledger.auditFile(v.dir); err != nil {
 			t.Fatalf("after %d kills: %v", v.kills, err)
 		}
 		if v.kills%20 == 0 || v.kills == kills {
@@ -133,7 +133,7 @@ func (v *victim) killBusy() {
 	defer cancel()
 	v.breaks.Do(func() { v.breakCalls(ctx, c) }) // the faults survive a restart of the cloud
 	var wg sync.WaitGroup
-	wg.Go(func() { v.watch(ctx, c, 0) })
+	wg.Go(func() { v.readEvents(ctx, c, 0) })
 	for _, w := range v.writers {
 		wg.Go(func() { w.work(ctx, c) })
 	}
@@ -162,10 +162,10 @@ func (v *victim) killIdle() {
 	if err != nil {
 		v.t.Errorf("after %d kills: %v", v.kills, err)
 	}
-	v.watch(ctx, c, rev)
+	v.readEvents(ctx, c, rev)
 	v.kill()
 	c.HTTP.CloseIdleConnections()
-	if err := v.ledger.audit(v.dir); err != nil {
+	if err := v.ledger.auditFile(v.dir); err != nil {
 		v.t.Fatalf("after %d kills and the last checks: %v", v.kills, err)
 	}
 	if v.ledger.lastRev < rev {
@@ -173,11 +173,10 @@ func (v *victim) killIdle() {
 	}
 }
 
-// The method watch reads events, beginning after the last received event. It ends when the test
-// kills the cloud. If the parameter until is not 0, the method also ends after the event with this
-// revision.
-func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
-	if until != 0 && v.ledger.lastRev >= until {
+// readEvents reads events, beginning after the last received event. It ends when the test kills
+// the cloud. If lastRevision is not 0, the method also ends after the event with this revision.
+func (v *victim) readEvents(ctx context.Context, c *client.Client, lastRevision uint64) {
+	if lastRevision != 0 && v.ledger.lastRev >= lastRevision {
 		return
 	}
 	for e, err := range c.Watch(ctx, cloudsim.WatchOptions{Since: v.ledger.lastRev}) {
@@ -191,7 +190,7 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 			v.t.Errorf("after %d kills: %v", v.kills, err)
 			return
 		}
-		if until != 0 && e.Rev >= until {
+		if lastRevision != 0 && e.Rev >= lastRevision {
 			return
 		}
 	}

@@ -67,15 +67,15 @@ func newLab(t *testing.T) *labRun {
 	l := &labRun{t: t, allinone: bin, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if t.Failed() {
-			l.dump()
+			l.copyLogs()
 		}
-		l.down()
+		l.stopLab()
 	})
 	return l
 }
 
-// The method down stops the lab at the end of a test.
-func (l *labRun) down() {
+// stopLab stops the lab at the end of a test.
+func (l *labRun) stopLab() {
 	_ = l.command(context.Background(), l.allinone, "down").Run()
 }
 
@@ -87,8 +87,8 @@ func (l *labRun) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// The method dump copies the logs of the lab after a failed test, and prints the end of each log.
-func (l *labRun) dump() {
+// copyLogs copies the logs of the lab after a failed test, and prints the end of each log.
+func (l *labRun) copyLogs() {
 	kept := filepath.Join(filepath.Dir(l.allinone), "failed", l.t.Name())
 	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(filepath.Join(l.dir, "logs")))); err != nil {
 		l.t.Log(err)
@@ -104,8 +104,8 @@ func (l *labRun) env() []string {
 	return append(os.Environ(), "CLOUDSIM_DATA_DIR="+l.dir, "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"))
 }
 
-// The method try runs a program and returns its output.
-func (l *labRun) try(name string, args ...string) (string, error) {
+// runProgram runs a program and returns its output.
+func (l *labRun) runProgram(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), scaled(2*time.Minute))
 	defer cancel()
 	cmd := l.command(ctx, name, args...)
@@ -119,7 +119,7 @@ func (l *labRun) try(name string, args ...string) (string, error) {
 
 func (l *labRun) must(name string, args ...string) string {
 	l.t.Helper()
-	out, err := l.try(name, args...)
+	out, err := l.runProgram(name, args...)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -138,11 +138,11 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// The method until calls the function ok until ok returns "". If ok does not return "" within 90 s,
-// the test fails with the last text that ok returned.
-func (l *labRun) until(what string, ok func() string) {
+// awaitEmpty calls checkFn until checkFn returns "". If checkFn does not return "" within 90
+// s, the test fails with the last text that checkFn returned.
+func (l *labRun) awaitEmpty(what string, checkFn func() string) {
 	l.t.Helper()
-	l.within(90*time.Second, what, ok)
+	l.within(90*time.Second, what, checkFn)
 }
 
 func (l *labRun) within(most time.Duration, what string, ok func() string) {
@@ -161,11 +161,11 @@ func (l *labRun) within(most time.Duration, what string, ok func() string) {
 	}
 }
 
-// untilPrints waits until the output of kubectl equals the parameter want.
+// untilPrints waits until the output of kubectl equals want.
 func (l *labRun) untilPrints(what, want string, args ...string) {
 	l.t.Helper()
-	l.until(what, func() string {
-		if got, err := l.try(l.kubectlPath(), args...); err != nil || got != want {
+	l.awaitEmpty(what, func() string {
+		if got, err := l.runProgram(l.kubectlPath(), args...); err != nil || got != want {
 			return fmt.Sprintf("%q, %v; want %q", got, err, want)
 		}
 		return ""
@@ -174,7 +174,7 @@ func (l *labRun) untilPrints(what, want string, args ...string) {
 
 func (l *labRun) status() (s labStatus) {
 	l.t.Helper()
-	out, failed := l.try(l.allinone, "status", "-o", "json") // if no lab runs, the command fails but prints the status
+	out, failed := l.runProgram(l.allinone, "status", "-o", "json") // if no lab runs, the command fails but prints the status
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
 		l.t.Fatal(errors.Join(err, failed))
 	}
@@ -193,8 +193,8 @@ func (l *labRun) component(name string) labComponent {
 	return labComponent{}
 }
 
-// The method pids returns the process ids of the lab, by component.
-func (l *labRun) pids() map[string]int {
+// processIDs returns the process ids of the lab, by component.
+func (l *labRun) processIDs() map[string]int {
 	l.t.Helper()
 	m := map[string]int{}
 	for _, c := range l.status().Components {
@@ -248,7 +248,7 @@ func (l *labRun) serve(name string) string {
 
 func (l *labRun) answers(url string) {
 	l.t.Helper()
-	l.until(url+" answers", func() string {
+	l.awaitEmpty(url+" answers", func() string {
 		if _, err := page(url, "service"); err != nil {
 			return err.Error()
 		}
@@ -388,28 +388,28 @@ func (l *labRun) testConsole(t *testing.T) {
 
 func (l *labRun) testLoadBalancer(*testing.T) {
 	url := l.serve("web")
-	l.until("all three nodes receive connections", func() string {
+	l.awaitEmpty("all three nodes receive connections", func() string {
 		if seen := l.spread(url); len(seen) != 3 || slices.Min([]int{seen["node-1"], seen["node-3"], seen["node-4"]}) < 10 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.cloud("instances", "stop", "node-3", "--wait")
-	l.until("a stopped node receives no connections, and no client gets an error", func() string {
+	l.awaitEmpty("a stopped node receives no connections, and no client gets an error", func() string {
 		if seen := l.spread(url); seen["node-3"] != 0 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.cloud("instances", "start", "node-3", "--wait")
-	l.until("the started node receives connections again", func() string {
+	l.awaitEmpty("the started node receives connections again", func() string {
 		if seen := l.spread(url); seen["node-3"] == 0 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.kubectl("delete", "service", "web")
-	l.until("the load balancer and its address are deleted", func() string {
+	l.awaitEmpty("the load balancer and its address are deleted", func() string {
 		return l.cloud("load-balancers", "list", "-o", "name") + l.cloud("addresses", "list", "-o", "name")
 	})
 	l.kubectl("delete", "deployment", "web")
@@ -423,11 +423,11 @@ func (l *labRun) testKillComponents(t *testing.T) {
 		mark := fmt.Sprintf("mark-%d", i)
 		l.kubectl("create", "configmap", mark, "--from-literal=key="+name)
 		l.cloud("addresses", "create", mark)
-		pid := l.pids()[name]
+		pid := l.processIDs()[name]
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatalf("%s (pid %d): %v", name, pid, err)
 		}
-		l.until(name+" is back", func() string {
+		l.awaitEmpty(name+" is back", func() string {
 			s := l.status()
 			for _, c := range s.Components {
 				if c.Name == name && (c.PID == pid || !c.Ready) {
@@ -443,7 +443,7 @@ func (l *labRun) testKillComponents(t *testing.T) {
 	// Check that all components still work together.
 	l.cloud("instances", "create", "node-5", "--zone", "sim-1a", "--wait")
 	l.untilPrints("a new instance's node is initialised", "cloudsim://sim-1/sim-1a/i-000005", "get", "node", "node-5", "--ignore-not-found", "-o", "jsonpath={.spec.providerID}")
-	l.until("the new node receives connections", func() string {
+	l.awaitEmpty("the new node receives connections", func() string {
 		if seen := l.spread(url); seen["node-5"] == 0 {
 			return fmt.Sprint(seen)
 		}
@@ -457,11 +457,11 @@ func (l *labRun) testKillLab(t *testing.T) {
 	identity := func() string {
 		return l.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}") + "\n" + l.cloud("instances", "list", "-o", "name")
 	}
-	before, pids := identity(), l.pids()
+	before, pids := identity(), l.processIDs()
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.until("all processes ended", func() string { return stillRun(pids) })
+	l.awaitEmpty("all processes ended", func() string { return stillRun(pids) })
 	l.must(l.allinone, "up", "--detach")
 	if after := identity(); after != before {
 		t.Errorf("the cluster or the cloud changed: got %s, want %s", after, before)
@@ -469,18 +469,18 @@ func (l *labRun) testKillLab(t *testing.T) {
 	url := "http://" + l.kubectl("get", "service", "shop", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + ":8080/"
 	l.answers(url)
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
-	if out, err := l.try(l.allinone, "up", "--detach"); err == nil {
+	if out, err := l.runProgram(l.allinone, "up", "--detach"); err == nil {
 		t.Errorf("second up in the same directory: %s", out)
 	}
 }
 
 func (l *labRun) testDown(t *testing.T) {
-	pids := l.pids()
+	pids := l.processIDs()
 	l.must(l.allinone, "down")
 	if left := stillRun(pids); left != "" {
 		t.Errorf("remaining after down: %s", left)
 	}
-	if _, err := l.try(l.allinone, "reset"); err == nil {
+	if _, err := l.runProgram(l.allinone, "reset"); err == nil {
 		t.Error("reset without --yes did not fail")
 	}
 	l.must(l.allinone, "reset", "--yes")

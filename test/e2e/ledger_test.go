@@ -65,9 +65,9 @@ func (l *ledger) hear(e cloudsim.Event) error {
 	return nil
 }
 
-// The method audit reads the data file of a killed cloud. It returns an error for each
+// auditFile reads the data file of a killed cloud. It returns an error for each
 // contradiction between the file and the recorded answers and events.
-func (l *ledger) audit(dir string) (err error) {
+func (l *ledger) auditFile(dir string) (err error) {
 	st, err := store.Open(filepath.Join(dir, "cloud.db"))
 	if err != nil {
 		return err

@@ -30,9 +30,9 @@ func (w *wholeness) hold(what, id string) {
 	w.holder[what] = id
 }
 
-// The method work records an error if an object has no operation. It also records an error if only
+// checkOperation records an error if an object has no operation. It also records an error if only
 // the operation is finished, or if only the object is in one of the settled states.
-func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
+func (w *wholeness) checkOperation(m cloudsim.Meta, id, state string, settled ...string) {
 	op, err := w.e.GetOperation(w.ctx, m.Operation)
 	if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {
 		w.bad("%s is %s; its operation: %+v, %v", id, state, op, err)
@@ -52,7 +52,7 @@ func checkWhole(ctx context.Context, e *engine.Engine) error {
 		w.is[i.ID] = i
 		w.hold("ip "+i.InternalIP(), string(i.ID))
 		w.hold("instance "+i.Name, string(i.ID))
-		w.work(i.Meta, string(i.ID), string(i.State), string(cloudsim.InstanceRunning), string(cloudsim.InstanceStopped))
+		w.checkOperation(i.Meta, string(i.ID), string(i.State), string(cloudsim.InstanceRunning), string(cloudsim.InstanceStopped))
 	}
 	w.all = append(w.all, w.balancers(), w.disks(), w.networks())
 	return errors.Join(w.all...)
@@ -71,7 +71,7 @@ func (w *wholeness) balancers() error {
 	}
 	for _, l := range ls {
 		w.hold("load balancer "+l.Name, string(l.ID))
-		w.work(l.Meta, string(l.ID), string(l.State), string(cloudsim.LoadBalancerActive))
+		w.checkOperation(l.Meta, string(l.ID), string(l.State), string(cloudsim.LoadBalancerActive))
 		for _, a := range l.Addresses {
 			if used[a.ID] != l.ID {
 				w.bad("%s stands on %s, which is used by %q", l.ID, a.ID, used[a.ID])
@@ -92,7 +92,7 @@ func (w *wholeness) disks() error {
 	for _, d := range ds {
 		there[string(d.ID)] = true
 		w.hold("disk "+d.Name, string(d.ID))
-		w.work(d.Meta, string(d.ID), string(d.State), string(cloudsim.DiskAvailable), string(cloudsim.DiskInUse), string(cloudsim.DiskFailed))
+		w.checkOperation(d.Meta, string(d.ID), string(d.State), string(cloudsim.DiskAvailable), string(cloudsim.DiskInUse), string(cloudsim.DiskFailed))
 		if d.State == cloudsim.DiskInUse && len(d.Attachments) == 0 || d.State == cloudsim.DiskAvailable && len(d.Attachments) > 0 {
 			w.bad("%s is %s with %d attachments", d.ID, d.State, len(d.Attachments))
 		}
@@ -106,7 +106,7 @@ func (w *wholeness) disks() error {
 	for _, s := range ss {
 		there[string(s.ID)] = true
 		w.hold("snapshot "+s.Name, string(s.ID))
-		w.work(s.Meta, string(s.ID), string(s.State), string(cloudsim.SnapshotReady), string(cloudsim.SnapshotFailed))
+		w.checkOperation(s.Meta, string(s.ID), string(s.State), string(cloudsim.SnapshotReady), string(cloudsim.SnapshotFailed))
 		if (s.State == cloudsim.SnapshotCreating || s.State == cloudsim.SnapshotCopying) && !there[string(s.Disk)] {
 			w.bad("%s is %s of %s, which is not there", s.ID, s.State, s.Disk)
 		}
@@ -129,7 +129,7 @@ func (w *wholeness) networks() error {
 		in[n.ID], own[n.ID] = true, n.Default
 		if w.hold("network "+n.Name, string(n.ID)); !n.Default {
 			w.hold("range "+n.IPv4, string(n.ID))
-			w.work(n.Meta, string(n.ID), string(n.State), string(cloudsim.NetworkAvailable))
+			w.checkOperation(n.Meta, string(n.ID), string(n.State), string(cloudsim.NetworkAvailable))
 		}
 	}
 	subnet := map[cloudsim.SubnetID]cloudsim.NetworkID{}
@@ -138,7 +138,7 @@ func (w *wholeness) networks() error {
 			w.bad("%s is in %s, which is not there", s.ID, s.Network)
 		}
 		if !own[s.Network] {
-			w.work(s.Meta, string(s.ID), string(s.State), string(cloudsim.SubnetAvailable))
+			w.checkOperation(s.Meta, string(s.ID), string(s.State), string(cloudsim.SubnetAvailable))
 		}
 	}
 	for _, i := range w.is {
@@ -148,7 +148,7 @@ func (w *wholeness) networks() error {
 	}
 	for _, r := range rs {
 		w.hold(fmt.Sprint("route of ", r.Network, " to ", r.Destination), string(r.ID))
-		w.work(r.Meta, string(r.ID), string(r.State), string(cloudsim.RouteActive), string(cloudsim.RouteBlackhole))
+		w.checkOperation(r.Meta, string(r.ID), string(r.State), string(cloudsim.RouteActive), string(cloudsim.RouteBlackhole))
 		i, there := w.is[r.NextHop]
 		if carries := there && i.Carries(); r.State == cloudsim.RouteActive && !carries || r.State == cloudsim.RouteBlackhole && carries {
 			w.bad("%s is %s by %s, which is %q", r.ID, r.State, r.NextHop, i.State)

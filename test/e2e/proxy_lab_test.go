@@ -10,12 +10,11 @@ import (
 	"testing"
 )
 
-// The method says repeats a kubectl command until the command's output or error contains the
-// parameter want.
-func (l *labRun) says(want string, args ...string) {
+// awaitOutput repeats a kubectl command until the command's output or error contains the text want.
+func (l *labRun) awaitOutput(want string, args ...string) {
 	l.t.Helper()
-	l.until("kubectl "+strings.Join(args, " "), func() string {
-		out, err := l.try(l.kubectlPath(), args...)
+	l.awaitEmpty("kubectl "+strings.Join(args, " "), func() string {
+		out, err := l.runProgram(l.kubectlPath(), args...)
 		if said := fmt.Sprint(out, err); !strings.Contains(said, want) {
 			return fmt.Sprintf("%q, want %q", said, want)
 		}
@@ -29,20 +28,20 @@ func (l *labRun) says(want string, args ...string) {
 func TestLabTunnel(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")
-	l.says("created", "run", "web", "--image=web")
-	l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
-	l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
+	l.awaitOutput("created", "run", "web", "--image=web")
+	l.awaitOutput("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
+	l.awaitOutput("no container runs there to execute a command in", "exec", "web", "--", "ls")
 
 	// The test stops the agent with SIGSTOP, because the lab would restart a killed agent.
 	agent := l.proxyPID("proxy-agent")
 	if err := exec.Command("kill", "-STOP", strconv.Itoa(agent)).Run(); err != nil {
 		t.Fatal(err)
 	}
-	l.says("proxy error from", "logs", "web")
+	l.awaitOutput("proxy error from", "logs", "web")
 	if err := exec.Command("kill", "-CONT", strconv.Itoa(agent)).Run(); err != nil {
 		t.Fatal(err)
 	}
-	l.says("has logged nothing", "logs", "web")
+	l.awaitOutput("has logged nothing", "logs", "web")
 	l.testTokensAndLeases(t)
 }
 
@@ -52,7 +51,7 @@ func (l *labRun) proxyPID(name string) int {
 }
 
 func (l *labRun) testTokensAndLeases(t *testing.T) {
-	l.says("created", "-n", "kube-system", "create", "serviceaccount", "proxy-agent")
+	l.awaitOutput("created", "-n", "kube-system", "create", "serviceaccount", "proxy-agent")
 	token := l.kubectl("-n", "kube-system", "create", "token", "proxy-agent", "--audience=network-proxy")
 	other := l.kubectl("-n", "default", "create", "token", "default", "--audience=network-proxy")
 	p := proxylab.New(t)
@@ -63,7 +62,7 @@ func (l *labRun) testTokensAndLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.says("konnectivity-proxy-server-counted", "-n", "kube-system", "get", "leases")
+	l.awaitOutput("konnectivity-proxy-server-counted", "-n", "kube-system", "get", "leases")
 	wrong := p.Start(proxylab.Ours, "agent", "--proxy-server-host=127.0.0.1:"+strconv.Itoa(p.AgentPort), "--agent-id=wrong",
 		"--ca-cert="+p.File("agents-ca.crt"), "--agent-cert="+p.File("agent.crt"), "--agent-key="+p.File("agent.key"),
 		"--health-server-port=0", "--admin-server-port=0", "--service-account-token-path="+p.File("other.token"))

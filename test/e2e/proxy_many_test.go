@@ -47,8 +47,8 @@ type tunnelTargets struct {
 var hollowTunnel = tunnelTargets{
 	pod: []string{"run", "web", "--image=web"},
 	carries: func(l *labRun) {
-		l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
-		l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
+		l.awaitOutput("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
+		l.awaitOutput("no container runs there to execute a command in", "exec", "web", "--", "ls")
 	},
 	// kube-apiserver sends the name "localhost" to the proxy. The agent resolves this name on
 	// its own host, so the listener can use a loopback address.
@@ -65,8 +65,8 @@ var realTunnel = tunnelTargets{
 	up:  []string{"--nodes", "real", "--instances", "1"},
 	pod: []string{"run", "web", "--image=" + agnhost, "--command", "--", "/agnhost", "netexec", "--http-port=8080"},
 	carries: func(l *labRun) {
-		l.says("Started HTTP server", "logs", "web")
-		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
+		l.awaitOutput("Started HTTP server", "logs", "web")
+		l.awaitOutput("netexec", "exec", "web", "--", "/agnhost", "--help")
 		l.awaitForward("web")
 	},
 	// With real nodes, kube-apiserver sends the addresses of the Service's endpoints to the proxy.
@@ -139,7 +139,7 @@ func (l *labRun) throughMany(what tunnelTargets) {
 	}
 	agents := []*os.Process{agent("a"), agent("b"), agent("c")}
 	l.must(l.allinone, append([]string{"up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.File("egress.yaml")}, what.up...)...)
-	l.says("created", what.pod...)
+	l.awaitOutput("created", what.pod...)
 	l.kubectl("wait", "pod", "web", "--for=condition=Ready", "--timeout=90s")
 	l.extend(what)
 
@@ -149,9 +149,9 @@ func (l *labRun) throughMany(what tunnelTargets) {
 	kill(agents[0], agents[1])
 	l.checkTunnel("with one of each", what)
 	kill(agents[2])
-	l.says("no network proxy agent is connected", "logs", "web")
-	l.says("no network proxy agent is connected", "create", "configmap", "refused")
-	l.says("the server is currently unable to handle the request", "get", "--raw", "/apis/shop.example/v1")
+	l.awaitOutput("no network proxy agent is connected", "logs", "web")
+	l.awaitOutput("no network proxy agent is connected", "create", "configmap", "refused")
+	l.awaitOutput("the server is currently unable to handle the request", "get", "--raw", "/apis/shop.example/v1")
 	agent("d")
 	l.checkTunnel("with a new agent", what)
 }
@@ -161,8 +161,8 @@ func (l *labRun) checkTunnel(when string, what tunnelTargets) {
 	l.t.Helper()
 	l.t.Log(when)
 	what.carries(l)
-	l.says("the webhook was asked", "create", "configmap", "refused")
-	l.says(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
+	l.awaitOutput("the webhook was asked", "create", "configmap", "refused")
+	l.awaitOutput(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
 
 // failover listens at one address and forwards each connection to the first reachable server. It

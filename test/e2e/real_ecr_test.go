@@ -25,7 +25,7 @@ func TestRealECR(t *testing.T) {
 	l.testIMDS(t)
 	const registry = "000000000001.dkr.ecr.sim-1.amazonaws.com"
 	l.cloud("repositories", "create", "team-a/web")
-	l.push("i-000001", "team-a/web:v1", "team-a/web:v2")
+	l.pushImages("i-000001", "team-a/web:v1", "team-a/web:v2")
 
 	l.cloud("faults", "create", "no-token", "--dialect-call", "aws.ecr.GetAuthorizationToken", "--operation", "registry.credential", "--effect", "error")
 	l.runOn("node-1", "no-token", registry+"/team-a/web:v1", nil)

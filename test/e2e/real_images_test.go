@@ -61,7 +61,7 @@ func TestRealImages(t *testing.T) {
 	has(archived, "node-1", "node-2")
 	has(lab.ShellImage, "node-1", "node-2")
 	l.runOn("node-1", "missing", "example.org/missing:v1", nil)
-	l.says("load it: sudo allinone images load example.org/missing:v1 --data-dir "+l.dir, "describe", "pod", "missing")
+	l.awaitOutput("load it: sudo allinone images load example.org/missing:v1 --data-dir "+l.dir, "describe", "pod", "missing")
 	l.kubectl("delete", "pod", "missing", "--force")
 
 	truncated := filepath.Join(dir, "truncated.tar")
@@ -72,7 +72,7 @@ func TestRealImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.try(l.allinone, "images", "load", truncated); err == nil || !strings.Contains(err.Error(), "the archive is truncated") {
+	if _, err := l.runProgram(l.allinone, "images", "load", truncated); err == nil || !strings.Contains(err.Error(), "the archive is truncated") {
 		t.Errorf("truncated archive: got error %v", err)
 	}
 	l.must("sh", "-c", `"$0" images load - --nodes node-2 <"$1"`, l.allinone, other)
@@ -90,21 +90,21 @@ func TestRealImages(t *testing.T) {
 	}
 	never := map[string]any{"containers": []map[string]any{{"name": "loaded", "image": loaded, "imagePullPolicy": "Never"}}}
 	l.runOn("node-2", "on-old", loaded, never)
-	l.ready("on-old")
+	l.awaitReady("on-old")
 
 	l.cloud("instances", "create", node, "--zone", "sim-1b", "--wait")
 	l.untilPrints("the node joins", "node/"+node, "get", "node", node, "--ignore-not-found", "-o", "name") // the pod garbage collector deletes pods of missing nodes
 	l.runOn(node, "on-new", loaded, never)
-	l.ready("on-new")
+	l.awaitReady("on-new")
 	l.cloud("instances", "stop", node, "--wait")
 	l.cloud("instances", "start", node, "--wait")
 	l.kubectl("delete", "pod", "on-new", "--ignore-not-found", "--force")
 	l.runOn(node, "after-stop", loaded, never)
-	l.ready("after-stop")
+	l.awaitReady("after-stop")
 
 	l.must(l.allinone, "images", "remove", loaded)
 	has(loaded)
-	if _, err := l.try(l.allinone, "images", "remove", loaded); err == nil || !strings.Contains(err.Error(), "no machine has the image") {
+	if _, err := l.runProgram(l.allinone, "images", "remove", loaded); err == nil || !strings.Contains(err.Error(), "no machine has the image") {
 		t.Errorf("second removal: got error %v", err)
 	}
 	l.kubectl("delete", "pod", "on-old", "after-stop", "--force")
@@ -116,7 +116,7 @@ func TestRealImages(t *testing.T) {
 func (l *labRun) testShell() {
 	l.t.Helper()
 	l.runOn("node-1", "web", agnhost, nil, "netexec", "--http-port=8080")
-	l.ready("web")
+	l.awaitReady("web")
 	l.connects("the pod answers", "web", "localhost:8080")
 	l.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=90s")
 	l.runOn("node-1", "shell", lab.ShellImage, nil, "sh", "-ec", `
@@ -128,7 +128,7 @@ func (l *labRun) testShell() {
 	for _, want := range []string{
 		"eth0", l.kubectl("get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"), "icmp_seq=1", "all tools work",
 	} {
-		l.says(want, "logs", "shell")
+		l.awaitOutput(want, "logs", "shell")
 	}
 	l.kubectl("delete", "pod", "web", "shell", "--force")
 }

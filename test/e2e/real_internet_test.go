@@ -68,7 +68,7 @@ func newInternet(t *testing.T) *internet {
 	if err := os.WriteFile(conf, []byte("nameserver "+world4+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.run("", "ip", "link", "add", "uplink", "netns", strconv.Itoa(w.host), "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(w.world))
+	w.runIn("", "ip", "link", "add", "uplink", "netns", strconv.Itoa(w.host), "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(w.world))
 	for _, line := range []string{
 		"host ip link set lo up",
 		"host ip link set uplink up",
@@ -85,7 +85,7 @@ func newInternet(t *testing.T) *internet {
 		"host ip -6 route add default via " + world6,
 	} {
 		f := strings.Fields(line)
-		w.run(f[0], f[1:]...)
+		w.runIn(f[0], f[1:]...)
 	}
 	return w
 }
@@ -95,11 +95,11 @@ func (w *internet) enter() []string {
 	return []string{"nsenter", "-t", strconv.Itoa(w.host), "-n", "-m", "--"}
 }
 
-// The method run runs a program on the host or in the test internet. If the parameter where is "",
-// the method run uses the test's own namespaces.
-func (w *internet) run(where string, args ...string) {
+// runIn runs a program on the host or in the test internet. If place is "", runIn uses
+// the test's own namespaces.
+func (w *internet) runIn(place string, args ...string) {
 	w.t.Helper()
-	switch where {
+	switch place {
 	case "host":
 		args = append(w.enter(), args...)
 	case "world":
@@ -136,8 +136,8 @@ func (w *internet) runInNamespace(pid int, fn func() error) {
 	}
 }
 
-// The method listen listens on an address in the network namespace of a process.
-func (w *internet) listen(pid int, address string) (l net.Listener) {
+// listenIn listens on an address in the network namespace of a process.
+func (w *internet) listenIn(pid int, address string) (l net.Listener) {
 	w.t.Helper()
 	w.runInNamespace(pid, func() (err error) {
 		l, err = net.Listen("tcp", address)
@@ -169,7 +169,7 @@ func (w *internet) serve() {
 		udp, err = net.ListenPacket("udp", world4+":53")
 		return err
 	})
-	for _, s := range []*dns.Server{{PacketConn: udp, Handler: names}, {Listener: w.listen(w.world, world4+":53"), Handler: names}} {
+	for _, s := range []*dns.Server{{PacketConn: udp, Handler: names}, {Listener: w.listenIn(w.world, world4+":53"), Handler: names}} {
 		go func() { _ = s.ActivateAndServe() }()
 		w.t.Cleanup(func() { _ = s.Shutdown() })
 	}
@@ -177,15 +177,15 @@ func (w *internet) serve() {
 	for _, ip := range []string{world4, world6} {
 		for _, port := range []string{registryPort, serverPort} {
 			s := &http.Server{Handler: images} //nolint:gosec // only for the test's own clients
-			l := w.listen(w.world, net.JoinHostPort(ip, port))
+			l := w.listenIn(w.world, net.JoinHostPort(ip, port))
 			go func() { _ = s.Serve(l) }()
 		}
 	}
-	w.listen(w.world, linkLocal+":"+serverPort)
+	w.listenIn(w.world, linkLocal+":"+serverPort)
 }
 
-// The method push pushes an image to the registry in the test internet.
-func (w *internet) push(image v1.Image, repository string) {
+// pushImage pushes an image to the registry in the test internet.
+func (w *internet) pushImage(image v1.Image, repository string) {
 	w.t.Helper()
 	ref, err := name.ParseReference(net.JoinHostPort(world4, registryPort)+"/"+repository, name.Insecure)
 	if err != nil {
@@ -242,10 +242,10 @@ func TestRealInternet(t *testing.T) {
 	l := newRealLab(t)
 	w := newInternet(t)
 	l.enter = w.enter()
-	t.Cleanup(l.down)
+	t.Cleanup(l.stopLab)
 	w.serve()
-	w.push(pauseImage(t, filepath.Dir(l.allinone)), "pause:v1")
-	w.push(must(t, func() (v1.Image, error) { return random.Image(50<<20, 1) }), "large:v1")
+	w.pushImage(pauseImage(t, filepath.Dir(l.allinone)), "pause:v1")
+	w.pushImage(must(t, func() (v1.Image, error) { return random.Image(50<<20, 1) }), "large:v1")
 	up := func(args ...string) string {
 		t.Helper()
 		return l.must(l.allinone, append([]string{"up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--volumes=false"}, args...)...)
@@ -264,7 +264,7 @@ func TestRealInternet(t *testing.T) {
 				l.awaitPull("from-" + host)
 			}
 			l.runOn("node-1", "from-down", "down.test/pause:v1", nil)
-			l.says("Check that the mirror http://"+world4+":9 runs", "describe", "pod", "from-down")
+			l.awaitOutput("Check that the mirror http://"+world4+":9 runs", "describe", "pod", "from-down")
 			l.refusedFor(world4+":9", "from-down") // the error of the pull names the mirror
 		}},
 		{"connections", func(l *labRun, t *testing.T) { l.testInternetConnections(t, w) }},
@@ -291,12 +291,12 @@ func TestRealInternet(t *testing.T) {
 // service of the host.
 func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 	l.runOn("node-1", "client", agnhost, nil, "pause")
-	l.ready("client")
+	l.awaitReady("client")
 	for _, to := range []string{"r4.test", world4, "r6.test", world6} {
 		l.connects("a server of the internet: "+to, "client", net.JoinHostPort(to, serverPort))
 	}
 	for _, ip := range []string{"127.0.0.1", host4, host6} {
-		w.listen(w.host, net.JoinHostPort(ip, serverPort))
+		w.listenIn(w.host, net.JoinHostPort(ip, serverPort))
 	}
 	for _, ip := range []string{host4, host6, linkLocal} {
 		at := net.JoinHostPort(ip, serverPort)
@@ -307,7 +307,7 @@ func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 			}
 			return err
 		})
-		if _, err := l.try(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
+		if _, err := l.runProgram(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
 			t.Errorf("a pod reaches %s", at)
 		}
 	}
@@ -317,7 +317,7 @@ func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 		t.Fatal(err)
 	}
 	for _, at := range []string{net.JoinHostPort(host4, port), net.JoinHostPort(host4, "2379")} {
-		if _, err := l.try(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
+		if _, err := l.runProgram(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
 			t.Errorf("a pod reaches %s", at)
 		}
 	}
@@ -350,14 +350,14 @@ func (l *labRun) testInternetRate(t *testing.T) {
 // testNoInternet proves that pulls and connections fail without internet access.
 func (l *labRun) testNoInternet(t *testing.T) {
 	l.runOn("node-1", "blocked", "r4.test/pause:v2", nil)
-	l.says("machines have no internet access: --no-internet", "describe", "pod", "blocked")
+	l.awaitOutput("machines have no internet access: --no-internet", "describe", "pod", "blocked")
 	l.refusedFor("Failed to pull image", "blocked")
 	l.kubectl("delete", "pod", "client", "--force", "--ignore-not-found")
 	l.runOn("node-1", "client", agnhost, nil, "pause")
-	l.ready("client")
+	l.awaitReady("client")
 	for _, to := range []string{"r4.test", world4, world6} {
 		at := net.JoinHostPort(to, serverPort)
-		if _, err := l.try(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
+		if _, err := l.runProgram(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
 			t.Errorf("a pod reaches %s without internet access", at)
 		}
 	}

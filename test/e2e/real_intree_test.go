@@ -17,8 +17,9 @@ zones:
 `
 
 // inTree contains parts of manifests for the in-tree volume plugin of another cloud. The parts are
-// the parameters of a StorageClass, and the source of an existing volume. The field disk is a disk
-// name in the style of the other cloud. This name contains %s in place of the part that varies.
+// the parameters of a StorageClass, and the source of an existing volume. In the style of the
+// other cloud, the field disk contains a disk name. This name contains %s in place of the part
+// that varies.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{
@@ -93,7 +94,7 @@ func (l *labRun) testVolumesOfPlugin(t *testing.T, p inTree) {
 	}
 	l.apply(p.manifest())
 	for _, pod := range []string{made, old, inline} {
-		l.ready(pod)
+		l.awaitReady(pod)
 		l.writeFile(pod)
 		l.readFile(pod)
 	}
@@ -106,7 +107,7 @@ func (l *labRun) testVolumesOfPlugin(t *testing.T, p inTree) {
 	l.kubectl("delete", "pod", made, old, inline, "--wait")
 	l.kubectl("delete", "pvc", made, old, "--wait")
 	l.kubectl("delete", "pv", old, "--wait")
-	l.until("all VolumeAttachments are deleted", func() string {
+	l.awaitEmpty("all VolumeAttachments are deleted", func() string {
 		return l.kubectl("get", "volumeattachments", "-o", "jsonpath={.items[?(@.spec.attacher=='"+p.driver+"')].metadata.name}")
 	})
 	for _, disk := range []string{"old", "inline"} {

@@ -51,7 +51,7 @@ func (l *labRun) testRealMetadata(t *testing.T) {
 	pod := l.podsByNode("web")["node-1"][0]
 	router := l.inMachine("i-000001", "sh", "-c", "ip route show default | cut -d' ' -f3")
 	for at, want := range map[string]string{"169.254.169.254:80": "TIMEOUT", router + ":1": "REFUSED"} {
-		if _, err := l.try(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=2s", at); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := l.runProgram(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=2s", at); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("request of a pod to %s: %v; want %s", at, err, want)
 		}
 	}
@@ -67,11 +67,11 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// The method push pushes an image under several names from a machine to the cloud's registry. The
+// pushImages pushes an image under several names from a machine to the cloud's registry. The
 // pushed image must not be the image of the pods in other steps. If the kubelet has once pulled an
 // image with a password, pods without credentials cannot use the image, even under another name
 // (KEP-2535).
-func (l *labRun) push(id string, names ...string) (registry string) {
+func (l *labRun) pushImages(id string, names ...string) (registry string) {
 	l.t.Helper()
 	registry, password := l.registry()
 	ctr := func(args ...string) {
@@ -89,13 +89,13 @@ func (l *labRun) push(id string, names ...string) (registry string) {
 func (l *labRun) awaitPull(pod string) {
 	l.t.Helper()
 	l.kubectl("wait", "pod", pod, "--for=condition=Ready", "--timeout=90s")
-	l.says("Successfully pulled image", "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
+	l.awaitOutput("Successfully pulled image", "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
 }
 
 // refusedFor waits until a pod's events contain the given reason for a failed pull of the image.
 func (l *labRun) refusedFor(reason, pod string) {
 	l.t.Helper()
-	l.says(reason, "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
+	l.awaitOutput(reason, "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
 	l.kubectl("delete", "pod", pod, "--wait=false")
 }
 
@@ -105,7 +105,7 @@ func (l *labRun) refusedFor(reason, pod string) {
 func (l *labRun) testRealPull(t *testing.T) {
 	l.cloud("repositories", "create", "team-a/web")
 	l.cloud("repositories", "create", "team-b/api")
-	r := l.push("i-000001", "team-a/web:v1", "team-a/web:v2", "team-a/web:v3", "team-b/api:v1", "team-b/api:v2")
+	r := l.pushImages("i-000001", "team-a/web:v1", "team-a/web:v2", "team-a/web:v3", "team-b/api:v1", "team-b/api:v2")
 	l.runOn("node-2", "as-node", r+"/team-a/web:v1", nil, "netexec")
 	l.awaitPull("as-node")
 	l.testRealPullAsPod(t, r)
@@ -171,5 +171,5 @@ func (l *labRun) testRealPullWithoutCloud(t *testing.T, r string) {
 	}()
 	l.runOn("node-2", "present", r+"/team-a/web:v3", nil, "netexec")
 	l.kubectl("wait", "pod", "present", "--for=condition=Ready", "--timeout=90s")
-	l.says("already present on machine", "get", "events", "--field-selector", "involvedObject.name=present", "-o", "jsonpath={.items[*].message}")
+	l.awaitOutput("already present on machine", "get", "events", "--field-selector", "involvedObject.name=present", "-o", "jsonpath={.items[*].message}")
 }

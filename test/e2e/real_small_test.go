@@ -47,8 +47,8 @@ spec:
 // testSmallPods proves that a pod runs and that its logs and network work.
 func (l *labRun) testSmallPods(t *testing.T) {
 	l.apply(limitedPod)
-	l.ready("web")
-	l.says("Started HTTP server", "logs", "web")
+	l.awaitReady("web")
+	l.awaitOutput("Started HTTP server", "logs", "web")
 	l.connects("it reaches itself", "web", "localhost:8080")
 	l.connects("it reaches the API server", "web", "kubernetes.default:443")
 }

@@ -91,7 +91,7 @@ func (l *labRun) hostResources() []string {
 // on the host.
 func (l *labRun) hash() string {
 	l.t.Helper()
-	out, failed := l.try(l.allinone, "status", "-o", "json") // if no lab runs, the command fails but prints the status
+	out, failed := l.runProgram(l.allinone, "status", "-o", "json") // if no lab runs, the command fails but prints the status
 	for line := range strings.Lines(out) {
 		if _, after, ok := strings.Cut(line, `"host": "`); ok {
 			return strings.TrimRight(after, "\",\n")
@@ -184,7 +184,7 @@ func (l *labRun) testRealPods(t *testing.T) {
 	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
 		t.Errorf("hostname on node-1: got %q", who)
 	}
-	if _, err := l.try(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine of the name "node-9"`) {
+	if _, err := l.runProgram(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine of the name "node-9"`) {
 		t.Errorf("enter of a missing node: %v", err)
 	}
 	l.kubectl("create", "deployment", "web", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080")
@@ -201,7 +201,7 @@ func (l *labRun) testRealPods(t *testing.T) {
 		}
 		l.connects(node+" reaches the Service", pod[0], "web.default.svc.cluster.local:80")
 		l.connects(node+" reaches the API server", pod[0], "kubernetes.default:443")
-		l.says("Started HTTP server", "logs", pod[0])
+		l.awaitOutput("Started HTTP server", "logs", pod[0])
 	}
 }
 
@@ -210,8 +210,8 @@ func (l *labRun) testRealPods(t *testing.T) {
 // the route controller has created the route to the node's pods.
 func (l *labRun) connects(what, pod, to string) {
 	l.t.Helper()
-	l.until(what, func() string {
-		if _, err := l.try(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=5s", to); err != nil {
+	l.awaitEmpty(what, func() string {
+		if _, err := l.runProgram(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=5s", to); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -223,7 +223,7 @@ func (l *labRun) connects(what, pod, to string) {
 func (l *labRun) testRealRoutes(t *testing.T) {
 	pods := l.podsByNode("web")
 	reach := func() error {
-		_, err := l.try(l.kubectlPath(), "exec", pods["node-1"][0], "--", "/agnhost", "connect", "--timeout=2s", pods["node-2"][1]+":8080")
+		_, err := l.runProgram(l.kubectlPath(), "exec", pods["node-1"][0], "--", "/agnhost", "connect", "--timeout=2s", pods["node-2"][1]+":8080")
 		return err
 	}
 	if err := reach(); err != nil {
@@ -243,14 +243,14 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	// cannot replace the route before the test has seen that the route is missing.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
-	l.until("the pods of node-2 are unreachable", func() string {
+	l.awaitEmpty("the pods of node-2 are unreachable", func() string {
 		if reach() == nil {
 			return "they are reached without a route"
 		}
 		return ""
 	})
 	l.cloud("faults", "delete", "unrepaired")
-	l.until("the route controller creates the route again, and the pods are reachable", func() string {
+	l.awaitEmpty("the route controller creates the route again, and the pods are reachable", func() string {
 		if err := reach(); err != nil {
 			return err.Error()
 		}
@@ -274,7 +274,7 @@ func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
 // everyPod waits until each of the three pods answers requests.
 func (l *labRun) everyPod(url string) {
 	l.t.Helper()
-	l.until("each pod receives requests", func() string {
+	l.awaitEmpty("each pod receives requests", func() string {
 		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
 			return fmt.Sprint(seen, err)
 		}
@@ -297,7 +297,7 @@ func (l *labRun) testRealLoadBalancer(*testing.T) {
 // machine of a new instance joins the cluster.
 func (l *labRun) testRealInstances(t *testing.T) {
 	l.cloud("instances", "stop", "node-1", "--wait")
-	l.until("the machine is stopped", func() string {
+	l.awaitEmpty("the machine is stopped", func() string {
 		if pid := l.machinePID("i-000001"); pid != 0 {
 			return fmt.Sprintf("pid %d runs", pid)
 		}
@@ -305,7 +305,7 @@ func (l *labRun) testRealInstances(t *testing.T) {
 	})
 	began := time.Now()
 	l.cloud("instances", "start", "node-1", "--wait")
-	l.until("the machine is started", func() string {
+	l.awaitEmpty("the machine is started", func() string {
 		if l.machinePID("i-000001") == 0 {
 			return "no process"
 		}
@@ -333,7 +333,7 @@ func (l *labRun) testRealCrash(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
 	}
-	l.until("all processes of the machine ended", func() string {
+	l.awaitEmpty("all processes of the machine ended", func() string {
 		if pid := l.machinePID("i-000003"); pid != 0 {
 			return fmt.Sprintf("pid %d", pid)
 		}
@@ -350,7 +350,7 @@ func (l *labRun) testRealCrash(t *testing.T) {
 func (l *labRun) rebootCrashed(t *testing.T) {
 	t.Helper()
 	l.cloud("instances", "reboot", "node-3", "--wait")
-	l.until("the machine is started again", func() string {
+	l.awaitEmpty("the machine is started again", func() string {
 		if l.machinePID("i-000003") == 0 {
 			return "no process"
 		}
@@ -381,7 +381,7 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 		t.Errorf("the pods changed to %v, from %v", now, pods)
 	}
 	url := l.realURL("web")
-	l.until("the load balancer answers", func() string {
+	l.awaitEmpty("the load balancer answers", func() string {
 		if _, err := l.answersFrom(url, 20); err != nil {
 			return err.Error()
 		}

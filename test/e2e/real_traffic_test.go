@@ -52,7 +52,7 @@ func (l *labRun) newOutsider(t *testing.T) outsider {
 }
 
 func (c outsider) fetch(url string) (string, error) {
-	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
+	return c.l.runProgram("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
 }
 
 // testRealClientAddress checks the source address of connections that a pod receives. If
@@ -79,14 +79,14 @@ func (l *labRun) testRealClientAddress(t *testing.T) {
 		}
 	}
 	policy("Local")
-	l.until("pods see the address of the client", sees(true))
+	l.awaitEmpty("pods see the address of the client", sees(true))
 	policy("Cluster")
-	l.until("pods see the address of a node", sees(false))
+	l.awaitEmpty("pods see the address of a node", sees(false))
 }
 
 // datagram sends a request over UDP and returns the answer.
 func (c outsider) datagram(host, port, ask string) (string, error) {
-	return c.l.try("ip", "netns", "exec", c.name, "bash", "-c", `exec 3<>"/dev/udp/$0/$1"; printf %s "$2" >&3; timeout 2 dd bs=256 count=1 status=none <&3`, host, port, ask)
+	return c.l.runProgram("ip", "netns", "exec", c.name, "bash", "-c", `exec 3<>"/dev/udp/$0/$1"; printf %s "$2" >&3; timeout 2 dd bs=256 count=1 status=none <&3`, host, port, ask)
 }
 
 // testRealUDP proves that a pod answers datagrams. If externalTrafficPolicy is Local, the pod sees
@@ -94,7 +94,7 @@ func (c outsider) datagram(host, port, ask string) (string, error) {
 func (l *labRun) testRealUDP(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
 	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
-	l.until("a pod answers a datagram", func() string {
+	l.awaitEmpty("a pod answers a datagram", func() string {
 		c, err := net.Dial("udp", host+":53")
 		if err != nil {
 			return err.Error()
@@ -115,7 +115,7 @@ func (l *labRun) testRealUDP(t *testing.T) {
 	})
 	client := l.newOutsider(t)
 	l.kubectl("patch", "service", "udp", "-p", `{"spec":{"externalTrafficPolicy":"Local"}}`)
-	l.until("a pod sees the address of the sender of a datagram", func() string {
+	l.awaitEmpty("a pod sees the address of the sender of a datagram", func() string {
 		who, err := client.datagram(host, "53", "clientip")
 		if err != nil || !strings.HasPrefix(who, client.address+":") {
 			return fmt.Sprintf("%q %v", who, err)
@@ -129,7 +129,7 @@ func (l *labRun) testRealUDP(t *testing.T) {
 func (l *labRun) testRealAffinity(*testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	url := l.realURL("sticky")
-	l.until("one pod receives all requests of a client", func() string {
+	l.awaitEmpty("one pod receives all requests of a client", func() string {
 		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 1 {
 			return fmt.Sprint(seen, err)
 		}
@@ -171,7 +171,7 @@ func (l *labRun) testRealDraining(t *testing.T) {
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	const excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
 	l.kubectl("label", "node", node, excluded+"=true")
-	l.until("the node receives no new connections", func() string {
+	l.awaitEmpty("the node receives no new connections", func() string {
 		if seen, err := l.answersFrom(url, 30); err != nil || seen[pod] > 0 {
 			return fmt.Sprint(seen, err)
 		}
@@ -190,8 +190,8 @@ type watch struct {
 	why         error     // error of the last failure
 }
 
-// startWatch sends requests to a load balancer until the test calls the function stop.
-// The function stop returns the results.
+// startWatch sends requests to a load balancer until the test calls stop. The call of
+// stop returns the results.
 func startWatch(url string) (stop func() watch) {
 	var w watch
 	var asking sync.WaitGroup
@@ -258,7 +258,7 @@ func (l *labRun) testRealZoneOutage(t *testing.T) {
 		t.Error("the kubelet of a zone in an outage answers")
 	}
 	l.cloud("faults", "delete", "dark")
-	l.until("the zone is available again", func() string {
+	l.awaitEmpty("the zone is available again", func() string {
 		if err := reached(); err != nil {
 			return err.Error()
 		}
@@ -278,7 +278,7 @@ func (l *labRun) testRealReplacement(t *testing.T) {
 	l.kubectl("expose", "deployment", "roll", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	l.kubectl("rollout", "status", "deployment/roll", "--timeout=90s")
 	url := l.realURL("roll")
-	l.until("the load balancer answers", func() string {
+	l.awaitEmpty("the load balancer answers", func() string {
 		if _, err := l.answersFrom(url, 60); err != nil {
 			return err.Error()
 		}

@@ -20,7 +20,7 @@ import (
 // repeats the request, because a restarted container runs before its program listens.
 func (l *labRun) awaitForward(pod string) {
 	l.t.Helper()
-	l.until("port-forward to "+pod, func() string {
+	l.awaitEmpty("port-forward to "+pod, func() string {
 		forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
 		forward.Env = l.env()
 		out, err := forward.StdoutPipe()
@@ -51,12 +51,12 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	l.untilAgents(3) // the previous step rebooted a node
 	there := l.withoutAgents("node-1", "node-2", "node-3")
 	l.untilAgents(0)
-	l.says("no network proxy agent is connected", "logs", pods["node-2"][0])
+	l.awaitOutput("no network proxy agent is connected", "logs", pods["node-2"][0])
 	there()
 	l.untilAgents(3)
 	for node, pod := range pods {
-		l.says("Started HTTP server", "logs", pod[0])
-		l.says(pod[0], "get", "--raw", "/api/v1/namespaces/default/pods/"+pod[0]+":8080/proxy/hostname")
+		l.awaitOutput("Started HTTP server", "logs", pod[0])
+		l.awaitOutput(pod[0], "get", "--raw", "/api/v1/namespaces/default/pods/"+pod[0]+":8080/proxy/hostname")
 		web := l.podsByNode("web")[node][1] + ":8080" // the test reads the address again, because a reboot changes the address of a pod
 		for _, target := range []string{l.kubeletOf(node), web} {
 			if by := l.tunnelsTo(target); len(by) == 0 || slices.ContainsFunc(by, func(agent string) bool { return agent != node }) {
@@ -65,19 +65,19 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 		}
 	}
 	pod := pods["node-2"][0]
-	l.says("netexec", "exec", pod, "--", "/agnhost", "--help")
+	l.awaitOutput("netexec", "exec", pod, "--", "/agnhost", "--help")
 	l.awaitForward(pod)
 
 	there = l.withoutAgents("node-2")
 	l.untilAgents(2)
-	l.says("Started HTTP server", "logs", pod)
-	l.says("netexec", "exec", pod, "--", "/agnhost", "--help")
+	l.awaitOutput("Started HTTP server", "logs", pod)
+	l.awaitOutput("netexec", "exec", pod, "--", "/agnhost", "--help")
 	if by := l.tunnelsTo(l.kubeletOf("node-2")); len(by) == 0 || slices.Contains(by, "node-2") {
 		t.Errorf("logs of node-2 use the agents %v while the agent of node-2 is dead", by)
 	}
 	there()
 	l.untilAgents(3)
-	l.says("netexec", "exec", pod, "--", "/agnhost", "--help") // kube-apiserver makes a new connection for exec
+	l.awaitOutput("netexec", "exec", pod, "--", "/agnhost", "--help") // kube-apiserver makes a new connection for exec
 	for _, a := range l.tunnel().Agents {
 		if a.ID == "node-2" && a.FromTarget == 0 {
 			t.Error("the agent of node-2 is connected again, but carries no connection")
@@ -138,7 +138,7 @@ func (l *labRun) tunnel() server.Status {
 
 func (l *labRun) untilAgents(n int) {
 	l.t.Helper()
-	l.until(fmt.Sprintf("%d agents are connected", n), func() string {
+	l.awaitEmpty(fmt.Sprintf("%d agents are connected", n), func() string {
 		if s := l.tunnel(); len(s.Agents) != n {
 			return fmt.Sprintf("%+v", s.Agents)
 		}
@@ -146,8 +146,8 @@ func (l *labRun) untilAgents(n int) {
 	})
 }
 
-// tunnelsTo returns the name of the agent for each open connection to a target. The parameter target
-// has the form host:port.
+// tunnelsTo returns the name of the agent for each open connection to a target of the form
+// host:port.
 func (l *labRun) tunnelsTo(target string) (by []string) {
 	l.t.Helper()
 	for _, c := range l.tunnel().Connections {

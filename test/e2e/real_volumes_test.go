@@ -66,8 +66,8 @@ func (l *labRun) readFile(pod string) {
 	}
 }
 
-// The method ready waits until a pod is Ready.
-func (l *labRun) ready(pod string) {
+// awaitReady waits until a pod is Ready.
+func (l *labRun) awaitReady(pod string) {
 	l.t.Helper()
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
@@ -170,11 +170,11 @@ func (l *labRun) handle(claim string) string {
 // service (KEP-2268). Later the crashed machine can join the cluster again.
 func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.apply(database)
-	l.ready("db-0")
+	l.awaitReady("db-0")
 	l.writeFile("db-0")
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
 	l.apply(fmt.Sprintf(rawVolume, node, agnhost))
-	l.ready("raw")
+	l.awaitReady("raw")
 	raw := l.handle("raw")
 	devices := func() string {
 		return l.must("losetup", "--noheadings", "--output=NAME", "--associated", filepath.Join(l.dir, "cloud", "disks", raw+".img"))
@@ -185,11 +185,11 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	if err := syscall.Kill(l.machinePID(instanceOf[node]), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.until("the device of a raw volume disappears with its machine", devices)
+	l.awaitEmpty("the device of a raw volume disappears with its machine", devices)
 	l.untilPrints("the node is missed", "Unknown", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service=crashed:NoExecute")
-	l.until("the pod runs on another node", func() string {
-		now, err := l.try(l.kubectlPath(), "get", "pod", "db-0", "--ignore-not-found", "-o", `jsonpath={.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}`)
+	l.awaitEmpty("the pod runs on another node", func() string {
+		now, err := l.runProgram(l.kubectlPath(), "get", "pod", "db-0", "--ignore-not-found", "-o", `jsonpath={.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}`)
 		if on, ready, _ := strings.Cut(now, " "); err != nil || on == node || ready != "True" {
 			return fmt.Sprint(now, err)
 		}
@@ -213,7 +213,7 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 		return l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount}")
 	}
 	reads := func(file string) string {
-		out, err := l.try(l.kubectlPath(), "exec", "db-0", "--", "/agnhost", "mounttest", "--file_content=/data/"+file)
+		out, err := l.runProgram(l.kubectlPath(), "exec", "db-0", "--", "/agnhost", "mounttest", "--file_content=/data/"+file)
 		if err != nil || !strings.Contains(out, "written "+file) {
 			return fmt.Sprint(out, err)
 		}
@@ -242,7 +242,7 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	}
 	writes("with-new-lab")
 	for _, file := range []string{"without-lab", "with-new-lab"} {
-		l.until("the pod reads "+file, func() string { return reads(file) })
+		l.awaitEmpty("the pod reads "+file, func() string { return reads(file) })
 	}
 
 	driver := l.driverPID(node)
@@ -250,13 +250,13 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 		t.Fatal(err)
 	}
 	writes("without-driver")
-	l.until("the driver runs again", func() string {
+	l.awaitEmpty("the driver runs again", func() string {
 		if now := l.driverPID(node); now == 0 || now == driver {
 			return fmt.Sprint("its pid is ", now)
 		}
 		return ""
 	})
-	l.until("the pod reads without-driver", func() string { return reads("without-driver") })
+	l.awaitEmpty("the pod reads without-driver", func() string { return reads("without-driver") })
 	if after := containers(); after != before {
 		t.Errorf("the pod changed to %q, from %q", after, before)
 	}
@@ -265,7 +265,7 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	l.allinone = original // the copy exists only until the end of this step
 	up(l)
 	for _, file := range []string{"without-lab", "with-new-lab", "without-driver"} {
-		l.until("the pod reads "+file+" after a stop of the lab", func() string { return reads(file) })
+		l.awaitEmpty("the pod reads "+file+" after a stop of the lab", func() string { return reads(file) })
 	}
 	if len(before) == 0 || containers() == before {
 		t.Error("the container of the pod runs although its machine ended")
@@ -346,7 +346,7 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 	l.apply(claim("restored", "2Gi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: before}"))
 	l.apply(claim("cloned", "1Gi", "dataSource: {kind: PersistentVolumeClaim, name: data-db-0}"))
 	for _, pod := range []string{"restored", "cloned"} {
-		l.ready(pod)
+		l.awaitReady(pod)
 		l.readFile(pod)
 	}
 	if size := l.capacity("restored"); size < 3*gib/2 {
@@ -368,7 +368,7 @@ volumeBindingMode: WaitForFirstConsumer
 allowVolumeExpansion: true
 `)
 	l.apply(claim("grows", "1Gi", "storageClassName: xfs"))
-	l.ready("grows")
+	l.awaitReady("grows")
 	l.writeFile("grows")
 	l.kubectl("patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
 	// A kubelet checks an unchanged pod only every 60 to 90 s.
@@ -404,10 +404,10 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the deletion of the pod's node may have deleted the pod
 	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "raw", "--wait")
 	l.kubectl("delete", "volumesnapshot", "before", "--wait")
-	l.until("all disks, snapshots and attachments are deleted", func() string {
+	l.awaitEmpty("all disks, snapshots and attachments are deleted", func() string {
 		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
 	})
-	l.until("all loop devices are detached", func() string { return strings.Join(l.loopFiles(), "\n") })
+	l.awaitEmpty("all loop devices are detached", func() string { return strings.Join(l.loopFiles(), "\n") })
 }
 
 // loopFiles returns the files of the lab's cloud for which the host has loop devices.

@@ -57,7 +57,7 @@ func TestRegistryClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts other programs: run make e2e")
 	}
-	tools := map[string]func(*registryRun) registryTool{"crane": crane, "skopeo": skopeo, "docker": docker, "ctr": ctr}
+	tools := map[string]func(*registryRun) registryTool{"crane": crane, "skopeo": skopeo, "docker": dockerClient, "ctr": ctr}
 	cloud, host, dir := registryCloud(t)
 	for what, tool := range tools {
 		t.Run(what, func(t *testing.T) {
@@ -160,18 +160,18 @@ func (r *registryRun) makeImage(ref string) {
 }
 
 // program returns the path of a program in the PATH. If the named program is missing, it skips the
-// test. The message contains the parameter how, which explains how to install the named program.
-func (r *registryRun) program(what, how string) string {
+// test. The message contains installHint, which explains how to install the named program.
+func (r *registryRun) program(what, installHint string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
 	if err != nil {
-		r.t.Skipf("NOT RUN: %s is missing: %s", what, how)
+		r.t.Skipf("NOT RUN: %s is missing: %s", what, installHint)
 	}
 	return path
 }
 
-// The method run runs a program with additional environment variables.
-func (r *registryRun) run(env []string, path string, args ...string) error {
+// runProgram runs a program with additional environment variables.
+func (r *registryRun) runProgram(env []string, path string, args ...string) error {
 	cmd := exec.CommandContext(r.t.Context(), path, args...)
 	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -202,11 +202,11 @@ func crane(r *registryRun) registryTool {
 		r.t.Fatal(err)
 	}
 	bin := r.t.TempDir()
-	if err := r.run([]string{"GOBIN=" + bin, "CGO_ENABLED=0"}, "go", "install", module+"/cmd/crane@"+strings.TrimSpace(string(version))); err != nil {
+	if err := r.runProgram([]string{"GOBIN=" + bin, "CGO_ENABLED=0"}, "go", "install", module+"/cmd/crane@"+strings.TrimSpace(string(version))); err != nil {
 		r.t.Skipf("NOT RUN: crane cannot be built: %v", err)
 	}
 	do := func(args ...string) error {
-		return r.run([]string{"DOCKER_CONFIG=" + r.dir, "SSL_CERT_FILE=" + r.ca}, filepath.Join(bin, "crane"), args...)
+		return r.runProgram([]string{"DOCKER_CONFIG=" + r.dir, "SSL_CERT_FILE=" + r.ca}, filepath.Join(bin, "crane"), args...)
 	}
 	return registryTool{
 		login: r.authFile,
@@ -240,7 +240,9 @@ func skopeo(r *registryRun) registryTool {
 		r.t.Fatal(err)
 	}
 	auth := filepath.Join(r.dir, "config.json")
-	do := func(args ...string) error { return r.run(nil, path, append([]string{"--insecure-policy"}, args...)...) }
+	do := func(args ...string) error {
+		return r.runProgram(nil, path, append([]string{"--insecure-policy"}, args...)...)
+	}
 	return registryTool{
 		login: r.authFile,
 		push: func(ref string) error {
@@ -253,14 +255,14 @@ func skopeo(r *registryRun) registryTool {
 	}
 }
 
-// The function docker returns Docker's client, which uses the running container engine. If no
+// dockerClient returns Docker's client, which uses the running container engine. If no
 // engine runs, the function starts one. Docker trusts every registry on loopback. It cannot delete
 // images in registries.
-func docker(r *registryRun) registryTool {
+func dockerClient(r *registryRun) registryTool {
 	path := r.program("docker", "apt-get install docker.io")
 	sock := r.engine()
 	do := func(args ...string) error {
-		return r.run([]string{"DOCKER_CONFIG=" + r.dir, "DOCKER_HOST=" + sock}, path, args...)
+		return r.runProgram([]string{"DOCKER_CONFIG=" + r.dir, "DOCKER_HOST=" + sock}, path, args...)
 	}
 	return registryTool{
 		login: r.authFile,
@@ -327,7 +329,7 @@ func ctr(r *registryRun) registryTool {
 	}
 	user := ""
 	images := func(args ...string) error {
-		return r.run(nil, path, append([]string{"--address", sock, "images"}, args...)...)
+		return r.runProgram(nil, path, append([]string{"--address", sock, "images"}, args...)...)
 	}
 	with := func(verb string, more ...string) error {
 		return images(append([]string{verb, "--hosts-dir", filepath.Dir(hosts), "--user", user}, more...)...)

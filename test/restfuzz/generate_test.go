@@ -14,7 +14,7 @@ import (
 type world struct {
 	mu  sync.Mutex
 	ids map[string][]string
-	// The field ranges maps the ids of networks to their IPv4 ranges.
+	// ranges maps the ids of networks to their IPv4 ranges.
 	ranges map[string]string
 	// state is an exported state, for imports.
 	state []byte
@@ -230,7 +230,7 @@ func (g *generator) value(s *schema, in, property string) any {
 }
 
 // object returns a random object with all required properties. The object contains each optional
-// property with a probability of one in four. It contains no properties for which the method value
+// property with a probability of one in four. It contains no properties for which generator.value
 // returns nil.
 func (g *generator) object(s *schema, in string) map[string]any {
 	o := map[string]any{}

@@ -22,8 +22,8 @@ type schema struct {
 	MaxItems, MinItems   *int
 }
 
-// allowsType reports whether the schema allows values of a JSON type. The value of the
-// parameter name is the name of this type.
+// allowsType reports whether the schema allows values of a JSON type. The JSON type
+// has the given name.
 func (s *schema) allowsType(name string) bool {
 	switch t := s.Type.(type) {
 	case string:
