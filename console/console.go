@@ -83,7 +83,7 @@ func (c *Console) Standalone() (http.Handler, error) {
 		FlushInterval: -1,
 		ErrorLog:      slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			refuse(w, cloudsim.Unavailable, "the cloud does not answer: "+err.Error())
+			writeRefusal(w, cloudsim.Unavailable, "the cloud does not answer: "+err.Error())
 		},
 	}
 	mux := http.NewServeMux()

@@ -151,7 +151,7 @@ func (h *hub) emptyScene() scene {
 func (h *hub) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if h.hasViewers() {
-			h.watch(ctx)
+			h.watchObjects(ctx)
 			continue
 		}
 		select {
@@ -169,9 +169,9 @@ func (h *hub) hasViewers() bool {
 	return h.viewers > 0
 }
 
-// The method watch watches the cloud and the cluster. When no viewer has been connected for the
+// watchObjects watches the cloud and the cluster. When no viewer has been connected for the
 // duration of the constant linger, it stops and discards the copies of the objects.
-func (h *hub) watch(ctx context.Context) {
+func (h *hub) watchObjects(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
@@ -180,7 +180,7 @@ func (h *hub) watch(ctx context.Context) {
 	})
 	all.Go(func() { h.pollClock(ctx) })
 	all.Go(func() { h.pollTraffic(ctx) })
-	all.Go(func() { h.publish(ctx) })
+	all.Go(func() { h.publishFrames(ctx) })
 	if h.cfg.Cluster != nil {
 		all.Go(func() {
 			h.cfg.Cluster(ctx, Sink{
@@ -216,8 +216,8 @@ func (h *hub) awaitIdle(ctx context.Context) {
 	}
 }
 
-// The method wake requests a new frame from the method publish. The caller may hold mu.
-func (h *hub) wake() { signal(h.kick) }
+// requestFrame requests a new frame from publishFrames. The caller may hold mu.
+func (h *hub) requestFrame() { signal(h.kick) }
 
 // signal sends to a channel of capacity one, if the channel is empty.
 func signal(c chan struct{}) {
@@ -275,7 +275,7 @@ func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
 	}
 	h.objects, h.rev, h.synced = objects, rev, true
 	h.dirty, h.events, h.fresh, h.reset = map[key]cloudsim.ProjectID{}, nil, nil, true
-	h.wake()
+	h.requestFrame()
 	return revs, nil
 }
 
@@ -344,7 +344,7 @@ func (c *cloudHandler) Take(_ context.Context, e cloudsim.Event) error {
 	h.dirty[k] = ev.project
 	h.rev = e.Rev
 	h.fresh = append(h.fresh, ev)
-	h.wake()
+	h.requestFrame()
 	return nil
 }
 
@@ -355,7 +355,7 @@ func (c *cloudHandler) OnSync(bool) {
 	defer h.mu.Unlock()
 	if !h.cloudState.Live {
 		h.cloudState = Connection{Live: true, Since: time.Now()}
-		h.wake()
+		h.requestFrame()
 	}
 }
 
@@ -373,7 +373,7 @@ func (c *cloudHandler) OnError(err error, news bool) {
 			since = time.Now()
 		}
 		h.cloudState = Connection{Since: since, Problem: err.Error()}
-		h.wake()
+		h.requestFrame()
 	}
 }
 
@@ -391,7 +391,7 @@ func (h *hub) put(k key, project cloudsim.ProjectID, object any) {
 	}
 	h.objects[k] = entry{project: project, raw: raw, value: object}
 	h.dirty[k] = project
-	h.wake()
+	h.requestFrame()
 }
 
 // remove removes an object that is not in the cloud's journal.
@@ -404,7 +404,7 @@ func (h *hub) remove(k key) {
 	}
 	delete(h.objects, k)
 	h.dirty[k] = old.project
-	h.wake()
+	h.requestFrame()
 }
 
 func (h *hub) setCluster(problem string) {
@@ -412,7 +412,7 @@ func (h *hub) setCluster(problem string) {
 	defer h.mu.Unlock()
 	if live := problem == ""; live != h.cluster.Live || problem != h.cluster.Problem {
 		h.cluster = &Connection{Live: live, Since: time.Now(), Problem: problem}
-		h.wake()
+		h.requestFrame()
 	}
 }
 
@@ -426,14 +426,14 @@ func (h *hub) pollClock(ctx context.Context) {
 		}
 		h.mu.Lock()
 		h.clock = &Clock{c, time.Now()}
-		h.wake()
+		h.requestFrame()
 		h.mu.Unlock()
 	}
 }
 
-// The method publish builds a frame of all new changes, at most once in the duration of the
+// publishFrames builds a frame of all new changes, at most once in the duration of the
 // constant mergeFor.
-func (h *hub) publish(ctx context.Context) {
+func (h *hub) publishFrames(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for {
@@ -464,7 +464,7 @@ func (h *hub) appendFrame() {
 	}
 	f := h.newFrame("delta", fresh)
 	if h.reset {
-		f = h.snapshot()
+		f = h.fullFrame()
 		f.head.Notice = h.notice
 	} else {
 		for _, k := range sortedKeys(h.dirty) {
@@ -488,7 +488,7 @@ func (h *hub) appendFrame() {
 }
 
 // newFrame returns a new frame (a message to the viewers) that contains no changes of objects. The
-// parameter kind is the type of the message. The caller must hold mu.
+// message has the type kind. The caller must hold mu.
 func (h *hub) newFrame(kind string, events []Event) *frame {
 	return &frame{events: events, differences: h.differences, encoded: map[encoding][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
@@ -496,8 +496,8 @@ func (h *hub) newFrame(kind string, events []Event) *frame {
 	}}
 }
 
-// The method snapshot returns a frame with all objects. The caller must hold mu.
-func (h *hub) snapshot() *frame {
+// fullFrame returns a frame with all objects. The caller must hold mu.
+func (h *hub) fullFrame() *frame {
 	f := h.newFrame("snapshot", slices.Clone(h.events))
 	for _, k := range sortedKeys(h.objects) {
 		f.changes = append(f.changes, change{key: k, entry: h.objects[k]})
@@ -543,7 +543,7 @@ func (h *hub) framesAfter(seen uint64) (frames []*frame, last uint64, changed <-
 		frames = slices.Clone(h.frames[uint64(len(h.frames))-missing:])
 	case h.synced:
 		if h.whole == nil {
-			h.whole = h.snapshot()
+			h.whole = h.fullFrame()
 		}
 		frames = []*frame{h.whole}
 	default:

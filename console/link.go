@@ -13,12 +13,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// RequestLink asks a console for a new link, and returns the URL of this link. The parameter at is
-// the URL of the console. The client's token must permit the creation of tokens.
-func RequestLink(ctx context.Context, cl *client.Client, at string, link CreateLink) (string, error) {
-	u, err := url.Parse(at)
+// RequestLink asks a console for a new link, and returns the URL of this link. The console has the
+// URL consoleURL. The client's token must permit the creation of tokens.
+func RequestLink(ctx context.Context, cl *client.Client, consoleURL string, link CreateLink) (string, error) {
+	u, err := url.Parse(consoleURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", cloudsim.Errorf(cloudsim.Invalid, "console URL %q: want a URL such as http://127.0.0.1:8180; a browser cannot use a socket", at)
+		return "", cloudsim.Errorf(cloudsim.Invalid, "console URL %q: want a URL such as http://127.0.0.1:8180; a browser cannot use a socket", consoleURL)
 	}
 	in, err := json.Marshal(link)
 	if err != nil {

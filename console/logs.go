@@ -56,7 +56,7 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 	if q := r.URL.Query().Get("after"); q != "" {
 		n, err := strconv.ParseInt(q, 10, 64)
 		if err != nil || n < 0 {
-			refuse(w, cloudsim.Invalid, "after must be the value of next in an earlier answer, got "+strconv.Quote(q))
+			writeRefusal(w, cloudsim.Invalid, "after must be the value of next in an earlier answer, got "+strconv.Quote(q))
 			return
 		}
 		after = n
@@ -78,7 +78,7 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, text)
 		return
 	}
-	refuse(w, cloudsim.NotFound, "this log does not exist")
+	writeRefusal(w, cloudsim.NotFound, "this log does not exist")
 }
 
 // readLog reads at most maxLog bytes of the log at path, in complete lines. If after is negative, or if the

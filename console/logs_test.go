@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// The function get calls the console and decodes the answer.
-func get[T any](t *testing.T, url, secret string) (status int, answer T) {
+// getAnswer calls the console and decodes the answer.
+func getAnswer[T any](t *testing.T, url, secret string) (status int, answer T) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestLog(t *testing.T) {
 	}
 	read := func(query string) console.LogText {
 		t.Helper()
-		status, text := get[console.LogText](t, url+"/console/logs/ccm"+query, secret)
+		status, text := getAnswer[console.LogText](t, url+"/console/logs/ccm"+query, secret)
 		if status != http.StatusOK {
 			t.Fatalf("log%s: status %d", query, status)
 		}
@@ -71,7 +71,7 @@ func TestLog(t *testing.T) {
 		}
 		return got.Next
 	}
-	if status, _ := get[cloudsim.Problem](t, url+"/console/logs/ccm", secret); status != http.StatusNotFound {
+	if status, _ := getAnswer[cloudsim.Problem](t, url+"/console/logs/ccm", secret); status != http.StatusNotFound {
 		t.Errorf("a log that no program has written: status %d", status)
 	}
 	write("one\ntwo\nunfinished")
@@ -79,7 +79,7 @@ func TestLog(t *testing.T) {
 	write(" line\n\xff\n")
 	at = expect(read(fmt.Sprint("?after=", at)), "unfinished line\n\uFFFD\n", false)
 	at = expect(read(fmt.Sprint("?after=", at)), "", false)
-	if status, text := get[console.LogText](t, fmt.Sprint(url, "/console/logs/i-000001/kubelet?after=", at), secret); status != http.StatusOK || text.Next != at {
+	if status, text := getAnswer[console.LogText](t, fmt.Sprint(url, "/console/logs/i-000001/kubelet?after=", at), secret); status != http.StatusOK || text.Next != at {
 		t.Errorf("log of a machine: status %d, %+v", status, text)
 	}
 	long := strings.Repeat("0123456789abcde\n", 8<<10) // 128 KiB
@@ -95,19 +95,19 @@ func TestLog(t *testing.T) {
 	write("new file\n")
 	expect(read(fmt.Sprint("?after=", at)), "new file\n", true)
 	for query, want := range map[string]int{"ccm?after=-1": http.StatusBadRequest, "ccm?after=x": http.StatusBadRequest, "etcd": http.StatusNotFound, "i-000001/ccm": http.StatusNotFound} {
-		if status, _ := get[cloudsim.Problem](t, url+"/console/logs/"+query, secret); status != want {
+		if status, _ := getAnswer[cloudsim.Problem](t, url+"/console/logs/"+query, secret); status != want {
 			t.Errorf("log %s: status %d, want %d", query, status, want)
 		}
 	}
-	if status, list := get[cloudsim.List[console.Log]](t, url+"/console/logs", secret); status != http.StatusOK || len(list.Items) != 2 {
+	if status, list := getAnswer[cloudsim.List[console.Log]](t, url+"/console/logs", secret); status != http.StatusOK || len(list.Items) != 2 {
 		t.Errorf("list of logs: status %d, %+v", status, list)
 	}
 	for _, path := range []string{"", "/ccm"} {
-		if status, _ := get[cloudsim.Problem](t, url+"/console/logs"+path, "wrong"); status != http.StatusUnauthorized {
+		if status, _ := getAnswer[cloudsim.Problem](t, url+"/console/logs"+path, "wrong"); status != http.StatusUnauthorized {
 			t.Errorf("logs%s with a wrong token: status %d", path, status)
 		}
 	}
-	if status, _ := get[cloudsim.Problem](t, url+"/console/logs/ccm", secretOf(t, cloudtest.As(t, cloud, "node", cloudsim.RoleNode))); status != http.StatusForbidden {
+	if status, _ := getAnswer[cloudsim.Problem](t, url+"/console/logs/ccm", secretOf(t, cloudtest.As(t, cloud, "node", cloudsim.RoleNode))); status != http.StatusForbidden {
 		t.Errorf("log with the token of a node: status %d", status)
 	}
 }
@@ -139,7 +139,7 @@ func TestLogOfHostileMachine(t *testing.T) {
 		}, nil
 	}})
 	for _, name := range []string{"absolute", "relative", "pipe", "folder"} {
-		status, answer := get[map[string]any](t, url+"/console/logs/"+name, secretOf(t, cloud))
+		status, answer := getAnswer[map[string]any](t, url+"/console/logs/"+name, secretOf(t, cloud))
 		if status == http.StatusOK || strings.Contains(fmt.Sprint(answer), "secret") {
 			t.Errorf("log %s: status %d, %v", name, status, answer)
 		}

@@ -73,7 +73,7 @@ type encoding struct {
 }
 
 // gzipHeader is the header of a gzip stream (RFC 1952 section 2.3). A stream consists
-// of this header and any number of results of the function deflate.
+// of this header and any number of results of deflate.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // deflate compresses a text. The result is independent of earlier data of a stream and ends at a
@@ -91,14 +91,14 @@ func deflate(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// The method encode returns the line that contains f, in the form of the parameter e.
-func (f *frame) encode(e encoding) ([]byte, error) {
+// encodeFor returns the line that contains f, in the encoding e.
+func (f *frame) encodeFor(e encoding) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if line, ok := f.encoded[e]; ok {
 		return line, nil
 	}
-	line, err := f.marshal(e.access)
+	line, err := f.marshalFor(e.access)
 	if err == nil && e.zip {
 		line, err = deflate(line)
 	}
@@ -109,8 +109,8 @@ func (f *frame) encode(e encoding) ([]byte, error) {
 	return line, nil
 }
 
-// The method marshal returns the line that contains f for viewers with the access a.
-func (f *frame) marshal(a access) ([]byte, error) {
+// marshalFor returns the line that contains f for viewers with the access a.
+func (f *frame) marshalFor(a access) ([]byte, error) {
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
 	l.Differences = []Difference{}
 	for _, d := range f.differences {
@@ -141,7 +141,7 @@ func (f *frame) marshal(a access) ([]byte, error) {
 func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client, access, bool) {
 	as := c.clientFor(r)
 	if as == nil {
-		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token: run 'allinone console open'")
+		writeRefusal(w, cloudsim.Unauthenticated, "the request has no bearer token: run 'allinone console open'")
 		return nil, access{}, false
 	}
 	me, err := as.WhoAmI(r.Context())
@@ -151,7 +151,7 @@ func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client
 	}
 	a := accessOf(me)
 	if !a.read {
-		refuse(w, cloudsim.Denied, "the token may not read all resources of a project: use a token with the role reader")
+		writeRefusal(w, cloudsim.Denied, "the token may not read all resources of a project: use a token with the role reader")
 		return nil, access{}, false
 	}
 	return as, a, true
@@ -166,7 +166,7 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	}
 	run.Authenticated(r.Context())
 	if !c.hub.addViewer() {
-		refuse(w, cloudsim.Exhausted, "too many viewers")
+		writeRefusal(w, cloudsim.Exhausted, "too many viewers")
 		return
 	}
 	defer c.hub.removeViewer()
@@ -217,7 +217,7 @@ type stream struct {
 
 func (s stream) send(frames []*frame, a access) error {
 	for _, f := range frames {
-		line, err := f.encode(encoding{a, s.zip})
+		line, err := f.encodeFor(encoding{a, s.zip})
 		if err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (h *hub) addViewer() bool {
 	}
 	h.viewers++
 	signal(h.moved)
-	h.wake()
+	h.requestFrame()
 	return true
 }
 
@@ -268,5 +268,5 @@ func (h *hub) removeViewer() {
 	defer h.mu.Unlock()
 	h.viewers--
 	signal(h.moved)
-	h.wake()
+	h.requestFrame()
 }

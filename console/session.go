@@ -96,7 +96,7 @@ func (c *codeStore) take(code string, now time.Time) (Session, bool) {
 func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 	as := c.clientFor(r)
 	if as == nil {
-		refuse(w, cloudsim.Unauthenticated, "the request has no bearer token")
+		writeRefusal(w, cloudsim.Unauthenticated, "the request has no bearer token")
 		return
 	}
 	if _, err := as.WhoAmI(r.Context()); err != nil { // the console does not read the body of a caller without a valid token
@@ -105,11 +105,11 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 	}
 	var in CreateLink
 	if err := decode(w, r, &in); err != nil {
-		refuse(w, cloudsim.Invalid, err.Error())
+		writeRefusal(w, cloudsim.Invalid, err.Error())
 		return
 	}
 	if most := int64(maxTTL / time.Second); in.TTLSeconds < 0 || in.TTLSeconds > most {
-		refuse(w, cloudsim.Invalid, "ttlSeconds must be between 0 and 2592000 (30 days)")
+		writeRefusal(w, cloudsim.Invalid, "ttlSeconds must be between 0 and 2592000 (30 days)")
 		return
 	}
 	secret, err := mint(r.Context(), as, in)
@@ -155,14 +155,14 @@ func mint(ctx context.Context, as *client.Client, in CreateLink) (string, error)
 // createSession exchanges a code for the token of its session.
 func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
-		refuse(w, cloudsim.Denied, "the request comes from a page of another site")
+		writeRefusal(w, cloudsim.Denied, "the request comes from a page of another site")
 		return
 	}
 	var in struct {
 		Code string `json:"code"`
 	}
 	if err := decode(w, r, &in); err != nil {
-		refuse(w, cloudsim.Invalid, err.Error())
+		writeRefusal(w, cloudsim.Invalid, err.Error())
 		return
 	}
 	if s, ok := c.codes.take(in.Code, time.Now()); ok {
@@ -174,7 +174,7 @@ func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-c.codes.wrong }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		refuse(w, cloudsim.Exhausted, "too many wrong codes: try again later")
+		writeRefusal(w, cloudsim.Exhausted, "too many wrong codes: try again later")
 		return
 	}
 	t := time.NewTimer(wrongDelay)
@@ -182,7 +182,7 @@ func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-r.Context().Done():
 	case <-t.C:
-		refuse(w, cloudsim.Unauthenticated, "the code is wrong, used, or older than two minutes: run 'allinone console open' for a new one")
+		writeRefusal(w, cloudsim.Unauthenticated, "the code is wrong, used, or older than two minutes: run 'allinone console open' for a new one")
 	}
 }
 
@@ -228,8 +228,8 @@ var statusOf = map[cloudsim.Kind]int{
 	cloudsim.Unavailable:     http.StatusServiceUnavailable,
 }
 
-// The function refuse answers with a problem document, like the cloud's API.
-func refuse(w http.ResponseWriter, kind cloudsim.Kind, detail string) {
+// writeRefusal answers with a problem document, like the cloud's API.
+func writeRefusal(w http.ResponseWriter, kind cloudsim.Kind, detail string) {
 	status, ok := statusOf[kind]
 	if !ok {
 		status = http.StatusBadGateway
@@ -242,4 +242,6 @@ func refuse(w http.ResponseWriter, kind cloudsim.Kind, detail string) {
 	})
 }
 
-func refuseError(w http.ResponseWriter, err error) { refuse(w, cloudsim.KindOf(err), err.Error()) }
+func refuseError(w http.ResponseWriter, err error) {
+	writeRefusal(w, cloudsim.KindOf(err), err.Error())
+}

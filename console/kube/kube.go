@@ -65,11 +65,11 @@ func (w *Watcher) Run(ctx context.Context, sink console.Sink) {
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithTransform(trim))
 	core, storage := factory.Core().V1(), factory.Storage().V1()
-	follow(core.Nodes().Informer(), v.putNode, v.deleteNode)
-	follow(core.Pods().Informer(), v.putPod, v.deletePod)
-	follow(core.Services().Informer(), v.putService, v.deleteService)
-	follow(core.PersistentVolumes().Informer(), v.putVolume, func(*v1.PersistentVolume) {})
-	follow(storage.VolumeAttachments().Informer(), v.putAttachment, v.deleteAttachment)
+	passChanges(core.Nodes().Informer(), v.putNode, v.deleteNode)
+	passChanges(core.Pods().Informer(), v.putPod, v.deletePod)
+	passChanges(core.Services().Informer(), v.putService, v.deleteService)
+	passChanges(core.PersistentVolumes().Informer(), v.putVolume, func(*v1.PersistentVolume) {})
+	passChanges(storage.VolumeAttachments().Informer(), v.putAttachment, v.deleteAttachment)
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	synced := make(chan struct{})
@@ -111,8 +111,8 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// The function follow passes the changes of an informer to the functions put and remove.
-func follow[T any](i cache.SharedIndexInformer, put, remove func(T)) {
+// passChanges passes the changes of an informer to putFn and removeFn.
+func passChanges[T any](i cache.SharedIndexInformer, putFn, removeFn func(T)) {
 	call := func(fn func(T), obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
@@ -122,9 +122,9 @@ func follow[T any](i cache.SharedIndexInformer, put, remove func(T)) {
 		}
 	}
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails only for a stopped informer
-		AddFunc:    func(obj any) { call(put, obj) },
-		UpdateFunc: func(_, obj any) { call(put, obj) },
-		DeleteFunc: func(obj any) { call(remove, obj) },
+		AddFunc:    func(obj any) { call(putFn, obj) },
+		UpdateFunc: func(_, obj any) { call(putFn, obj) },
+		DeleteFunc: func(obj any) { call(removeFn, obj) },
 	})
 }
 
