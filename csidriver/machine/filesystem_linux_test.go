@@ -42,7 +42,7 @@ func TestToTheEnd(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("toTheEnd returned %v, want DeadlineExceeded", err)
+		t.Errorf("runToTheEnd returned %v, want DeadlineExceeded", err)
 	}
 	if err := errors.Join(f.Close(), l.Close()); err != nil {
 		t.Fatal(err)
