@@ -54,11 +54,11 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 		}
 		b.waitRetry(ctx, &again, "accept connections", ln.Addr(), err)
 	}
-	defer f.leave(e)
+	defer f.closeEntry(e)
 	for _, l := range f.loops {
 		a := &acceptor{entry: e, home: l}
 		e.acceptors = append(e.acceptors, a)
-		l.enqueue(a.open)
+		l.enqueue(a.resumeAccept)
 	}
 	told := uint64(0) // number of accepted clients at the last logged error
 	for {
@@ -71,11 +71,11 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 				again.Reset()
 			}
 			b.waitRetry(ctx, &again, "accept connections", ln.Addr(), t.err)
-			t.of.home.enqueue(t.of.open)
+			t.of.home.enqueue(t.of.resumeAccept)
 			for range len(e.failed) { // if one acceptor lacks descriptors, all acceptors lack them
 				t := <-e.failed
 				told = max(told, t.taken)
-				t.of.home.enqueue(t.of.open)
+				t.of.home.enqueue(t.of.resumeAccept)
 			}
 		}
 	}
@@ -103,8 +103,8 @@ func takeOver(ln net.Listener) (fd int, err error) {
 	return fd, nil
 }
 
-// leave frees the port. Then it ends the connections of e that still wait for a target.
-func (f *forwarder) leave(e *entry) {
+// closeEntry frees the port. Then it ends the connections of e that still wait for a target.
+func (f *forwarder) closeEntry(e *entry) {
 	for _, a := range e.acceptors {
 		a.home.runInLoop(a.forget)
 	}
@@ -120,15 +120,15 @@ func (f *forwarder) leave(e *entry) {
 	}
 }
 
-// The method open makes the loop wait for clients.
-func (a *acceptor) open() {
+// resumeAccept makes the loop wait for clients.
+func (a *acceptor) resumeAccept() {
 	var err error
 	if a.id, err = a.home.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, a); err != nil {
 		a.fail(err)
 	}
 }
 
-// fail makes the loop ignore clients until the next call of open, and reports the error.
+// fail makes the loop ignore clients until the next call of resumeAccept, and reports the error.
 func (a *acceptor) fail(err error) {
 	a.forget()
 	a.failed <- acceptorError{a, err, a.taken.Load()} // never blocks: at most one failure of each acceptor is in the channel

@@ -197,7 +197,7 @@ func TestPublishedPort(t *testing.T) {
 	taken := serve(t, host, 0, sayName(9))
 	f.lb.Published = []cloudsim.PublishedPort{{Protocol: cloudsim.TCP, Port: port, Host: "192.0.2.1", PublishedPort: taken.port}}
 	f.cloud.putLB(f.lb)
-	run(t, f.cloud, dataplane.Config{PublishedBind: host})
+	runDataplane(t, f.cloud, dataplane.Config{PublishedBind: host})
 	condition := func(want cloudsim.LoadBalancerCondition) cloudsim.LoadBalancerStatus {
 		return f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 			if s.Condition != want {

@@ -30,9 +30,9 @@ type balancer struct {
 
 	forwarder *forwarder
 
-	// The field work counts the balancer's goroutines and connections. One goroutine sends reports.
+	// waitGroup counts the balancer's goroutines and connections. One goroutine sends reports.
 	// There is one additional goroutine for each open socket, each probed target and each UDP flow.
-	work       sync.WaitGroup
+	waitGroup  sync.WaitGroup
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be a new status to report
 
@@ -107,7 +107,7 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	b.notifyReporter()
 	if b.stopReport == nil {
 		ctx, b.stopReport = context.WithCancel(ctx)
-		b.work.Go(func() { b.report(ctx) })
+		b.waitGroup.Go(func() { b.report(ctx) })
 	}
 }
 
@@ -117,12 +117,12 @@ func (b *balancer) isApplied(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets calls the function named which once for each socket. If the result is true,
-// closeSockets closes the socket. The ports of closed sockets are free when closeSockets returns.
-// The caller must not hold mu, because a goroutine that accepts clients may wait for mu.
-func (b *balancer) closeSockets(which func(*socket) bool) {
+// closeSockets calls mustClose once for each socket. If mustClose returns true, closeSockets closes
+// the socket. The ports of closed sockets are free when closeSockets returns. The caller must not
+// hold mu, because a goroutine that accepts clients may wait for mu.
+func (b *balancer) closeSockets(mustClose func(*socket) bool) {
 	for key, s := range b.sockets {
-		if which(s) {
+		if mustClose(s) {
 			s.close()
 			b.mu.Lock()
 			delete(b.sockets, key)
@@ -145,8 +145,8 @@ func (b *balancer) setListeners() {
 		}
 		delete(gone, p)
 		l.pool = spec.Pool()
-		if l.set(spec, b.cfg) && l.open > 0 {
-			b.forwarder.look()
+		if l.setSpec(spec, b.cfg) && l.open > 0 {
+			b.forwarder.checkDeadlines()
 		}
 		b.listeners[p] = l
 	}
@@ -166,7 +166,7 @@ func (b *balancer) setSocket(ctx context.Context, s *socket) {
 	s.closed = make(chan struct{})
 	b.sockets[s.key] = s
 	ctx, s.cancel = context.WithCancel(ctx)
-	b.work.Go(func() {
+	b.waitGroup.Go(func() {
 		defer close(s.closed)
 		b.listen(ctx, s)
 	})
@@ -253,22 +253,22 @@ func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	t.machine, t.check = m, in.check
 	if probe && t.stopProbe == nil {
 		ctx, t.stopProbe = context.WithCancel(ctx)
-		b.work.Go(func() {
-			b.prober.run(ctx, &b.probes, in.check, m.ip(), func(found error) { b.recordProbe(ctx, t, found) })
+		b.waitGroup.Go(func() {
+			b.prober.repeatCheck(ctx, &b.probes, in.check, m.ip(), func(found error) { b.recordProbe(ctx, t, found) })
 		})
 	}
 	b.updateSlots(t)
 }
 
 // recordProbe updates the verdict of t with the result of one probe.
-func (b *balancer) recordProbe(ctx context.Context, t *target, found error) {
+func (b *balancer) recordProbe(ctx context.Context, t *target, probeErr error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
 		return // the probe used rules that are no longer in force
 	}
 	before := t.verdict
-	t.verdict = before.afterProbe(found, t.check)
+	t.verdict = before.afterProbe(probeErr, t.check)
 	if t.health == before.health && t.reason == before.reason {
 		return
 	}
@@ -292,9 +292,8 @@ func (b *balancer) forgetIfUnused(t *target) {
 	b.notifyReporter() // the target no longer drains
 }
 
-// stop closes every socket. Open connections may continue for the duration in
-// the parameter grace. The method stop does not wait for the end of these
-// connections. To wait, call b.work.Wait.
+// stop closes every socket. Open connections may continue for the grace period. To wait for the end
+// of these connections, call b.waitGroup.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()

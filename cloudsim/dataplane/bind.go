@@ -35,10 +35,10 @@ func (o *boundSocket) Close() error {
 	return o.streams.Close()
 }
 
-// The method open opens a socket at ip:port and at no other address. If a route
+// openSocket opens a socket at ip:port and at no other address. If a route
 // makes the address local to this machine, but no interface has the address
 // (see Config.Claim), the method sets the socket option IP_FREEBIND.
-func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*boundSocket, error) {
+func (c Config) openSocket(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*boundSocket, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
 		return c.openWith(ctx, net.ListenConfig{Control: freebind}, protocol, ip, port)
@@ -69,8 +69,8 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 }
 
 // bind opens the socket s at its address. If this machine denies a port below 1024, the method
-// opens the port plus LowPortOffset instead. The result named problem contains the reason if o is
-// nil, or if o is at another port than the configured port.
+// opens the port plus LowPortOffset instead. If o is nil, or if o is at another port than the
+// configured port, bind also returns the reason.
 func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)
@@ -78,7 +78,7 @@ func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem st
 		// An empty or unspecified address would mean every address of the machine.
 		return nil, fmt.Sprintf("%q is not an address to listen on", ip)
 	}
-	o, err = c.open(ctx, s.key.protocol, ip, port)
+	o, err = c.openSocket(ctx, s.key.protocol, ip, port)
 	if err == nil {
 		return o, ""
 	}
@@ -87,7 +87,7 @@ func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem st
 	}
 	high := port + c.LowPortOffset
 	denied := fmt.Sprintf("port %d needs privileges on this machine%s", port, unprivilegedStart())
-	if o, err = c.open(ctx, s.key.protocol, ip, high); err != nil {
+	if o, err = c.openSocket(ctx, s.key.protocol, ip, high); err != nil {
 		return nil, fmt.Sprintf("%s, and port %d cannot replace it: %s", denied, high, explain(err, ip, high))
 	}
 	return o, fmt.Sprintf("%s: listening on %d instead", denied, high)

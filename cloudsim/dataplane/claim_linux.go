@@ -18,15 +18,15 @@ import (
 // daemons mark their routes in the same way.
 const claimProtocol = 78 // not used in /etc/iproute2/rt_protos; the lab's routers use 77
 
-// claim adds a local route on the loopback interface for each of the ranges, so that this machine
-// receives the packets to addresses in the ranges. The function release deletes the routes that
-// claim added or took over.
+// claimRanges adds a local route on the loopback interface for each of the ranges, so that this
+// machine receives the packets to addresses in the ranges. The caller must call release at the end
+// to delete the routes that claimRanges added or took over.
 //
-// If another process of this program was killed and left its route, the function claim takes the
+// If another process of this program was killed and left its route, claimRanges takes the
 // route over. It skips loopback ranges such as 127/8, and ranges that have a route of another
-// program. If the machine does not allow a route, the function claim logs a warning. The listeners
+// program. If the machine does not allow a route, claimRanges logs a warning. The listeners
 // then report the addresses that they cannot open.
-func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
+func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	var claimed []*netlink.Route
 	var signs []io.Closer
 	release = func() {

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// claim logs a warning for each range that is not a loopback range. It cannot
+// claimRanges logs a warning for each range that is not a loopback range. It cannot
 // claim a range, because on this system an address is local only if an
 // interface has this address.
-func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
+func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	for _, p := range ranges {
 		if !p.Addr().IsLoopback() {
 			log.Warn("ranges of addresses can be claimed on Linux only", "range", p.String())

@@ -15,10 +15,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// memory is a fake cloud, with its records in memory. It applies each change at
+// fakeCloud is a fake cloud, with its records in memory. It applies each change at
 // once. A test can make the calls to this fake cloud fail, and can make it
 // forget its journal or all its records.
-type memory struct {
+type fakeCloud struct {
 	mu        sync.Mutex
 	rev       uint64
 	floor     uint64 // events up to this revision are forgotten
@@ -36,8 +36,8 @@ type memory struct {
 	reports   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus
 }
 
-func newMemory() *memory {
-	return &memory{
+func newMemory() *fakeCloud {
+	return &fakeCloud{
 		bell:      make(chan struct{}),
 		lbs:       map[cloudsim.LoadBalancerID]cloudsim.LoadBalancer{},
 		instances: map[cloudsim.InstanceID]cloudsim.Instance{},
@@ -45,9 +45,9 @@ func newMemory() *memory {
 	}
 }
 
-func (m *memory) ring() { close(m.bell); m.bell = make(chan struct{}) }
+func (m *fakeCloud) ring() { close(m.bell); m.bell = make(chan struct{}) }
 
-func (m *memory) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, meta *cloudsim.Meta, object func() any) {
+func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, meta *cloudsim.Meta, object func() any) {
 	m.rev++
 	meta.Revision = m.rev
 	raw, err := json.Marshal(object())
@@ -60,7 +60,7 @@ func (m *memory) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id s
 
 // putLB stores a load balancer. If the field State of lb is empty, putLB stores the state
 // active. The status of the stored load balancer does not change.
-func (m *memory) putLB(lb cloudsim.LoadBalancer) {
+func (m *fakeCloud) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	lb.Listeners, lb.Targets = slices.Clone(lb.Listeners), slices.Clone(lb.Targets)
@@ -75,12 +75,12 @@ func (m *memory) putLB(lb cloudsim.LoadBalancer) {
 	m.keepLB(lb)
 }
 
-func (m *memory) keepLB(lb cloudsim.LoadBalancer) {
+func (m *fakeCloud) keepLB(lb cloudsim.LoadBalancer) {
 	m.record(cloudsim.EventPut, cloudsim.KindLoadBalancer, string(lb.ID), &lb.Meta, func() any { return lb })
 	m.lbs[lb.ID] = lb
 }
 
-func (m *memory) deleteLB(id cloudsim.LoadBalancerID) {
+func (m *fakeCloud) deleteLB(id cloudsim.LoadBalancerID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	lb := m.lbs[id]
@@ -88,7 +88,7 @@ func (m *memory) deleteLB(id cloudsim.LoadBalancerID) {
 	m.record(cloudsim.EventDelete, cloudsim.KindLoadBalancer, string(id), &lb.Meta, func() any { return lb })
 }
 
-func (m *memory) putInstance(id cloudsim.InstanceID, ip string, state cloudsim.InstanceState) {
+func (m *fakeCloud) putInstance(id cloudsim.InstanceID, ip string, state cloudsim.InstanceState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := cloudsim.Instance{ID: id, State: state, Addresses: []cloudsim.InstanceAddress{{Type: cloudsim.AddressInternal, Address: ip}}}
@@ -96,7 +96,7 @@ func (m *memory) putInstance(id cloudsim.InstanceID, ip string, state cloudsim.I
 	m.instances[id] = i
 }
 
-func (m *memory) deleteInstance(id cloudsim.InstanceID) {
+func (m *fakeCloud) deleteInstance(id cloudsim.InstanceID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := m.instances[id]
@@ -105,7 +105,7 @@ func (m *memory) deleteInstance(id cloudsim.InstanceID) {
 }
 
 // breakWatches ends all open watches.
-func (m *memory) breakWatches() {
+func (m *fakeCloud) breakWatches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.broken++
@@ -113,14 +113,14 @@ func (m *memory) breakWatches() {
 }
 
 // compact forgets the events of the journal.
-func (m *memory) compact() {
+func (m *fakeCloud) compact() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.floor = m.rev
 }
 
 // restart deletes all records of the cloud. Revisions begin at one again.
-func (m *memory) restart() {
+func (m *fakeCloud) restart() {
 	m.mu.Lock()
 	m.rev, m.journal = 0, nil
 	clear(m.lbs)
@@ -129,16 +129,16 @@ func (m *memory) restart() {
 	m.mu.Unlock()
 }
 
-// fail makes every call return err. If err is nil, calls succeed again. The method fail also ends
+// setError makes every call return err. If err is nil, calls succeed again. setError also ends
 // the watches.
-func (m *memory) fail(err error) {
+func (m *fakeCloud) setError(err error) {
 	m.mu.Lock()
 	m.down, m.met = err, false
 	m.mu.Unlock()
 	m.breakWatches()
 }
 
-func (m *memory) ListLoadBalancers(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error) {
+func (m *fakeCloud) ListLoadBalancers(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error) {
 	if m.listing != nil {
 		m.listing(o.After)
 	}
@@ -147,14 +147,14 @@ func (m *memory) ListLoadBalancers(_ context.Context, o cloudsim.ListOptions) (c
 	return listPage(m, m.lbs, o)
 }
 
-func (m *memory) ListInstances(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
+func (m *fakeCloud) ListInstances(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lists++
 	return listPage(m, m.instances, o)
 }
 
-func (m *memory) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error) {
+func (m *fakeCloud) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.met = m.met || m.down != nil
@@ -162,7 +162,7 @@ func (m *memory) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List
 }
 
 // listPage returns pages of two items.
-func listPage[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
+func listPage[K ~string, V any](m *fakeCloud, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
 	l.Revision, m.met = m.rev, m.met || m.down != nil
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		if string(k) <= o.After {
@@ -178,7 +178,7 @@ func listPage[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) 
 	return l, m.down
 }
 
-func (m *memory) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
+func (m *fakeCloud) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		m.mu.Lock()
 		broken := m.broken
@@ -219,7 +219,7 @@ func (m *memory) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-func (m *memory) ReportLoadBalancer(_ context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {
+func (m *fakeCloud) ReportLoadBalancer(_ context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	lb, ok := m.lbs[id]
@@ -236,16 +236,16 @@ func (m *memory) ReportLoadBalancer(_ context.Context, id cloudsim.LoadBalancerI
 	return nil
 }
 
-func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus {
+func (m *fakeCloud) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.reports[id])
 }
 
 // await waits until the status of a load balancer covers all of its listeners and targets, and
-// passes the check of the caller. The parameter named is contains this check. The check returns ""
-// if the status passes, or else the reason.
-func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
+// passes the check of the caller. The function check returns "" if the status passes, or else the
+// reason.
+func (m *fakeCloud) await(t testing.TB, id cloudsim.LoadBalancerID, check func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus
 	eventually.Empty(t, func() string {
@@ -253,7 +253,7 @@ func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsi
 		lb := m.lbs[id]
 		m.mu.Unlock()
 		last = lb.Status
-		return satisfies(lb, is)
+		return satisfies(lb, check)
 	})
 	return last
 }

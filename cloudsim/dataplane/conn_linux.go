@@ -63,7 +63,7 @@ func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 	c.front = endpoint{conn: c, fd: fd, writable: true}
 	c.back = endpoint{conn: c, fd: -1}
 	c.halves = [2]halfConn{in: {direction: in, src: &c.front, dst: &c.back}, out: {direction: out, src: &c.back, dst: &c.front}}
-	c.b.work.Add(1)
+	c.b.waitGroup.Add(1)
 	c.loop.open.Add(1)
 	if c.loop == a.home {
 		c.start()
@@ -87,7 +87,7 @@ func (c *conn) start() {
 	c.front.readable = n == 0 || n == len(c.loop.buf) // if more bytes come, epoll reports an event
 	if c.front.id, err = c.loop.watch(c.front.fd, reads, &c.front); err != nil {
 		c.b.abandon(c.l, c.choice)
-		c.reset()
+		c.resetUnserved()
 		return
 	}
 	c.dial()
@@ -148,7 +148,7 @@ func (c *conn) tryAnotherTarget(err error) bool {
 	to, ok := c.b.retry(c.l, c.client, c.choice, c.tried, err)
 	if !ok {
 		c.b.endUnserved(c.l)
-		c.reset()
+		c.resetUnserved()
 		return false
 	}
 	c.choice = to
@@ -168,7 +168,7 @@ func (c *conn) handleDialResult(events uint32) {
 		c.active = c.loop.now
 		c.target.bytes[in].Add(uint64(c.early)) //nolint:gosec // a length
 		c.loop.scheduleCheck(c.deadline())
-		c.run()
+		c.moveBytes()
 		return
 	}
 	if c.tryAnotherTarget(err) {
@@ -188,13 +188,13 @@ func (s *endpoint) handleEvents(events uint32) {
 		switch way := c.halfOf(s); {
 		case events&unix.EPOLLERR == 0:
 		case way.done:
-			c.end(false) // this direction has ended, so no read would return the error
+			c.endSession(false) // this direction has ended, so no read would return the error
 			return
 		case s == &c.front && !way.empty():
-			c.end(true) // the target takes no more bytes, so no read of the client would return the error
+			c.endSession(true) // the target takes no more bytes, so no read of the client would return the error
 			return
 		}
-		c.run()
+		c.moveBytes()
 	case c.phase == dialling && s == &c.back:
 		c.handleDialResult(events)
 	}
@@ -208,27 +208,27 @@ func (c *conn) halfOf(s *endpoint) *halfConn {
 	return &c.halves[out]
 }
 
-// The method run moves the bytes that are ready, in both directions.
-func (c *conn) run() {
+// moveBytes moves the bytes that are ready, in both directions.
+func (c *conn) moveBytes() {
 	if c.phase != forwarding {
 		return
 	}
 	more := false
 	for _, d := range [...]direction{out, in} { // out is first, because the target may have sent bytes before it stopped reading
 		w := &c.halves[d]
-		again, err := w.move(c.loop)
+		again, err := w.moveBytes(c.loop)
 		if err != nil {
 			// If dst has sent everything and then failed, dst takes no more bytes. The
 			// other side can still read the bytes that dst has sent, so the other side
 			// gets no reset.
-			c.end(w.src.failed || !c.halfOf(w.dst).done)
+			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
 		more = more || again
 	}
 	switch {
 	case c.halves[in].done && c.halves[out].done:
-		c.end(false)
+		c.endSession(false)
 	case more && !c.queued:
 		c.queued = true
 		c.loop.busy = append(c.loop.busy, c)
@@ -259,7 +259,7 @@ func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 		c.active = now
 		return c.deadline()
 	}
-	c.end(true)
+	c.endSession(true)
 	return never
 }
 
@@ -284,7 +284,7 @@ func (c *conn) hasWaitingBytes() bool {
 func (c *conn) cutSoon() {
 	c.loop.enqueue(func() {
 		if c.phase == forwarding {
-			c.end(true)
+			c.endSession(true)
 		}
 	})
 }
@@ -294,22 +294,22 @@ func (c *conn) cutSoon() {
 func (c *conn) endWaiting(s *socket) {
 	if c.phase == dialling && c.socket == s {
 		c.b.abandon(c.l, c.choice)
-		c.reset()
+		c.resetUnserved()
 	}
 }
 
-// The method end ends a session. If reset is true, the next read of each peer returns an error
+// endSession ends a session. If reset is true, the next read of each peer returns an error
 // instead of EOF.
-func (c *conn) end(reset bool) {
+func (c *conn) endSession(reset bool) {
 	c.close(reset)
-	c.b.leave(&c.session)
-	c.b.work.Done()
+	c.b.removeSession(&c.session)
+	c.b.waitGroup.Done()
 }
 
-// The method reset resets a connection that has no session.
-func (c *conn) reset() {
+// resetUnserved resets a connection that has no session.
+func (c *conn) resetUnserved() {
 	c.close(true)
-	c.b.work.Done()
+	c.b.waitGroup.Done()
 }
 
 func (c *conn) close(reset bool) {

@@ -164,7 +164,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		}
 		defer cfg.Registry.Unregister(m)
 	}
-	release, err := claim(log, cfg.Claim)
+	release, err := claimRanges(log, cfg.Claim)
 	if err != nil {
 		return fmt.Errorf("data plane: %w", err)
 	}
@@ -278,7 +278,7 @@ func (p *plane) deleteLoadBalancer(id cloudsim.LoadBalancerID) {
 func (p *plane) stop(b *balancer, grace time.Duration) {
 	b.stop(grace)
 	p.ending.Go(func() {
-		b.work.Wait()
+		b.waitGroup.Wait()
 		p.cfg.Counters.remove(b)
 	})
 }

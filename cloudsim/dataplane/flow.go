@@ -43,7 +43,7 @@ type udpServer struct {
 
 // receive forwards datagrams until ctx ends and the socket is closed. Then it ends every flow.
 func (p *udpServer) receive(ctx context.Context) {
-	defer p.end()
+	defer p.endAll()
 	_ = p.conn.SetReadBuffer(1 << 20) // a burst of datagrams waits in this buffer; the kernel may grant a smaller buffer
 	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	buf := make([]byte, maxDatagram)
@@ -68,24 +68,24 @@ func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	f := p.flows[from]
 	p.mu.Unlock()
 	var tried []*target
-	for f != nil && !p.send(f, datagram) {
+	for f != nil && !p.sendToTarget(f, datagram) {
 		tried = append(tried, f.target)
 		f = nil
 		if len(tried) < dialAttempts {
-			f = p.open(from, tried)
+			f = p.openFlow(from, tried)
 		}
 	}
 	if f == nil && tried == nil {
-		if f = p.open(from, nil); f != nil {
-			p.send(f, datagram)
+		if f = p.openFlow(from, nil); f != nil {
+			p.sendToTarget(f, datagram)
 		}
 	}
 }
 
-// The method send sends a datagram to the flow's target. If the target refuses the datagram, or if
+// sendToTarget sends a datagram to the flow's target. If the target refuses the datagram, or if
 // the flow is closed, the method ends the flow and returns false. Otherwise it returns true, even
 // if the system drops the datagram.
-func (p *udpServer) send(f *flow, datagram []byte) bool {
+func (p *udpServer) sendToTarget(f *flow, datagram []byte) bool {
 	n, err := f.server.Write(datagram)
 	switch {
 	case err == nil:
@@ -101,9 +101,9 @@ func (p *udpServer) send(f *flow, datagram []byte) bool {
 	return false
 }
 
-// The method open begins a flow. It returns nil if the balancer refuses the flow, or if this
+// openFlow begins a flow. It returns nil if the balancer refuses the flow, or if this
 // machine cannot open a socket.
-func (p *udpServer) open(from netip.AddrPort, tried []*target) *flow {
+func (p *udpServer) openFlow(from netip.AddrPort, tried []*target) *flow {
 	client := from.Addr().Unmap()
 	to, why := p.b.begin(p.socket.l, client, tried)
 	if why != "" {
@@ -125,10 +125,10 @@ func (p *udpServer) open(from netip.AddrPort, tried []*target) *flow {
 	p.mu.Lock()
 	p.flows[from] = f
 	p.mu.Unlock()
-	p.b.work.Go(func() {
+	p.b.waitGroup.Go(func() {
 		p.answer(f)
 		p.close(f)
-		p.b.leave(&f.session)
+		p.b.removeSession(&f.session)
 	})
 	return f
 }
@@ -143,8 +143,8 @@ func (p *udpServer) close(f *flow) {
 	_ = f.server.Close()
 }
 
-// end closes every flow.
-func (p *udpServer) end() {
+// endAll closes every flow.
+func (p *udpServer) endAll() {
 	p.mu.Lock()
 	all := p.flows
 	p.flows = map[netip.AddrPort]*flow{}
@@ -183,7 +183,7 @@ func (p *udpServer) answer(f *flow) {
 }
 
 func (p *udpServer) answerOne(f *flow, reads *pooledReader) error {
-	datagram, err := reads.read()
+	datagram, err := reads.readOnce()
 	defer reads.release()
 	if err != nil {
 		return err

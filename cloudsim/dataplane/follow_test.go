@@ -59,7 +59,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 		cloudsim.Errorf(cloudsim.Unauthenticated, "the token expired"),
 		errors.New("broken"),
 	} {
-		f.cloud.fail(err)
+		f.cloud.setError(err)
 		eventually.Empty(t, func() string {
 			f.cloud.mu.Lock()
 			defer f.cloud.mu.Unlock()
@@ -76,7 +76,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 	third.ID, third.IP, third.Targets = "lb-000003", second.IP, f.lb.Targets[:2]
 	f.cloud.putLB(third) // on the address of the second load balancer
 	f.cloud.compact()
-	f.cloud.fail(nil)
+	f.cloud.setError(nil)
 
 	f.cloud.await(t, "lb-000003", unreadyReason)
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
@@ -119,7 +119,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 		f.cloud.putLB(was)
 		f.cloud.putLB(f.lb)
 	}
-	stop := run(t, f.cloud, cfg)
+	stop := runDataplane(t, f.cloud, cfg)
 	f.cloud.await(t, lbID, unreadyReason)
 	last := f.lb
 	last.ID, last.IP = "lb-000003", lbIP()
@@ -157,12 +157,12 @@ func TestCloudThatBeganAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, sayName)
 	f.start(t, dataplane.Config{})
-	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
+	f.cloud.setError(cloudsim.Errorf(cloudsim.Unavailable, "away"))
 	f.cloud.restart()
 	f.cloud.putInstance(instance(2), f.servers[0].ip, cloudsim.InstanceRunning) // has the address of the former first instance
 	f.lb.Targets = f.lb.Targets[1:]
 	f.cloud.putLB(f.lb)
-	f.cloud.fail(nil)
+	f.cloud.setError(nil)
 	f.cloud.await(t, lbID, unreadyReason)
 	if word, _ := ask(t, f.address()); word != string(instance(1)) {
 		t.Errorf("got answer %q, want the server of the second instance", word)
@@ -174,7 +174,7 @@ func TestReportIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
 	f.start(t, dataplane.Config{})
-	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
+	f.cloud.setError(cloudsim.Errorf(cloudsim.Unavailable, "away"))
 	f.servers[0].close()
 	eventually.Empty(t, func() string {
 		f.cloud.mu.Lock()
@@ -184,7 +184,7 @@ func TestReportIsRetried(t *testing.T) {
 		}
 		return ""
 	})
-	f.cloud.fail(nil)
+	f.cloud.setError(nil)
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy))
 }
 
@@ -199,7 +199,7 @@ func TestRestart(t *testing.T) {
 	stop()
 	c.wasReset()
 	before := f.cloud.told(lbID)
-	run(t, f.cloud, dataplane.Config{})
+	runDataplane(t, f.cloud, dataplane.Config{})
 	eventually.Empty(t, func() string {
 		if len(f.cloud.told(lbID)) == len(before) {
 			return "no report after a restart"
@@ -258,15 +258,15 @@ func TestFirstContact(t *testing.T) {
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)
 	cloud := newMemory()
-	cloud.fail(cloudsim.Errorf(cloudsim.Unauthenticated, "no such token"))
+	cloud.setError(cloudsim.Errorf(cloudsim.Unauthenticated, "no such token"))
 	if err := dataplane.Run(ctx, log, dataplane.Config{}, cloud); !errors.Is(err, cloudsim.Unauthenticated) {
 		t.Errorf("Run: got error %v, want Unauthenticated", err)
 	}
 	f := newFleet(t, 1, each(echo))
 	f.cloud.putLB(f.lb)
-	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "booting"))
-	run(t, f.cloud, dataplane.Config{})
-	f.cloud.fail(nil)
+	f.cloud.setError(cloudsim.Errorf(cloudsim.Unavailable, "booting"))
+	runDataplane(t, f.cloud, dataplane.Config{})
+	f.cloud.setError(nil)
 	f.cloud.await(t, lbID, unreadyReason)
 }
 

@@ -23,8 +23,8 @@ func newForwarder() (*forwarder, error) { return &forwarder{}, nil }
 
 func (*forwarder) close() {}
 
-// look does nothing, because the goroutines check their timeouts often enough.
-func (*forwarder) look() {}
+// checkDeadlines does nothing, because the goroutines check their timeouts often enough.
+func (*forwarder) checkDeadlines() {}
 
 // accept serves the connections of a socket until ctx ends. If the process has no free file
 // descriptors, the method waits and tries again.
@@ -35,7 +35,7 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				reset(nc.(*net.TCPConn))
+				resetConn(nc.(*net.TCPConn))
 			}
 			return
 		case err != nil:
@@ -48,10 +48,10 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		first, why := b.begin(s.l, from.Addr(), nil)
 		if why != "" {
-			reset(client)
+			resetConn(client)
 			continue
 		}
-		b.work.Go(func() { b.serve(ctx, s, client, from, first) })
+		b.waitGroup.Go(func() { b.serve(ctx, s, client, from, first) })
 	}
 }
 
@@ -70,35 +70,35 @@ type conn struct {
 // serve carries the connection of one accepted client until the connection is
 // closed.
 func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, first choice) {
-	c := b.connect(ctx, s, client, from, first)
+	c := b.connectTarget(ctx, s, client, from, first)
 	if c == nil {
 		b.endUnserved(s.l)
-		reset(client)
+		resetConn(client)
 		return
 	}
 	c.forward(s.l)
 	_ = c.client.Close()
 	_ = c.server.Close()
-	b.leave(&c.session)
+	b.removeSession(&c.session)
 }
 
-// The method connect connects to a target, and returns nil if no target
+// connectTarget connects to a target, and returns nil if no target
 // answers. If a dial fails, the method tries another target. A failed dial does
 // not change the target's health, because only probes change the health.
-func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
+func (b *balancer) connectTarget(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
 	var tried []*target
 	for ok := true; ok; {
 		server, err := b.cfg.dialTCP(ctx, from.Addr(), to)
 		if err == nil {
 			c := &conn{client: client, server: server}
-			c.session = session{b: b, l: s.l, socket: s, client: from.Addr(), choice: to, cut: c.reset}
+			c.session = session{b: b, l: s.l, socket: s, client: from.Addr(), choice: to, cut: c.resetBoth}
 			if b.join(&c.session) {
 				if err = c.introduce(from); err == nil {
 					return c
 				}
 				b.drop(&c.session)
 			}
-			reset(server)
+			resetConn(server)
 		}
 		tried = append(tried, to.target)
 		if ctx.Err() != nil {
@@ -147,11 +147,11 @@ func (b *balancer) drop(s *session) {
 	delete(b.sessions, s)
 }
 
-// The method reset closes both sockets with a TCP reset, so that the next read of each peer returns
+// resetBoth closes both sockets with a TCP reset, so that the next read of each peer returns
 // an error.
-func (c *conn) reset() {
-	reset(c.client)
-	reset(c.server)
+func (c *conn) resetBoth() {
+	resetConn(c.client)
+	resetConn(c.server)
 }
 
 // forward moves bytes in both directions, until both directions have ended or one direction has
@@ -166,13 +166,13 @@ func (c *conn) forward(l *listener) {
 // carry moves the bytes of one direction. If src ends, the method also ends the writing to dst, and
 // does not affect the other direction. After an error it resets both connections.
 func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
-	err := c.move(d, dst, src, l)
+	err := c.moveBytes(d, dst, src, l)
 	if err == nil {
 		c.activity.Add(1)
 		err = dst.CloseWrite()
 	}
 	if err != nil {
-		c.reset()
+		c.resetBoth()
 	}
 }
 
@@ -182,14 +182,13 @@ var errIdle = errors.New("idle for too long")
 // of consecutive checks without activity. A long stop of the process counts as one check.
 const idleChecks = 4
 
-// The method move moves bytes from src to dst until src ends.
+// moveBytes moves bytes from src to dst until src ends.
 //
-// If the listener has an idle timeout, the method move divides the timeout into
-// equal parts. The number of parts is the constant idleChecks. While move waits
-// for src, it wakes up after each part. This version cannot detect bytes that
-// wait for a slow reader. The reader must read these bytes within the idle
-// timeout.
-func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
+// If the listener has an idle timeout, moveBytes divides the timeout into equal parts. The number
+// of parts is the constant idleChecks. While moveBytes waits for src, it wakes up after each part.
+// This version cannot detect bytes that wait for a slow reader. The reader must read these bytes
+// within the idle timeout.
+func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {
 		return err
@@ -226,7 +225,7 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 // copySome waits for bytes and writes them to dst. It returns io.EOF after the last
 // byte.
 func copySome(dst io.Writer, reads *pooledReader) (int64, error) {
-	bytes, err := reads.read()
+	bytes, err := reads.readOnce()
 	defer reads.release()
 	if len(bytes) == 0 {
 		if err == nil {
@@ -238,9 +237,9 @@ func copySome(dst io.Writer, reads *pooledReader) (int64, error) {
 	return int64(n), err
 }
 
-// The function reset closes a connection with a TCP reset, so that the next read of the peer
+// resetConn closes a connection with a TCP reset, so that the next read of the peer
 // returns an error instead of EOF.
-func reset(c *net.TCPConn) {
+func resetConn(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }

@@ -509,7 +509,7 @@ func TestAddressesBehindAnInstance(t *testing.T) {
 	lb.Targets = []cloudsim.Target{at(a), at(b)}
 	cloud.putLB(lb)
 	reg := prometheus.NewRegistry()
-	run(t, cloud, dataplane.Config{Registry: reg})
+	runDataplane(t, cloud, dataplane.Config{Registry: reg})
 	cloud.await(t, lbID, unreadyReason)
 	address := fmt.Sprintf("%s:%d", lb.IP, port)
 	got := map[string]int{}

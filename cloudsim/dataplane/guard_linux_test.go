@@ -26,9 +26,9 @@ func inOwnNetwork(t *testing.T) {
 	}
 }
 
-// claim takes over a route that a killed process of this program has left. The function that
-// claim returns deletes the route. A route of another program, or of a running process of this
-// program, stays.
+// claimRanges takes over a route that a killed process of this program has left. The function that
+// claimRanges returns deletes the route. A route of another program, or of a running process of
+// this program, stays.
 func TestClaimOfExistingRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create a network namespace")
@@ -44,7 +44,7 @@ func TestClaimOfExistingRoutes(t *testing.T) {
 		p := netip.MustParsePrefix(tc.claimed)
 		take := func() (release func()) {
 			t.Helper()
-			release, err := claim(log, []netip.Prefix{p})
+			release, err := claimRanges(log, []netip.Prefix{p})
 			if err != nil {
 				t.Fatal(err)
 			}

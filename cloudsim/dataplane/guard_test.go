@@ -58,12 +58,12 @@ func TestClaim(t *testing.T) {
 		if isLocal(tc.ip) {
 			t.Fatalf("%s is local before the claim", tc.ip)
 		}
-		release, err := claim(log, []netip.Prefix{netip.MustParsePrefix(tc.claimed)})
+		release, err := claimRanges(log, []netip.Prefix{netip.MustParsePrefix(tc.claimed)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, protocol := range []cloudsim.Protocol{cloudsim.TCP, cloudsim.UDP} {
-			o, err := Config{}.open(t.Context(), protocol, tc.ip, 8080)
+			o, err := Config{}.openSocket(t.Context(), protocol, tc.ip, 8080)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestClaim(t *testing.T) {
 			o.Close()
 		}
 		release()
-		if _, err := (Config{}).open(t.Context(), cloudsim.TCP, tc.ip, 8080); err == nil || isLocal(tc.ip) {
+		if _, err := (Config{}).openSocket(t.Context(), cloudsim.TCP, tc.ip, 8080); err == nil || isLocal(tc.ip) {
 			t.Errorf("%s is local after the release: open returned error %v", tc.ip, err)
 		}
 	}

@@ -44,22 +44,22 @@ func newProber(most int, dials *dialPolicy) *prober {
 	}
 }
 
-// The method run repeats the health check of the address ip until ctx ends. It calls the function
-// in the parameter named tell with the result of each probe. The first probe starts immediately,
-// and the next probes start at a fixed interval. A probe that takes longer than the interval delays
-// the next probe, so probes of one target never overlap. A probe runs only while it has a slot, and
-// the load balancers share the slots fairly. If many targets of a load balancer do not answer, only
-// the probes of this load balancer are late.
-func (p *prober) run(ctx context.Context, own *probeShare, check cloudsim.HealthCheck, ip string, tell func(error)) {
+// repeatCheck repeats the health check of the address ip until ctx ends. It calls tellResult with
+// the result of each probe. The first probe starts immediately, and the next probes start at a
+// fixed interval. A probe that takes longer than the interval delays the next probe, so probes of
+// one target never overlap. A probe runs only while it has a slot, and the load balancers share the
+// slots fairly. If many targets of a load balancer do not answer, only the probes of this load
+// balancer are late.
+func (p *prober) repeatCheck(ctx context.Context, own *probeShare, check cloudsim.HealthCheck, ip string, tellResult func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()
 	for {
-		if !p.slots.take(ctx, own) {
+		if !p.slots.takeSlot(ctx, own) {
 			return
 		}
 		err := p.probe(ctx, check, ip)
-		p.slots.give(own)
-		tell(err)
+		p.slots.giveSlot(own)
+		tellResult(err)
 		select {
 		case <-ctx.Done():
 			return

@@ -41,7 +41,7 @@ func TestProbesAreShared(t *testing.T) {
 				var work sync.WaitGroup
 				var silent, healthy atomic.Int64
 				probe := func(own *probeShare, ip string, tell func(error)) {
-					work.Go(func() { p.run(ctx, own, check, ip, tell) })
+					work.Go(func() { p.repeatCheck(ctx, own, check, ip, tell) })
 				}
 				for range greedy {
 					own := new(probeShare)
@@ -77,16 +77,16 @@ func TestProbesAreShared(t *testing.T) {
 	}
 }
 
-// answer reads a request. If the parameter named well is true, the function sends a response.
-// Otherwise it waits until the client closes the connection.
-func answer(c net.Conn, well bool) {
+// answer reads a request. If healthy is true, answer sends a response. Otherwise answer waits until
+// the client closes the connection.
+func answer(c net.Conn, healthy bool) {
 	defer c.Close()
 	req, err := http.ReadRequest(bufio.NewReader(c))
 	if err != nil {
 		return
 	}
 	_ = req.Body.Close()
-	if well {
+	if healthy {
 		_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n")
 		return
 	}
@@ -126,11 +126,11 @@ func TestRation(t *testing.T) {
 					case letter == '-':
 						back = true
 					case back:
-						r.give(all[who])
+						r.giveSlot(all[who])
 						back = false
 					default:
 						go func() {
-							if r.take(ctx, all[who]) {
+							if r.takeSlot(ctx, all[who]) {
 								got += who // no lock needed: each step waits for the end of the goroutine
 							}
 						}()

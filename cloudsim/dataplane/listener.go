@@ -39,8 +39,8 @@ func newListener(p port) *listener {
 	return &listener{port: p, slots: map[*target]*slot{}, refused: map[refusal]uint64{}}
 }
 
-// set puts spec in force. It reports whether the idle timeout has changed.
-func (l *listener) set(spec cloudsim.Listener, cfg Config) (idleChanged bool) {
+// setSpec puts spec in force. It reports whether the idle timeout has changed.
+func (l *listener) setSpec(spec cloudsim.Listener, cfg Config) (idleChanged bool) {
 	l.spec = spec
 	idle := time.Duration(spec.IdleTimeoutSeconds) * time.Second
 	switch {
@@ -128,13 +128,13 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 		}
 		last = problem
 		if bound == nil {
-			b.place(s, "", problem)
+			b.setEndpoint(s, "", problem)
 			again.Wait(ctx)
 			continue
 		}
 		again.Reset()
 		endpoint := s.endpointOf(bound.Addr())
-		b.place(s, endpoint, problem)
+		b.setEndpoint(s, endpoint, problem)
 		b.log.Info("listening", "protocol", s.key.protocol, "endpoint", endpoint)
 		closed := make(chan struct{})
 		context.AfterFunc(ctx, func() {
@@ -170,9 +170,9 @@ func (b *balancer) waitRetry(ctx context.Context, again *backoff.Backoff, cannot
 	again.Wait(ctx)
 }
 
-// place stores the endpoint at which clients reach a socket, and the problem of
+// setEndpoint stores the endpoint at which clients reach a socket, and the problem of
 // the socket. The endpoint and the problem may be "".
-func (b *balancer) place(s *socket, endpoint, problem string) {
+func (b *balancer) setEndpoint(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.endpoint, s.problem = endpoint, problem

@@ -27,7 +27,7 @@ func TestPortTakenThenFreed(t *testing.T) {
 	})
 	other := serve(t, f.lb.IP, port, sayWord("another server"))
 	f.cloud.putLB(f.lb)
-	run(t, f.cloud, dataplane.Config{})
+	runDataplane(t, f.cloud, dataplane.Config{})
 	s := f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 		if s.Listeners[1].Endpoint == "" {
 			return "second listener without endpoint"
@@ -60,7 +60,7 @@ func TestLowPortFallsBack(t *testing.T) {
 		return new(net.ListenConfig).Listen(ctx, network, address)
 	})
 	f.cloud.putLB(f.lb)
-	run(t, f.cloud, cfg)
+	runDataplane(t, f.cloud, cfg)
 	s := f.cloud.await(t, lbID, unreadyReason)
 	start, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 		f := newFleet(t, 1, each(echo))
 		f.lb.IP = ip
 		f.cloud.putLB(f.lb)
-		run(t, f.cloud, dataplane.Config{})
+		runDataplane(t, f.cloud, dataplane.Config{})
 		f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 			want := []cloudsim.ListenerStatus{{Protocol: cloudsim.TCP, Port: port, IP: ip, Error: want}}
 			return cmp.Diff(want, s.Listeners)

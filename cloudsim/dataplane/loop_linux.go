@@ -63,25 +63,25 @@ func (f *forwarder) close() {
 	f.work.Wait()
 }
 
-// look makes all loops check all deadlines, because some deadlines have become earlier.
-func (f *forwarder) look() {
+// checkDeadlines makes all loops check all deadlines, because some deadlines have become earlier.
+func (f *forwarder) checkDeadlines() {
 	for _, l := range f.loops {
 		l.enqueue(func() { l.scheduleCheck(l.now) })
 	}
 }
 
-// leastLoaded chooses the loop that forwards a new connection. The parameter home is the loop
-// that accepted the connection. The result is home, unless home has many more connections than
-// another loop.
-func (f *forwarder) leastLoaded(home *loop) *loop {
-	least := home
+// leastLoaded chooses the loop that forwards a new connection. The loop that accepted the
+// connection is acceptLoop. leastLoaded returns acceptLoop, unless acceptLoop has many more
+// connections than another loop.
+func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
+	least := acceptLoop
 	for _, l := range f.loops {
 		if l.open.Load() < least.open.Load() {
 			least = l
 		}
 	}
-	if home.open.Load()-least.open.Load() < imbalance {
-		return home
+	if acceptLoop.open.Load()-least.open.Load() < imbalance {
+		return acceptLoop
 	}
 	return least
 }
@@ -183,7 +183,7 @@ func (l *loop) run() {
 				s.handleEvents(e.Events)
 			}
 		}
-		l.answer()
+		l.runQueued()
 		l.continueConns()
 		if n < len(events) && l.now >= l.next { // sockets that are ready have priority over deadlines
 			l.checkDeadlines()
@@ -225,8 +225,8 @@ func (l *loop) tick(allowed time.Duration) {
 	l.now = now
 }
 
-// answer runs the functions that other goroutines queued with enqueue.
-func (l *loop) answer() {
+// runQueued runs the functions that other goroutines queued with enqueue.
+func (l *loop) runQueued() {
 	l.mu.Lock()
 	todo := l.todo
 	if l.rung {
@@ -246,7 +246,7 @@ func (l *loop) continueConns() {
 	l.busy = nil
 	for _, c := range busy {
 		c.queued = false
-		c.run()
+		c.moveBytes()
 	}
 }
 
@@ -270,16 +270,16 @@ func (l *loop) scheduleCheck(at time.Duration) { l.next = min(l.next, at) }
 func (l *loop) watch(fd int, events uint32, s descriptorOwner) (id uint64, err error) {
 	l.last++
 	id = l.last
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, event(id, events)); err != nil {
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, newEpollEvent(id, events)); err != nil {
 		return 0, err
 	}
 	l.watched[id] = s
 	return id, nil
 }
 
-// event returns an epoll event whose data is the id. The data is not the descriptor number,
+// newEpollEvent returns an epoll event whose data is the id. The data is not the descriptor number,
 // because the kernel uses descriptor numbers again. The loop never uses an id again.
-func event(id uint64, events uint32) *unix.EpollEvent {
+func newEpollEvent(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // the two halves of the id
 }
 

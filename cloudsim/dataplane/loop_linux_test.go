@@ -117,7 +117,7 @@ func TestLoopsShare(t *testing.T) {
 // The id of a descriptor is unchanged after its conversion to an epoll event and back.
 func TestEventNumbers(t *testing.T) {
 	for _, id := range []uint64{0, 1, 1<<31 + 5, 1<<32 - 1, 1 << 32, 1<<63 + 7} {
-		if got := number(*event(id, reads)); got != id {
+		if got := number(*newEpollEvent(id, reads)); got != id {
 			t.Errorf("event of id %d: got id %d", id, got)
 		}
 	}

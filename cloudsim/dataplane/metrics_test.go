@@ -93,7 +93,7 @@ func TestMetrics(t *testing.T) {
 	f.cloud.deleteLB(lbID)
 	eventually.Empty(t, func() string { return cmp.Diff(map[string]float64{}, metricSeries(t, reg)) })
 	stop()
-	run(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register the metrics again
+	runDataplane(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register the metrics again
 }
 
 // The metrics count the bytes of each direction separately.

@@ -40,9 +40,10 @@ func newPooledReader(c syscall.Conn, max int) (*pooledReader, error) {
 	return l, nil
 }
 
-// The method read waits for bytes and reads once. The caller may use the bytes until it calls the
-// method release. At the end of a stream, or for an empty datagram, the method returns no bytes.
-func (l *pooledReader) read() ([]byte, error) {
+// readOnce waits for bytes and reads once. The caller may use the bytes until it calls
+// pooledReader.release. At the end of a stream, or for an empty datagram, the method returns no
+// bytes.
+func (l *pooledReader) readOnce() ([]byte, error) {
 	if err := l.raw.Read(l.try); err != nil {
 		return nil, err
 	}

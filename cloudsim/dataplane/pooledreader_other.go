@@ -14,7 +14,7 @@ func newPooledReader(c net.Conn, max int) (*pooledReader, error) {
 	return &pooledReader{c, make([]byte, max)}, nil
 }
 
-func (l *pooledReader) read() ([]byte, error) {
+func (l *pooledReader) readOnce() ([]byte, error) {
 	n, err := l.c.Read(l.buf)
 	return l.buf[:n], err
 }

@@ -23,12 +23,12 @@ type probeSlots struct {
 // The mu of probeSlots protects a probeShare.
 type probeShare struct {
 	taken int
-	queue []chan struct{} // one channel per waiting call of take, closed when the call gets a slot; first call first
+	queue []chan struct{} // one channel per waiting call of takeSlot, closed when the call gets a slot; first call first
 }
 
-// The method take waits for one slot for p. It reports whether it got the slot
-// before ctx ended. If take returns true, the caller must later call give.
-func (r *probeSlots) take(ctx context.Context, p *probeShare) bool {
+// takeSlot waits for one slot for p. It reports whether it got the slot before ctx ended. If
+// takeSlot returns true, the caller must later call giveSlot.
+func (r *probeSlots) takeSlot(ctx context.Context, p *probeShare) bool {
 	served := make(chan struct{})
 	r.mu.Lock()
 	if p.queue = append(p.queue, served); len(p.queue) == 1 {
@@ -53,8 +53,8 @@ func (r *probeSlots) take(ctx context.Context, p *probeShare) bool {
 	return false
 }
 
-// give makes one slot of p free again.
-func (r *probeSlots) give(p *probeShare) {
+// giveSlot makes one slot of p free again.
+func (r *probeSlots) giveSlot(p *probeShare) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.taken--

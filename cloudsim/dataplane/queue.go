@@ -61,12 +61,11 @@ func (q *queue) Pop() any {
 	return s
 }
 
-// set adds s to the queue or removes s from the queue. If s was in the queue
-// and stays in the queue, the method set moves s to its new place in the order.
-// The place can be new, because the target of s may have changed. When set adds
-// s to the queue, s gets the present virtual time. So this slot does not wait
-// for a whole round, and does not get the turns that it missed.
-func (q *queue) set(s *slot, in bool) {
+// setQueued adds s to the queue or removes s from the queue. If s was in the queue and stays in the
+// queue, setQueued moves s to its new place in the order. The place can be new, because the target
+// of s may have changed. When setQueued adds s to the queue, s gets the present virtual time. So
+// this slot does not wait for a whole round, and does not get the turns that it missed.
+func (q *queue) setQueued(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:
 		s.turn = max(s.turn, q.now)
@@ -78,9 +77,9 @@ func (q *queue) set(s *slot, in bool) {
 	}
 }
 
-// The method take chooses the next slot whose target is not in the parameter
-// tried. It returns nil if no such slot exists.
-func (q *queue) take(tried []*target) *slot {
+// takeNext chooses the next slot, but not the slot of a target that the caller has tried. It
+// returns nil if no such slot exists.
+func (q *queue) takeNext(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {
 		aside = append(aside, heap.Pop(q).(*slot))
@@ -119,10 +118,10 @@ type choice struct {
 	port int
 }
 
-// The method pick chooses a target of l for a client, except the targets in the parameter tried.
-// With affinity it prefers the client's previous target. It counts the connection, so the caller
-// must later call release.
-func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choice, ok bool) {
+// pickTarget chooses a target of l for a client, but not a target that the caller has tried. With
+// affinity it prefers the client's previous target. It counts the connection, so the caller must
+// later call release.
+func (b *balancer) pickTarget(l *listener, client netip.Addr, tried []*target) (c choice, ok bool) {
 	var s *slot
 	if t := b.kept.find(client, l.pool); t != nil && !slices.Contains(tried, t) {
 		if had := l.slots[t]; had != nil && had.at >= 0 {
@@ -131,7 +130,7 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 		}
 	}
 	if s == nil {
-		if s = l.queue.take(tried); s == nil {
+		if s = l.queue.takeNext(tried); s == nil {
 			return c, false
 		}
 	}
@@ -140,8 +139,7 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
 
-// release reduces the numbers of connections that the method pick has
-// increased.
+// release reduces the numbers of connections that pickTarget has increased.
 func (b *balancer) release(l *listener, s *slot) {
 	l.queue.giveBack(s)
 	s.target.active--
@@ -164,6 +162,6 @@ func (b *balancer) updateSlots(t *target) {
 			s = &slot{target: t, order: b.seats, at: -1}
 			l.slots[t] = s
 		}
-		l.queue.set(s, member && t.isUsable())
+		l.queue.setQueued(s, member && t.isUsable())
 	}
 }

@@ -59,7 +59,7 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 					HealthCheck: cloudsim.HealthCheck{Protocol: probe, IntervalMillis: 10},
 				}}
 				f.cloud.putLB(f.lb)
-				run(t, f.cloud, anywhere)
+				runDataplane(t, f.cloud, anywhere)
 				f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
 					switch {
 					case len(s.Listeners) != 2 || s.Listeners[0].Endpoint == "" || s.Listeners[1].Endpoint == "":

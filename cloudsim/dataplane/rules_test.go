@@ -23,7 +23,7 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
 	other.lb.Listeners = f.lb.Listeners
 	f.cloud.putLB(other.lb)
-	run(t, f.cloud, dataplane.Config{})
+	runDataplane(t, f.cloud, dataplane.Config{})
 	f.cloud.await(t, "lb-000002", unreadyReason)
 	if listens(f.address()) {
 		t.Fatal("a provisioning load balancer accepts connections")
@@ -332,7 +332,7 @@ func TestNoListeners(t *testing.T) {
 	f.lb.Listeners = nil
 	f.lb.DrainTimeoutSeconds = 600
 	f.cloud.putLB(f.lb)
-	run(t, f.cloud, dataplane.Config{})
+	runDataplane(t, f.cloud, dataplane.Config{})
 	idle := func(s cloudsim.LoadBalancerStatus) string {
 		if s.Condition != "" || s.Targets[0].Reason != "no listener forwards to the target" {
 			return "want no condition, and the reason for which the target is not probed"

@@ -23,8 +23,8 @@ type session struct {
 	until time.Time
 }
 
-// begin checks whether the rules allow the client, and chooses a target that is not in the
-// parameter tried. If it returns no refusal, the caller must later call leave, endUnserved or
+// begin checks whether the rules allow the client, and chooses a target that the caller has not
+// tried. If it returns no refusal, the caller must later call removeSession, endUnserved or
 // abandon.
 func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choice, refusal) {
 	b.mu.Lock()
@@ -39,7 +39,7 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 		why = refusedLimit
 	default:
 		var ok bool
-		if c, ok = b.pick(l, client, tried); !ok {
+		if c, ok = b.pickTarget(l, client, tried); !ok {
 			why = refusedNoTarget
 		}
 	}
@@ -83,8 +83,8 @@ func (b *balancer) dialFailed(t *target) {
 	t.failedDials++
 }
 
-// retry releases the target of c, and chooses another target that is not in the parameter tried. If
-// err is nil, the cause is a change of the rules, so retry does not count a failed dial.
+// retry releases the target of c, and chooses another target that the caller has not tried. If err
+// is nil, the cause is a change of the rules, so retry does not count a failed dial.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +93,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 	}
 	b.release(l, c.slot)
 	if len(tried) < dialAttempts {
-		if to, ok := b.pick(l, client, tried); ok {
+		if to, ok := b.pickTarget(l, client, tried); ok {
 			return to, true
 		}
 	}
@@ -116,8 +116,8 @@ func (b *balancer) join(s *session) bool {
 	return true
 }
 
-// leave removes a session that has ended.
-func (b *balancer) leave(s *session) {
+// removeSession removes a session that has ended.
+func (b *balancer) removeSession(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.undrain()
@@ -208,7 +208,7 @@ func (b *balancer) drainTimeout() time.Duration {
 	return b.cfg.DrainTimeout
 }
 
-// drain cuts the session after the duration d. The method undrain prevents the cut. If an earlier
+// drain cuts the session after the duration d. A call of undrain prevents the cut. If an earlier
 // call of drain has set an earlier time for the cut, this time stays.
 func (s *session) drain(d time.Duration) {
 	if d <= 0 {

@@ -42,9 +42,9 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10"), netip.Must
 func lbIP() string       { return freshIP(65) }
 func instanceIP() string { return freshIP(64) }
 
-// The function run starts a data plane. The function stop ends the data plane and waits for its
-// end. The test framework also calls stop at the end of the test.
-func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
+// runDataplane starts a data plane. It returns a function that ends the data plane and waits for
+// its end. The test framework also calls this function at the end of the test.
+func runDataplane(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	return runLogged(t, slog.DiscardHandler, cloud, cfg)
 }
@@ -179,19 +179,19 @@ func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 // fleet is a load balancer with servers on instances i-000001, i-000002 and so on. All servers
 // use the same port.
 type fleet struct {
-	cloud   *memory
+	cloud   *fakeCloud
 	lb      cloudsim.LoadBalancer
 	servers []*server
 }
 
 // newFleet makes n instances with servers, and a load balancer that is not in the cloud yet. The
-// function handle returns the handler of the server with a given number.
-func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet {
+// handler of server n is the result of newHandler(n).
+func newFleet(t testing.TB, n int, newHandler func(n int) func(*net.TCPConn)) *fleet {
 	t.Helper()
 	f := &fleet{cloud: newMemory()}
 	at := 0
 	for i := range n {
-		s := serve(t, instanceIP(), at, handle(i+1))
+		s := serve(t, instanceIP(), at, newHandler(i+1))
 		at = s.port
 		f.servers = append(f.servers, s)
 		f.cloud.putInstance(instance(i+1), s.ip, cloudsim.InstanceRunning)
@@ -208,7 +208,7 @@ func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet
 func (f *fleet) start(t testing.TB, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	f.cloud.putLB(f.lb)
-	stop = run(t, f.cloud, cfg)
+	stop = runDataplane(t, f.cloud, cfg)
 	f.cloud.await(t, lbID, unreadyReason)
 	return stop
 }
@@ -241,8 +241,7 @@ func dial(t testing.TB, address string) client {
 	return c
 }
 
-// tryDial dials an address. The result named refused is true if the connection was reset
-// during the dial.
+// tryDial dials an address. It returns true if the connection was reset during the dial.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, testTimeout)
@@ -296,8 +295,7 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }
 
-// ask connects, sends "ping", and returns the answer. The result named refused is true
-// if the connection was reset.
+// ask connects, sends "ping", and returns the answer. It returns true if the connection was reset.
 func ask(t testing.TB, address string) (word string, refused bool) {
 	t.Helper()
 	c, refused := tryDial(t, address)

@@ -29,7 +29,7 @@ func TestPortsArePerTarget(t *testing.T) {
 	client := netip.MustParseAddr("127.0.0.1")
 	cfg := Config{Instances: prefixesOf("127.0.0.0/8")}.withDefaults()
 	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
-		o, err := Config{}.open(t.Context(), cloudsim.TCP, ip, 8080)
+		o, err := Config{}.openSocket(t.Context(), cloudsim.TCP, ip, 8080)
 		if err != nil {
 			t.Fatal(err)
 		}

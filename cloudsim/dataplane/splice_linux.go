@@ -32,13 +32,13 @@ type halfConn struct {
 
 func (w *halfConn) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
-// The method move moves bytes until src has no more bytes, dst takes no more bytes, or the quantum
-// is used. The result named more is true only if the quantum is used. After the last byte of src,
-// the method also closes the write side of dst. It returns the error if src or dst fails.
+// moveBytes moves bytes until src has no more bytes, dst takes no more bytes, or the quantum is
+// used. moveBytes returns true only if the quantum is used. After the last byte of src, the method
+// also closes the write side of dst. It returns the error if src or dst fails.
 //
 // For small amounts, the method copies the bytes, because a splice needs more system calls. For
 // large amounts, it splices the bytes, because a splice needs fewer copies in memory.
-func (w *halfConn) move(l *loop) (more bool, err error) {
+func (w *halfConn) moveBytes(l *loop) (more bool, err error) {
 	for range quantum {
 		if w.done {
 			return false, nil
@@ -56,7 +56,7 @@ func (w *halfConn) move(l *loop) (more bool, err error) {
 		if w.many {
 			err = w.splice(l)
 		} else {
-			err = w.copy(l)
+			err = w.copyOnce(l)
 		}
 		if err != nil {
 			return false, err
@@ -66,8 +66,8 @@ func (w *halfConn) move(l *loop) (more bool, err error) {
 	return true, nil
 }
 
-// The method copy reads once and writes as many bytes as dst takes.
-func (w *halfConn) copy(l *loop) error {
+// copyOnce reads once and writes as many bytes as dst takes.
+func (w *halfConn) copyOnce(l *loop) error {
 	n, err := unix.Read(w.src.fd, l.buf)
 	if n, err = w.countRead(n, err); n == 0 {
 		return err
@@ -129,7 +129,7 @@ func (w *halfConn) countWritten(l *loop, n int, err error) (int, error) {
 		return n, nil
 	case errors.Is(err, syscall.EAGAIN):
 		w.dst.writable = false
-		return 0, w.dst.ask(l)
+		return 0, w.dst.awaitWritable(l)
 	case errors.Is(err, syscall.EINTR):
 		return 0, nil
 	}
@@ -137,13 +137,13 @@ func (w *halfConn) countWritten(l *loop, n int, err error) (int, error) {
 	return 0, err
 }
 
-// ask makes epoll report when s is writable. Most connections never need this event.
-func (s *endpoint) ask(l *loop) error {
+// awaitWritable makes epoll report when s is writable. Most connections never need this event.
+func (s *endpoint) awaitWritable(l *loop) error {
 	if s.asks {
 		return nil
 	}
 	s.asks = true
-	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, event(s.id, reads|unix.EPOLLOUT))
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, newEpollEvent(s.id, reads|unix.EPOLLOUT))
 }
 
 // flush writes the held bytes of the buffer and the pipe to dst.

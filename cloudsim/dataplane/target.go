@@ -129,10 +129,10 @@ type verdict struct {
 	good, bad int    // numbers of successful and failed probes in a row
 }
 
-// afterProbe returns the verdict after one more probe. The parameter found is the error of
-// this probe, or nil if the probe succeeded.
-func (v verdict) afterProbe(found error, check cloudsim.HealthCheck) verdict {
-	if found == nil {
+// afterProbe returns the verdict after one more probe. The value probeErr is the error of this
+// probe, or nil if the probe succeeded.
+func (v verdict) afterProbe(probeErr error, check cloudsim.HealthCheck) verdict {
+	if probeErr == nil {
 		v.good, v.bad = v.good+1, 0
 		if v.good >= check.HealthyThreshold {
 			v.health, v.reason = cloudsim.TargetHealthy, ""
@@ -144,7 +144,7 @@ func (v verdict) afterProbe(found error, check cloudsim.HealthCheck) verdict {
 		v.health = cloudsim.TargetUnhealthy
 	}
 	if v.health != cloudsim.TargetHealthy {
-		v.reason = found.Error()
+		v.reason = probeErr.Error()
 	}
 	return v
 }

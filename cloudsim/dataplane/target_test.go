@@ -99,29 +99,29 @@ func (c chooser) health(id cloudsim.InstanceID, h cloudsim.TargetHealth) {
 
 func (c chooser) pick(client netip.Addr) choice {
 	c.t.Helper()
-	p, ok := c.balancer.pick(c.l, client, nil)
+	p, ok := c.balancer.pickTarget(c.l, client, nil)
 	if !ok {
 		c.t.Fatal("pick returned no target")
 	}
 	return p
 }
 
-// take picks n times and returns the ids of the targets. If the parameter named ends is true,
-// each connection ends at once.
-func (c chooser) take(n int, ends bool) (got string) {
+// take picks n times and returns the ids of the targets. If mustEnd is true, each connection ends
+// at once.
+func (c chooser) take(n int, mustEnd bool) (got string) {
 	c.t.Helper()
 	for range n {
 		p := c.pick(netip.Addr{})
 		got += string(p.target.key.Instance)
-		if ends {
+		if mustEnd {
 			c.release(c.l, p.slot)
 		}
 	}
 	return got
 }
 
-// pick prefers the target with the fewest connections, and then the target with the longest wait.
-// A new target does not wait for a whole round.
+// pickTarget prefers the target with the fewest connections, and then the target with the longest
+// wait. A new target does not wait for a whole round.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a
@@ -138,7 +138,7 @@ func TestPick(t *testing.T) {
 	if want := "abcabcacaacdcd"; got != want {
 		t.Errorf("got targets %s, want %s", got, want)
 	}
-	if p, ok := c.balancer.pick(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
+	if p, ok := c.balancer.pickTarget(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
 		t.Errorf("pick returned target %s, which was already tried", p.target.key.Instance)
 	}
 	if got := c.take(2, true); got != "cd" && got != "dc" {

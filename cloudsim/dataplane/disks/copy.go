@@ -89,8 +89,8 @@ func complete(all []fileCopy) bool {
 	return true
 }
 
-// copyOnce copies each source to its temporary name. The result named steady is true if the
-// copies show all sources at one instant.
+// copyOnce copies each source to its temporary name. It returns true if the copies show all sources
+// at one instant.
 func copyOnce(ctx context.Context, all []fileCopy) (steady bool, err error) {
 	before, err := awaitUnchanged(ctx, all)
 	if err != nil {
@@ -139,9 +139,8 @@ func stat(path string) (fileStamp, error) {
 	return fileStamp{info.ModTime(), info.Size()}, nil
 }
 
-// awaitUnchanged waits until no program has written to a source for the duration of the constant
-// tick. It waits at most for quietTimeout. It returns the modification time and the size of each
-// source.
+// awaitUnchanged waits until no program has written to a source for the duration tick. It waits at
+// most for quietTimeout. It returns the modification time and the size of each source.
 func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
 	found := make([]fileStamp, len(all))
 	for end := time.Now().Add(quietTimeout); ; {
@@ -166,9 +165,8 @@ func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
 	}
 }
 
-// copy makes the file under its temporary name and syncs it. The result named atOnce is true
-// if the file is a clone. A clone shows the source at one instant, even if a program writes to
-// the source.
+// copy makes the file under its temporary name and syncs it. It returns true if the file is a
+// clone. A clone shows the source at one instant, even if a program writes to the source.
 func (c fileCopy) copy(ctx context.Context) (atOnce bool, err error) {
 	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,12 +15,11 @@ const noFollow = unix.O_NOFOLLOW
 // takes no space until a program writes to one of the two files.
 func clone(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
 
-// nextData searches f from the offset in the parameter named at, and returns the first part with
-// data. If there is no data between this offset and the offset in the parameter named size, the
-// results begin and end are equal. A file system without support for holes reports the whole
-// file as data.
-func nextData(f *os.File, at, size int64) (begin, end int64, err error) {
-	if begin, err = f.Seek(at, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) || begin >= size {
+// nextData searches f from the offset start to the offset size, and returns the begin and the end
+// of the first part with data. If there is no data between these offsets, begin and end are equal.
+// A file system without support for holes reports the whole file as data.
+func nextData(f *os.File, start, size int64) (begin, end int64, err error) {
+	if begin, err = f.Seek(start, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) || begin >= size {
 		return size, size, nil
 	} else if err != nil {
 		return 0, 0, err

@@ -93,7 +93,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	}
 	k := &manager{log: log, dir: cfg.Dir, files: files, cloud: cloud}
 	for ctx.Err() == nil {
-		if err := files.follow(ctx, k.follow); err != nil {
+		if err := files.follow(ctx, k.watchCloud); err != nil {
 			log.Warn("cannot follow the cloud's disks; asking again", "error", err)
 			backoff.Sleep(ctx, askAgain)
 		}
@@ -115,17 +115,17 @@ type manager struct {
 	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // members of groups that wait for more members
 }
 
-// The method follow lists disks and snapshots, deletes the files without a record, and then watches
-// the cloud. It returns the error that ended the watch. Each call begins with a full list, so
-// follow keeps no state from the previous call.
-func (k *manager) follow(ctx context.Context) error {
+// watchCloud lists disks and snapshots, deletes the files without a record, and then watches the
+// cloud. It returns the error that ended the watch. Each call begins with a full list, so
+// watchCloud keeps no state from the previous call.
+func (k *manager) watchCloud(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 	k.jobs, k.reports = newJobs(), newReports()
 	defer k.running.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // runs before running.Wait, because deferred calls run in reverse order
-	k.running.Go(func() { cancel(k.send(ctx)) })
+	k.running.Go(func() { cancel(k.sendReports(ctx)) })
 	ds, rev, err := cloudsim.All(ctx, k.cloud.ListDisks, cloudsim.ListOptions{})
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (k *manager) put(ctx context.Context, d cloudsim.Disk) {
 		return
 	}
 	status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-	if err := k.make(d); err != nil {
+	if err := k.makeFile(d); err != nil {
 		k.setFailed(d, true)
 		status = cloudsim.DiskStatus{SizeGiB: d.Status.SizeGiB, Error: reason(err), Lost: errors.Is(err, errLost)}
 		if status != d.Status {
@@ -265,9 +265,9 @@ func (k *manager) notCreated(id cloudsim.DiskID) bool {
 
 var errLost = errors.New("its data is lost: its file does not exist any more")
 
-// make creates the file of d, or grows it to the size of d. For most events, the file already
-// has this size, and make only calls Lstat.
-func (k *manager) make(d cloudsim.Disk) error {
+// makeFile creates the file of d, or grows it to the size of d. For most events, the file already
+// has this size, and makeFile only calls Lstat.
+func (k *manager) makeFile(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
 	info, err := os.Lstat(path)
 	switch {

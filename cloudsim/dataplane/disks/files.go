@@ -23,15 +23,15 @@ import (
 type Files struct {
 	dir string
 
-	// Run holds the mutex named turn while it serves disks. Swap holds the same mutex while it
-	// replaces the data. First Swap locks the mutex named gate, so that Run cannot lock turn
-	// again before Swap. Then Swap calls the function cancel, and Run unlocks turn.
-	gate, turn sync.Mutex
-	cancel     context.CancelFunc
-	// The field pending is the staged data to which the records of the cloud refer. It is nil when
-	// all files of the staged data are at their final paths. A goroutine that sets pending holds
-	// gate and turn. A goroutine that clears pending holds turn.
-	pending atomic.Pointer[cloudsim.StagedData]
+	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. First
+	// Swap locks swapLock, so that Run cannot lock runLock again before Swap. Then Swap calls
+	// cancelRun, and Run unlocks runLock.
+	swapLock, runLock sync.Mutex
+	cancelRun         context.CancelFunc
+	// pendingData is the staged data to which the records of the cloud refer. It is nil when all
+	// files of the staged data are at their final paths. A goroutine that sets pendingData holds
+	// swapLock and runLock. A goroutine that clears pendingData holds runLock.
+	pendingData atomic.Pointer[cloudsim.StagedData]
 }
 
 // NewFiles returns the Files of the folder dir, which need not exist yet.
@@ -44,13 +44,13 @@ const stagePrefix = ".load-"
 // follow calls fn while no Swap runs. It returns nil if a Swap or the end of the caller's ctx
 // ended fn.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
-	f.gate.Lock()
+	f.swapLock.Lock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f.cancel = cancel
-	f.turn.Lock() // cannot block for long: Swap takes turn only while it holds gate
-	defer f.turn.Unlock()
-	f.gate.Unlock()
+	f.cancelRun = cancel
+	f.runLock.Lock() // cannot block for long: Swap locks runLock only while it holds swapLock
+	defer f.runLock.Unlock()
+	f.swapLock.Unlock()
 	if err := f.finish(); err != nil {
 		return err
 	}
@@ -61,16 +61,16 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 }
 
 // Save writes the data of disks and snapshots to w. The data shows all files at one instant. The
-// parameter sizes maps the id of each disk or snapshot to its size. Save returns:
+// map sizes maps the id of each disk or snapshot to its size. Save returns:
 //
 //   - Conflict if there is more data than MaxStateData, or if programs write to a disk all the
 //     time
 //   - NotFound if a file is missing
 //   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
-	f.gate.Lock()
-	defer f.gate.Unlock()
-	if f.pending.Load() != nil {
+	f.swapLock.Lock()
+	defer f.swapLock.Unlock()
+	if f.pendingData.Load() != nil {
 		return cloudsim.Errorf(cloudsim.Unavailable, "the disk data of the last load is not in place yet; the cloud tries again and serves no disk until then")
 	}
 	scratch, err := f.scratch()
@@ -164,25 +164,25 @@ func (f *Files) scratch() (string, error) {
 	return os.MkdirTemp(f.dir, stagePrefix)
 }
 
-// Swap stops Run and calls the function commit. The function commit returns the staged disk data of
-// the loaded state, and Swap moves this data to the final paths. Then Swap removes all other staged
-// data. If commit fails, the files stay as they are. If the data is already at the final paths,
-// Swap does not change it. So a cloud that was killed after the commit can call Swap again at its
-// next start.
-func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
-	f.gate.Lock()
-	defer f.gate.Unlock()
-	if f.cancel != nil {
-		f.cancel()
+// Swap stops Run and calls commitState. commitState returns the staged disk data of the loaded
+// state, and Swap moves this data to the final paths. Then Swap removes all other staged data. If
+// commitState fails, the files stay as they are. If the data is already at the final paths, Swap
+// does not change it. So a cloud that was killed after the commit can call Swap again at its next
+// start.
+func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
+	f.swapLock.Lock()
+	defer f.swapLock.Unlock()
+	if f.cancelRun != nil {
+		f.cancelRun()
 	}
-	f.turn.Lock()
-	defer f.turn.Unlock()
+	f.runLock.Lock()
+	defer f.runLock.Unlock()
 	if err := f.finish(); err != nil {
 		return err
 	}
-	stage, err := commit()
+	stage, err := commitState()
 	if err == nil {
-		f.pending.Store(&stage)
+		f.pendingData.Store(&stage)
 		if err := f.finish(); err != nil {
 			return err
 		}
@@ -197,14 +197,14 @@ func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 // finish moves the files of the pending data to their final paths. If there is no pending data, it
 // does nothing.
 func (f *Files) finish() error {
-	stage := f.pending.Load()
+	stage := f.pendingData.Load()
 	if stage == nil {
 		return nil
 	}
 	if err := f.adopt(*stage); err != nil {
 		return fmt.Errorf("load of disk data failed; the cloud tries again and serves no disk until then: %w", err)
 	}
-	f.pending.Store(nil)
+	f.pendingData.Store(nil)
 	return nil
 }
 

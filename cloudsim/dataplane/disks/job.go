@@ -11,8 +11,8 @@ import (
 // would only take longer.
 const atOnce = 2
 
-// jobs are the running and waiting copies, by the id of the disk, snapshot or group that they
-// make. They end together with the call of manager.follow that started them.
+// jobs are the running and waiting copies, by the id of the disk, snapshot or group that they make.
+// They end together with the call of manager.watchCloud that started them.
 type jobs struct {
 	turns   chan struct{}
 	running sync.WaitGroup
@@ -28,11 +28,10 @@ type job struct {
 
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
-// start begins a job that calls the function in the parameter named do. The job
-// ends when this function returns nil, when a caller calls stop, or when ctx
-// ends. After each error, the job waits for retryEvery. If a job with the given
-// name exists, the method start does nothing.
-func (j *jobs) start(ctx context.Context, name string, do func(context.Context) error) {
+// start begins a job that calls the function in fn. The job ends when fn returns nil, when a caller
+// calls stop, or when ctx ends. After each error, the job waits for retryEvery. If a job with the
+// given name exists, start does nothing.
+func (j *jobs) start(ctx context.Context, name string, fn func(context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.all[name] != nil {
@@ -44,7 +43,7 @@ func (j *jobs) start(ctx context.Context, name string, do func(context.Context) 
 	j.running.Go(func() {
 		defer close(own.over)
 		defer cancel()
-		for do(ctx) != nil && ctx.Err() == nil {
+		for fn(ctx) != nil && ctx.Err() == nil {
 			backoff.Sleep(ctx, retryEvery)
 		}
 		j.mu.Lock()
@@ -65,31 +64,30 @@ func (j *jobs) stop(name string) {
 	}
 }
 
-// runLimited waits until fewer than atOnce copies run, and then calls the function do.
-func (j *jobs) runLimited(ctx context.Context, do func() error) error {
+// runLimited waits until fewer than atOnce copies run, and then calls fn.
+func (j *jobs) runLimited(ctx context.Context, fn func() error) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case j.turns <- struct{}{}:
 		defer func() { <-j.turns }()
-		return do()
+		return fn()
 	}
 }
 
-// reportResult reports the result of one try of a copy job. The parameter named failed contains the
-// error of the copy. If the parameter named before is true, the cloud already has this result,
-// and reportResult does not report the result again. reportResult returns nil if the job is finished, and an
-// error if the job must try again. The job tries again after a failed report, and after a failed
-// copy unless the source is lost.
-func (k *manager) reportResult(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
+// reportResult reports the result of one try of a copy job. The error of the copy is copyErr. If
+// isKnown is true, the cloud already has this result, and reportResult does not report the result
+// again. reportResult returns nil if the job is finished, and an error if the job must try again.
+// The job tries again after a failed report, and after a failed copy unless the source is lost.
+func (k *manager) reportResult(ctx context.Context, of any, copyErr error, isKnown bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning
 	}
-	if before {
-		return failed
+	if isKnown {
+		return copyErr
 	}
-	if failed != nil {
-		k.log.Error("cannot copy data", "to", of, "error", failed)
+	if copyErr != nil {
+		k.log.Error("cannot copy data", "to", of, "error", copyErr)
 	}
 	if err := report(); err != nil {
 		if ctx.Err() == nil {
@@ -100,5 +98,5 @@ func (k *manager) reportResult(ctx context.Context, of any, failed error, before
 	if lost {
 		return nil
 	}
-	return failed
+	return copyErr
 }

@@ -14,13 +14,12 @@ import (
 const (
 	// reportsAtOnce is the maximum number of concurrent reports.
 	reportsAtOnce = 64
-	// gather is the time that send waits before it sends reports. In this time
-	// more reports arrive, which then share a commit. The instance that uses the
-	// disk can do other work. A disk that a caller deletes within this time needs
-	// no report. The disadvantage is that the cloud gets the status of a disk
-	// with this delay. Reports of copies have no such delay, because clients wait
-	// for these reports.
-	gather = 100 * time.Millisecond
+	// gatherTime is the time that sendReports waits before it sends reports. In this time more
+	// reports arrive, which then share a commit. The instance that uses the disk can do other work.
+	// A disk that a caller deletes within this time needs no report. The disadvantage is that the
+	// cloud gets the status of a disk with this delay. Reports of copies have no such delay,
+	// because clients wait for these reports.
+	gatherTime = 100 * time.Millisecond
 )
 
 // reports are the disk statuses that the manager has not sent to the cloud yet.
@@ -63,16 +62,16 @@ func (r *reports) take() map[cloudsim.DiskID]cloudsim.DiskStatus {
 	return all
 }
 
-// The method send sends reports until ctx ends or a report fails. It returns the error of ctx or of
+// sendReports sends reports until ctx ends or a report fails. It returns the error of ctx or of
 // the report.
-func (k *manager) send(ctx context.Context) error {
+func (k *manager) sendReports(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-k.reports.changed:
 		}
-		backoff.Sleep(ctx, gather)
+		backoff.Sleep(ctx, gatherTime)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
