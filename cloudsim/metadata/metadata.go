@@ -100,7 +100,7 @@ type service struct {
 	log      *slog.Logger
 	cfg      Config
 	cloud    Cloud
-	sessions *sessions
+	sessions *sessionIssuer
 	finder   finder
 }
 
@@ -125,14 +125,14 @@ func (s *service) handler() http.Handler {
 }
 
 func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Request) (cloudsim.InstanceID, error) {
-	if err := s.direct(r); err != nil {
+	if err := s.checkDirect(r); err != nil {
 		return "", err
 	}
 	i, err := s.caller(ctx, r)
 	if err != nil {
 		return "", err
 	}
-	if !own(r.URL.Path) {
+	if !isOwnPath(r.URL.Path) {
 		return i.ID, s.answerTree(ctx, w, r, i)
 	}
 	switch {
@@ -145,7 +145,7 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := s.sessions.check(r, i.ID, ownSession); err != nil {
 		return i.ID, err
 	}
-	if secret(r.URL.Path) {
+	if isSecret(r.URL.Path) {
 		if err := s.mayHaveSecrets(r); err != nil {
 			return i.ID, err
 		}
@@ -155,12 +155,12 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err != nil {
 		return i.ID, err
 	}
-	return i.ID, write(w, v)
+	return i.ID, writeAnswer(w, v)
 }
 
-// The method direct refuses a request that came through a proxy. It also refuses a request
+// checkDirect refuses a request that came through a proxy. It also refuses a request
 // with an unknown host name in the Host header, as protection against DNS rebinding.
-func (s *service) direct(r *http.Request) error {
+func (s *service) checkDirect(r *http.Request) error {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 		if r.Header.Get(name) != "" {
 			return &httpError{http.StatusForbidden, "the request was forwarded (it has " + name + "): ask without a proxy"}

@@ -45,17 +45,17 @@ func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	return "http://" + ln.Addr().String()
 }
 
-// The function named from returns an HTTP client whose connections come from the source
+// clientFrom returns an HTTP client whose connections come from the source
 // address ip, like the connections of an instance.
-func from(t *testing.T, ip string) *http.Client {
+func clientFrom(t *testing.T, ip string) *http.Client {
 	tr := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// The function send sends a request. The parameter headers contains pairs of a header name
-// and a value. The header name may be Host.
-func send(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
+// sendRequest sends a request. The strings in headers are pairs of a header name and a value.
+// The header name may be Host.
+func sendRequest(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -82,13 +82,13 @@ func send(t *testing.T, hc *http.Client, method, url string, headers ...string) 
 // session gets a session token. It returns a function that sends a GET request with this token.
 func session(t *testing.T, hc *http.Client, url string) func(path string) (int, string) {
 	t.Helper()
-	code, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
+	code, token := sendRequest(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
 	if code != 200 {
 		t.Fatalf("token of a session: got %d %s, want 200", code, token)
 	}
 	return func(path string) (int, string) {
 		t.Helper()
-		return send(t, hc, "GET", url+path, "Metadata-Token", token)
+		return sendRequest(t, hc, "GET", url+path, "Metadata-Token", token)
 	}
 }
 
@@ -152,8 +152,8 @@ func TestRefusedCalls(t *testing.T) {
 	a := instance(t, cl, "a")
 	url := serve(t, cl, metadata.Config{Instance: a.ID, Hosts: []string{"metadata.internal"}})
 	hc := http.DefaultClient
-	_, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "21600")
-	_, short := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "1")
+	_, token := sendRequest(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "21600")
+	_, short := sendRequest(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "1")
 	at, char := len(token)-4, "A" // the index of a character in the signature, and a different character
 	if token[at] == 'A' {
 		char = "B"
@@ -182,18 +182,18 @@ func TestRefusedCalls(t *testing.T) {
 		"same token for another path":       {"GET", "/v1/instance/zone", []string{"Metadata-Token", token}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if code, got := send(t, hc, tc.method, url+tc.path, tc.headers...); code != tc.want {
+			if code, got := sendRequest(t, hc, tc.method, url+tc.path, tc.headers...); code != tc.want {
 				t.Errorf("got %d %q, want %d", code, got, tc.want)
 			}
 		})
 	}
 	eventually.True(t, "short session ends", func() bool {
-		code, _ := send(t, hc, "GET", url+"/v1/instance/id", "Metadata-Token", short)
+		code, _ := sendRequest(t, hc, "GET", url+"/v1/instance/id", "Metadata-Token", short)
 		return code == 401
 	})
 	b := instance(t, cl, "b")
 	other := serve(t, cl, metadata.Config{Instance: b.ID})
-	if code, got := send(t, hc, "GET", other+"/v1/instance/id", "Metadata-Token", token); code != 401 {
+	if code, got := sendRequest(t, hc, "GET", other+"/v1/instance/id", "Metadata-Token", token); code != 401 {
 		t.Errorf("token of another instance: got %d %q, want 401", code, got)
 	}
 }
@@ -206,21 +206,21 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	a, b := instance(t, cl, "a"), instance(t, cl, "b")
 	url := serve(t, cl, metadata.Config{})
 	for _, i := range []cloudsim.Instance{a, b} {
-		if code, got := session(t, from(t, i.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(i.ID) {
+		if code, got := session(t, clientFrom(t, i.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(i.ID) {
 			t.Errorf("id of %s: got %d %q", i.ID, code, got)
 		}
 	}
-	_, token := send(t, from(t, a.InternalIP()), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
-	if code, got := send(t, from(t, b.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 401 {
+	_, token := sendRequest(t, clientFrom(t, a.InternalIP()), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
+	if code, got := sendRequest(t, clientFrom(t, b.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 401 {
 		t.Errorf("request from b with the token of a: got %d %q, want 401", code, got)
 	}
-	if code, got := send(t, from(t, "127.0.0.1"), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60"); code != 403 {
+	if code, got := sendRequest(t, clientFrom(t, "127.0.0.1"), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60"); code != 403 {
 		t.Errorf("request from the address of no instance: got %d %q, want 403", code, got)
 	}
 	if _, err := cl.DeleteInstance(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if code, got := send(t, from(t, a.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 403 {
+	if code, got := sendRequest(t, clientFrom(t, a.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 403 {
 		t.Errorf("request from the address of the deleted instance a: got %d %q, want 403", code, got)
 	}
 	heir := cloudsim.Instance{}
@@ -230,7 +230,7 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 			t.Skip("the cloud did not assign the address again")
 		}
 	}
-	if code, got := session(t, from(t, a.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(heir.ID) {
+	if code, got := session(t, clientFrom(t, a.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(heir.ID) {
 		t.Errorf("request from an address that was assigned again: got %d %q, want %s", code, got, heir.ID)
 	}
 }
@@ -244,7 +244,7 @@ func TestIdentity(t *testing.T) {
 	get := session(t, http.DefaultClient, serve(t, cl, metadata.Config{Instance: i.ID}))
 	_, before := get("/v1/instance/identity?audience=vault")
 	var claims cloudsim.IdentityClaims
-	if err := verified(t, cl, before, &claims); err != nil {
+	if err := verifyDocument(t, cl, before, &claims); err != nil {
 		t.Fatal(err)
 	}
 	if claims.Issuer != cl.URL || claims.Audience != "vault" || claims.Instance.ID != i.ID || claims.Instance.ProviderID != i.ProviderID ||
@@ -256,31 +256,31 @@ func TestIdentity(t *testing.T) {
 	}
 	_, after := get("/v1/instance/identity?audience=vault")
 	for name, doc := range map[string]string{"before": before, "after": after} {
-		if err := verified(t, cl, doc, &claims); err != nil {
+		if err := verifyDocument(t, cl, doc, &claims); err != nil {
 			t.Errorf("identity document from %s the rotation: got error %v", name, err)
 		}
 	}
 	if _, err := cl.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyIdentity}); err != nil {
 		t.Fatal(err)
 	}
-	if err := verified(t, cl, after, &claims); err == nil {
+	if err := verifyDocument(t, cl, after, &claims); err == nil {
 		t.Error("the key set still contains a key that was rotated without overlap")
 	}
-	if err := verified(t, cl, before, &claims); err != nil {
+	if err := verifyDocument(t, cl, before, &claims); err != nil {
 		t.Errorf("identity document during the overlap of its key: got error %v", err)
 	}
 }
 
-// The function verified verifies an identity document in the same way as an external
+// verifyDocument verifies an identity document in the same way as an external
 // program. It uses discovery, the key set and the key id.
-func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
+func verifyDocument(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
-	_, raw := send(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")
+	_, raw := sendRequest(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")
 	var conf cloudsim.OpenIDConfiguration
 	if err := json.Unmarshal([]byte(raw), &conf); err != nil || conf.Issuer != cl.URL {
 		t.Fatalf("OpenID configuration: got error %v, document %s", err, raw)
 	}
-	_, raw = send(t, http.DefaultClient, "GET", conf.JWKSURI)
+	_, raw = sendRequest(t, http.DefaultClient, "GET", conf.JWKSURI)
 	if strings.Contains(raw, `"d"`) {
 		t.Fatalf("the key set contains private keys: %s", raw)
 	}
@@ -364,7 +364,7 @@ func TestHalfARequest(t *testing.T) {
 func TestLoopbackGetsNoSecrets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	i := instance(t, cl, "a")
-	hc := from(t, i.InternalIP())
+	hc := clientFrom(t, i.InternalIP())
 	secrets := []string{"/v1/instance/user-data", "/v1/instance/user-data/", "/v1/instance/identity?audience=a", "/v1/instance/service-account/token"}
 	get := session(t, hc, serve(t, cl, metadata.Config{}))
 	for _, path := range secrets {

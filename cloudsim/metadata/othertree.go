@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// The function named own reports whether a path is one of the service's own
+// isOwnPath reports whether a path is one of the service's own
 // paths. All other paths belong to metadata trees.
-func own(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
+func isOwnPath(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
 // answerTree answers a request for a path of a metadata tree. For each request it reads the
 // trees from the cloud, so that a change of a tree takes effect at once.
@@ -69,7 +69,7 @@ func (s *service) answerLeaf(ctx context.Context, w http.ResponseWriter, r *http
 		if l.JSON {
 			w.Header().Set("Content-Type", "application/json")
 		}
-		return write(w, text)
+		return writeAnswer(w, text)
 	}
 	return &httpError{http.StatusNotFound, "metadata tree " + t.Name + " has no such path"}
 }

@@ -28,7 +28,7 @@ func TestMetadataTree(t *testing.T) {
 	}
 	url := serve(t, cl, metadata.Config{Instance: last.ID})
 	mac := cloudsim.MAC(netip.MustParseAddr(last.InternalIP())).String()
-	get := func(path string) (int, string) { return send(t, http.DefaultClient, "GET", url+path) }
+	get := func(path string) (int, string) { return sendRequest(t, http.DefaultClient, "GET", url+path) }
 	if code, text := get("/hetzner/v1/metadata/instance-id"); code != 404 {
 		t.Errorf("path of a missing tree: got %d %q, want 404", code, text)
 	}
@@ -85,10 +85,10 @@ func TestMetadataTree(t *testing.T) {
 			t.Errorf("%s: got %d %q, want %d", path, code, got, want)
 		}
 	}
-	if code, got := send(t, http.DefaultClient, "POST", url+"/hetzner/v1/metadata/instance-id"); code != 405 {
+	if code, got := sendRequest(t, http.DefaultClient, "POST", url+"/hetzner/v1/metadata/instance-id"); code != 405 {
 		t.Errorf("POST: got %d %q, want 405", code, got)
 	}
-	if code, got := send(t, http.DefaultClient, "GET", url+"/hetzner/v1/metadata/instance-id", "X-Forwarded-For", "10.0.0.1"); code != 403 {
+	if code, got := sendRequest(t, http.DefaultClient, "GET", url+"/hetzner/v1/metadata/instance-id", "X-Forwarded-For", "10.0.0.1"); code != 403 {
 		t.Errorf("request with X-Forwarded-For: got %d %q, want 403", code, got)
 	}
 	if err := admin.DeleteMetadataTree(ctx, "hetzner"); err != nil {
@@ -115,23 +115,23 @@ func TestMetadataTreeSession(t *testing.T) {
 	}
 	url := serve(t, cl, metadata.Config{Instance: a.ID})
 	const path, header = "/latest/meta-data/instance-id", "X-aws-ec2-metadata-token"
-	if code, got := send(t, http.DefaultClient, "GET", url+path); code != 401 || !strings.Contains(got, "PUT /latest/api/token") || !strings.Contains(got, header) {
+	if code, got := sendRequest(t, http.DefaultClient, "GET", url+path); code != 401 || !strings.Contains(got, "PUT /latest/api/token") || !strings.Contains(got, header) {
 		t.Errorf("request without a token: got %d %q, want 401 with the path and the header of tokens", code, got)
 	}
-	if code, got := send(t, http.DefaultClient, "PUT", url+"/latest/api/token"); code != 400 {
+	if code, got := sendRequest(t, http.DefaultClient, "PUT", url+"/latest/api/token"); code != 400 {
 		t.Errorf("token request without a lifetime: got %d %q, want 400", code, got)
 	}
 	token := func(url string) string {
-		code, token := send(t, http.DefaultClient, "PUT", url+"/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
+		code, token := sendRequest(t, http.DefaultClient, "PUT", url+"/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
 		if code != 200 {
 			t.Fatalf("token request: got %d %q, want 200", code, token)
 		}
 		return token
 	}
-	if code, got := send(t, http.DefaultClient, "GET", url+path, header, token(url)); code != 200 || got != "i-00000000000000001" {
+	if code, got := sendRequest(t, http.DefaultClient, "GET", url+path, header, token(url)); code != 200 || got != "i-00000000000000001" {
 		t.Errorf("request with a token: got %d %q, want 200 with the instance id", code, got)
 	}
-	if code, got := send(t, http.DefaultClient, "GET", url+path, header, token(serve(t, cl, metadata.Config{Instance: b.ID}))); code != 401 {
+	if code, got := sendRequest(t, http.DefaultClient, "GET", url+path, header, token(serve(t, cl, metadata.Config{Instance: b.ID}))); code != 401 {
 		t.Errorf("request with the token of another instance: got %d %q, want 401", code, got)
 	}
 }
@@ -161,9 +161,9 @@ func TestMetadataTreeCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	get := func(c metadata.Config, path string) (int, string) {
-		url, hc := serve(t, cl, c), from(t, with.InternalIP())
-		_, token := send(t, hc, "PUT", url+"/latest/token", "TTL", "60")
-		return send(t, hc, "GET", url+path, "Token", token)
+		url, hc := serve(t, cl, c), clientFrom(t, with.InternalIP())
+		_, token := sendRequest(t, hc, "PUT", url+"/latest/token", "TTL", "60")
+		return sendRequest(t, hc, "GET", url+path, "Token", token)
 	}
 	code, text := get(metadata.Config{Instance: with.ID}, "/latest/roles/sa-000001")
 	var got struct {

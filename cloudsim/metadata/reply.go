@@ -55,10 +55,10 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// The function write sends the answer v. If v is a string, write sends v unchanged. The
-// content type is then text/plain, if the handler has not set another content type. write
+// writeAnswer sends the answer v. If v is a string, writeAnswer sends v unchanged. The
+// content type is then text/plain, if the handler has not set another content type. writeAnswer
 // sends any other value as JSON.
-func write(w http.ResponseWriter, v any) error {
+func writeAnswer(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
 		if w.Header().Get("Content-Type") == "" {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -26,17 +26,17 @@ const (
 // ownSession describes the sessions of the paths below /v1.
 var ownSession = cloudsim.MetadataSession{Path: tokenPath, TTLHeader: ttlHeader, TokenHeader: tokenHeader}
 
-// The type sessions makes and checks session tokens. A token consists of its expiry time
+// sessionIssuer makes and checks session tokens. A token consists of its expiry time
 // and a message authentication code (MAC) for this time and the instance. The service
 // stores no tokens. It stores only the key of the MAC, in memory. After a restart of the
 // service, every instance therefore needs a new token.
-type sessions struct {
+type sessionIssuer struct {
 	key [32]byte
 	now func() time.Time
 }
 
-func newSessions() *sessions {
-	s := &sessions{now: time.Now}
+func newSessions() *sessionIssuer {
+	s := &sessionIssuer{now: time.Now}
 	_, _ = rand.Read(s.key[:]) // never fails: crypto/rand ends the process instead
 	return s
 }
@@ -51,15 +51,15 @@ func (s *service) startSession(w http.ResponseWriter, r *http.Request, id clouds
 		return &httpError{http.StatusBadRequest, of.TTLHeader + " must be between 1 and 21600"}
 	}
 	w.Header().Set(of.TTLHeader, strconv.Itoa(ttl))
-	return write(w, s.sessions.start(id, time.Duration(ttl)*time.Second))
+	return writeAnswer(w, s.sessions.start(id, time.Duration(ttl)*time.Second))
 }
 
-func (s *sessions) start(id cloudsim.InstanceID, ttl time.Duration) string {
+func (s *sessionIssuer) start(id cloudsim.InstanceID, ttl time.Duration) string {
 	end := binary.BigEndian.AppendUint64(nil, uint64(s.now().Add(ttl).UnixNano()))
 	return base64.RawURLEncoding.EncodeToString(append(end, s.mac(end, id)...))
 }
 
-func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
+func (s *sessionIssuer) mac(end []byte, id cloudsim.InstanceID) []byte {
 	m := hmac.New(sha256.New, s.key[:])
 	m.Write(end)
 	m.Write([]byte(id))
@@ -69,7 +69,7 @@ func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
 // check returns an error if the session token is missing or expired, or belongs to another
 // instance. The error for a missing token says that the token is missing. All other errors
 // have the same text, which does not say which check failed.
-func (s *sessions) check(r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
+func (s *sessionIssuer) check(r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
 	token := r.Header.Get(of.TokenHeader)
 	if token == "" {
 		return &httpError{http.StatusUnauthorized, "no session token: PUT " + of.Path + " for one, and send it as " + of.TokenHeader}

@@ -67,8 +67,8 @@ type leaf struct {
 	value func(Document) any // a string becomes plain text, another type becomes JSON, and "" or nil becomes 404
 }
 
-// The variable leaves contains all leaves, in the order in which GET /v1/ lists them.
-var leaves = []leaf{
+// allLeaves contains all leaves, in the order in which GET /v1/ lists them.
+var allLeaves = []leaf{
 	{"", func(d Document) any { return d }},
 	{"/id", func(d Document) any { return string(d.ID) }},
 	{"/name", func(d Document) any { return d.Name }},
@@ -106,9 +106,9 @@ const (
 	tokenOfPath  = prefix + "/service-account/token"
 )
 
-// The function secret reports whether the service must hide the answer for this path from
+// isSecret reports whether the service must hide the answer for this path from
 // other users of the machine.
-func secret(path string) bool {
+func isSecret(path string) bool {
 	switch strings.TrimSuffix(path, "/") {
 	case userDataPath, identityPath, tokenOfPath:
 		return true
@@ -124,8 +124,8 @@ type AccessToken struct {
 
 // Paths returns every path with data of an instance.
 func Paths() []string {
-	all := make([]string, 0, len(leaves)+4)
-	for _, l := range leaves {
+	all := make([]string, 0, len(allLeaves)+4)
+	for _, l := range allLeaves {
 		all = append(all, prefix+l.path)
 	}
 	return append(all, labelPrefix+"{key}", userDataPath, tokenOfPath, identityPath+"?audience={audience}")
@@ -155,7 +155,7 @@ func (s *service) document(ctx context.Context, i cloudsim.Instance, r *http.Req
 	case strings.HasPrefix(path, labelPrefix):
 		return found(i.Labels[strings.TrimPrefix(path, labelPrefix)], path, nil)
 	}
-	for _, l := range leaves {
+	for _, l := range allLeaves {
 		if path == prefix+l.path {
 			return found(l.value(Of(i)), path, nil)
 		}
@@ -174,7 +174,7 @@ func found(v any, path string, err error) (any, error) {
 // not yield the path of the whole document.
 func (d Document) All() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
-		for _, l := range leaves[1:] {
+		for _, l := range allLeaves[1:] {
 			v := l.value(d)
 			if v == nil || v == "" {
 				continue
