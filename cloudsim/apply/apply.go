@@ -105,9 +105,9 @@ func checkRequest[T interface{ Validate() error }](raw []byte) error {
 	return req.Validate()
 }
 
-// The method exist returns Invalid if the request names a zone, region or type that does
+// checkReferences returns Invalid if the request names a zone, region or type that does
 // not exist.
-func (i item) exist(ctx context.Context, cl *client.Client, found map[string]bool) error {
+func (i item) checkReferences(ctx context.Context, cl *client.Client, found map[string]bool) error {
 	wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "names resources that do not exist"}
 	for _, m := range []struct{ field, path string }{{"zone", "/v1/zones"}, {"region", "/v1/regions"}, {"type", i.types}} {
 		name, _ := i.body[m.field].(string)
@@ -144,23 +144,23 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	}
 	switch {
 	case have != nil:
-		return i.change(ctx, cl, dryRun, a, have, raw)
+		return i.updateExisting(ctx, cl, dryRun, a, have, raw)
 	case dryRun:
 		later[i.path+" "+i.name] = true
 		a.Result = "would be created"
 		if err := i.check(raw); err != nil {
 			return a, err
 		}
-		return a, i.exist(ctx, cl, later)
+		return a, i.checkReferences(ctx, cl, later)
 	}
 	a.Result = "created"
 	_, err = cl.Do(ctx, "POST", i.path, raw)
 	return a, err
 }
 
-// The method change updates an existing resource that differs from the file. It returns an
+// updateExisting updates an existing resource that differs from the file. It returns an
 // error if the file has another value for a member that an update cannot change.
-func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
+func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
 	want := map[string]any{}
 	if err := json.Unmarshal(raw, &want); err != nil {
 		return a, err
@@ -202,10 +202,10 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Resu
 	return a, nil
 }
 
-// mergeValues returns the value of a member after an update. The parameter have is the
-// value in the cloud, and the parameter want is the value in the file. If both values are
-// JSON objects, the function copies have and updates each member of the copy that want
-// contains. Otherwise it returns want. If want is nil, the function returns have.
+// mergeValues returns the value of a member after an update. In the cloud, the member has the value
+// have. In the file, the member has the value want. If both values are JSON objects, mergeValues
+// copies have and updates each member of the copy that want contains. Otherwise it returns want. If
+// want is nil, mergeValues returns have.
 func mergeValues(have, want any) any {
 	if want == nil {
 		return have

@@ -23,34 +23,33 @@ var targetLists = map[cloudsim.ResourceKind]string{
 // anyID matches an id of any kind.
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
-// TargetID returns the id of the target of a hold or a fault. The parameter named of contains the
-// kind of the target, in the singular or in the plural. The parameter named word contains the name
-// or the id of the target. If word contains an id, the target need not exist yet. The parameter
-// named later is a map with the names of resources that a later call will create. TargetID returns
-// such a name unchanged.
-func TargetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
-	kind, known := ParseKind(of)
+// TargetID returns the id of the target of a hold or a fault. The kind of the target may be in the
+// singular or in the plural. The target is given by nameOrID. If nameOrID is an id, the target need
+// not exist yet. The map plannedNames contains the names of resources that a later call will
+// create. TargetID returns such a name unchanged.
+func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
+	kind, known := ParseKind(kindName)
 	path, listed := targetLists[kind]
 	switch {
-	case word == "" || !known && anyID.MatchString(word) || known && !listed || later[path+" "+word]:
-		return word, nil
+	case nameOrID == "" || !known && anyID.MatchString(nameOrID) || known && !listed || plannedNames[path+" "+nameOrID]:
+		return nameOrID, nil
 	case !known:
-		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, as it may be of any kind", word)
+		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, as it may be of any kind", nameOrID)
 	}
-	found, err := findByName(ctx, cl, path, word)
+	found, err := findByName(ctx, cl, path, nameOrID)
 	if err != nil {
 		return "", err
 	}
 	id, ok := found["id"].(string)
-	if anyID.MatchString(word) {
-		_, err := cl.Do(ctx, "GET", path+"/"+word, nil)
+	if anyID.MatchString(nameOrID) {
+		_, err := cl.Do(ctx, "GET", path+"/"+nameOrID, nil)
 		if ok && errors.Is(err, cloudsim.NotFound) {
 			return id, nil
 		}
-		return word, nil
+		return nameOrID, nil
 	}
 	if !ok {
-		return "", cloudsim.Errorf(cloudsim.NotFound, "no %s is called %q", kind, word)
+		return "", cloudsim.Errorf(cloudsim.NotFound, "no %s is called %q", kind, nameOrID)
 	}
 	return id, nil
 }
