@@ -17,7 +17,7 @@ type backend struct {
 	*oci.Funcs // the methods that backend does not define itself; each of them returns an unsupported error
 	files      *files
 	guard      *guard
-	quotas     *quotas
+	quotas     *quotaChecker
 }
 
 // GetBlob reads a blob.
@@ -30,11 +30,11 @@ func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, f
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return nil, err
 	}
-	desc, err := b.files.descriptor(repo, d)
+	desc, err := b.files.blobDescriptor(repo, d)
 	if err != nil {
 		return nil, err
 	}
-	return b.files.open(desc, from, to)
+	return b.files.openPart(desc, from, to)
 }
 
 // ResolveBlob returns the descriptor of a blob. Clients send this request to find out
@@ -43,7 +43,7 @@ func (b *backend) ResolveBlob(ctx context.Context, repo string, d oci.Digest) (o
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
 	}
-	return b.files.seen(repo, d)
+	return b.files.touchBlob(repo, d)
 }
 
 // GetManifest reads a manifest.
@@ -52,7 +52,7 @@ func (b *backend) GetManifest(ctx context.Context, repo string, d oci.Digest) (o
 	if err != nil {
 		return nil, err
 	}
-	return b.files.open(desc, 0, -1)
+	return b.files.openPart(desc, 0, -1)
 }
 
 // ResolveManifest returns the descriptor of a manifest.
@@ -69,7 +69,7 @@ func (b *backend) GetTag(ctx context.Context, repo, tag string) (oci.BlobReader,
 	if err != nil {
 		return nil, err
 	}
-	return b.files.open(desc, 0, -1)
+	return b.files.openPart(desc, 0, -1)
 }
 
 // ResolveTag returns the descriptor of the manifest to which a tag points.
@@ -159,7 +159,7 @@ func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool 
 	if b.guard.allow(ctx, from, pull) != nil {
 		return false
 	}
-	_, err := b.files.descriptor(from, d)
+	_, err := b.files.blobDescriptor(from, d)
 	return err == nil
 }
 
@@ -171,7 +171,7 @@ func (b *backend) PushManifest(ctx context.Context, repo, tag string, raw []byte
 	if err := b.quotas.checkBytes(sessionOf(ctx).project); err != nil {
 		return oci.Descriptor{}, err
 	}
-	return b.files.put(repo, tag, raw, mediaType)
+	return b.files.putManifest(repo, tag, raw, mediaType)
 }
 
 // DeleteBlob removes a blob from a repository.
@@ -204,12 +204,12 @@ func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[stri
 	if err := b.guard.allowCatalog(ctx); err != nil {
 		return one[string](err)
 	}
-	return following(ctx, after, func() ([]string, error) {
+	return namesAfter(ctx, after, func() ([]string, error) {
 		ids, err := b.guard.engine.Repositories()
 		if err != nil {
 			return nil, err
 		}
-		return b.files.owned(ids)
+		return b.files.listOwned(ids)
 	})
 }
 
@@ -218,7 +218,7 @@ func (b *backend) Tags(ctx context.Context, repo, after string) iter.Seq2[string
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return one[string](err)
 	}
-	return following(ctx, after, func() ([]string, error) { return b.files.names(repo, "tags") })
+	return namesAfter(ctx, after, func() ([]string, error) { return b.files.listFiles(repo, "tags") })
 }
 
 // Referrers lists the manifests whose subject field contains the given digest. It reads all
@@ -228,7 +228,7 @@ func (b *backend) Referrers(ctx context.Context, repo string, subject oci.Digest
 		return one[oci.Descriptor](err)
 	}
 	return func(yield func(oci.Descriptor, error) bool) {
-		all, err := b.files.names(repo, "manifests")
+		all, err := b.files.listFiles(repo, "manifests")
 		if err != nil {
 			yield(oci.Descriptor{}, err)
 			return
@@ -260,12 +260,12 @@ func one[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// The function following returns an iterator over the names that the function list returns,
-// in the same order. The iterator yields only names that come after the given name in
-// alphabetical order. If the request asks for zero names, the iterator yields no names.
-func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
+// namesAfter returns an iterator over the names that listNames returns, in the same
+// order. The iterator yields only names that come after the given name in alphabetical order. If
+// the request asks for zero names, the iterator yields no names.
+func namesAfter(ctx context.Context, after string, listNames func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		all, err := list()
+		all, err := listNames()
 		if err != nil {
 			yield("", err)
 			return

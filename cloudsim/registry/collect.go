@@ -21,9 +21,9 @@ import (
 // of their repository needs, and content that no repository has. Manifests stay until a
 // caller deletes them, because a client may use an untagged manifest by its digest.
 //
-// Pushes wait during a collection. Pulls do not wait. The method collect reads the
-// repository records only after it has blocked the pushes, so that the records are current.
-// It returns the number of removed files and folders.
+// Pushes wait during a collection. Pulls do not wait. collect reads the repository records only
+// after it has blocked the pushes, so that the records are current. It returns the number of
+// removed files and folders.
 func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()
@@ -34,7 +34,7 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 	if removed, err = f.collectDeleted(ids); err != nil {
 		return removed, err
 	}
-	names, err := f.repositories()
+	names, err := f.listRepositories()
 	if err != nil {
 		return removed, err
 	}
@@ -66,7 +66,7 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 // collection keeps their content.
 func (f *files) markUsed(name string, used map[string]bool) error {
 	for _, part := range []string{"manifests", "blobs"} {
-		all, err := f.names(name, part)
+		all, err := f.listFiles(name, part)
 		if err != nil {
 			return err
 		}
@@ -79,12 +79,12 @@ func (f *files) markUsed(name string, used map[string]bool) error {
 
 // collectDeleted removes the folders of repositories without a record.
 func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int, err error) {
-	names, err := f.repositories()
+	names, err := f.listRepositories()
 	if err != nil {
 		return 0, err
 	}
 	for _, name := range names {
-		owned, err := f.belongs(name, ids)
+		owned, err := f.isCurrent(name, ids)
 		if err != nil { // the folder may belong to a record, so the folder must stay
 			return removed, err
 		}
@@ -103,7 +103,7 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 // repository. It marks the remaining blobs and manifests of the repository as
 // used.
 func (f *files) collectRepository(name string, old time.Time, used map[string]bool) (int, error) {
-	manifests, err := f.names(name, "manifests")
+	manifests, err := f.listFiles(name, "manifests")
 	if err != nil {
 		return 0, err
 	}
@@ -118,7 +118,7 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 		if err != nil {
 			return 0, err
 		}
-		for _, b := range m.blobs() {
+		for _, b := range m.requiredBlobs() {
 			if err := check(b.Digest); err != nil {
 				return 0, fmt.Errorf("manifest %s: %w", hex, err)
 			}
@@ -127,22 +127,22 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	}
 	n, err1 := sweep(f.repo(name, "blobs"), old, func(hex string) bool { return needed[hex] })
 	m, err2 := sweep(f.repo(name, "uploads"), old, func(string) bool { return false })
-	left, err3 := f.names(name, "blobs")
+	left, err3 := f.listFiles(name, "blobs")
 	for _, hex := range left {
 		used[hex] = true
 	}
 	return n + m, errors.Join(err1, err2, err3)
 }
 
-// sweep removes the files of the folder dir that were last modified before the given time.
-// It keeps a file if the function keep returns true for the file's name.
-func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {
+// sweep removes the files of the folder dir that were last modified before the given time. It keeps
+// a file if mustKeep returns true for the file's name.
+func sweep(dir string, old time.Time, mustKeep func(name string) bool) (removed int, err error) {
 	all, err := os.ReadDir(dir)
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range all {
-		if e.IsDir() || keep(e.Name()) {
+		if e.IsDir() || mustKeep(e.Name()) {
 			continue
 		}
 		info, err := e.Info()

@@ -38,7 +38,7 @@ func newDisk(t *testing.T) *disk {
 		d.ok(os.Mkdir(filepath.Join(d.dir, dir), 0o700))
 	}
 	for name, r := range d.ids {
-		d.ok(d.own(name, r, d.records))
+		d.ok(d.claimFolder(name, r, d.records))
 	}
 	return d
 }
@@ -65,7 +65,7 @@ func (d *disk) manifestOf(repo, tag, mediaType string, m any) (oci.Descriptor, e
 	d.t.Helper()
 	raw, err := json.Marshal(m)
 	d.ok(err)
-	return d.put(repo, tag, raw, mediaType)
+	return d.putManifest(repo, tag, raw, mediaType)
 }
 
 // image pushes an image with one layer.
@@ -100,8 +100,8 @@ func (d *disk) collects(want int) {
 
 func (d *disk) records() (map[string]cloudsim.Repository, error) { return d.ids, nil }
 
-// The method bytes returns the total size of all files.
-func (d *disk) bytes() (n int64) {
+// totalBytes returns the total size of all files.
+func (d *disk) totalBytes() (n int64) {
 	d.t.Helper()
 	d.ok(filepath.WalkDir(d.dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -117,7 +117,7 @@ func (d *disk) bytes() (n int64) {
 }
 
 func (d *disk) has(repo, content string) bool {
-	_, err := d.descriptor(repo, digest.FromString(content))
+	_, err := d.blobDescriptor(repo, digest.FromString(content))
 	return err == nil
 }
 
@@ -127,9 +127,9 @@ func TestOwnerOfNow(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]
 	d.ids["a/web"] = cloudsim.Repository{ID: "repo-000003"}
-	d.ok(d.own("a/web", d.ids["a/web"], d.records))
+	d.ok(d.claimFolder("a/web", d.ids["a/web"], d.records))
 	d.image("a/web", "v1", "layer")
-	if err := d.own("a/web", before, d.records); !errors.Is(err, oci.ErrNameUnknown) {
+	if err := d.claimFolder("a/web", before, d.records); !errors.Is(err, oci.ErrNameUnknown) {
 		t.Errorf("own with an outdated record: got error %v, want ErrNameUnknown", err)
 	}
 	if !d.has("a/web", "layer") {
@@ -219,12 +219,12 @@ func TestCollectADeletedRepository(t *testing.T) {
 	d.image("b/api", "v1", "shared layer")
 	d.image("a/web", "v2", string(bytes.Repeat([]byte("large"), 1<<20)))
 	delete(d.ids, "a/web")
-	if names, err := d.owned(d.ids); err != nil || fmt.Sprint(names) != "[b/api]" {
+	if names, err := d.listOwned(d.ids); err != nil || fmt.Sprint(names) != "[b/api]" {
 		t.Errorf("owned: got %v, error %v; want b/api", names, err)
 	}
 	d.age()
 	d.collects(4) // the folder; the manifest, config and layer of v2
-	if n := d.bytes(); n > 4096 || !d.has("b/api", "shared layer") {
+	if n := d.totalBytes(); n > 4096 || !d.has("b/api", "shared layer") {
 		t.Errorf("disk usage: got %d bytes, want at most 4096 and the layer of b/api", n)
 	}
 }
@@ -254,7 +254,7 @@ func TestCollectKeepsRequestedBlobs(t *testing.T) {
 	config, layer := d.blobOf("a/web", "config"), d.blobOf("a/web", "layer")
 	d.age()
 	for _, b := range []oci.Descriptor{config, layer} {
-		if _, err := d.seen("a/web", b.Digest); err != nil {
+		if _, err := d.touchBlob("a/web", b.Digest); err != nil {
 			t.Fatal(err)
 		}
 	}

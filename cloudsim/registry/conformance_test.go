@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The type conformance is a running registry with a bearer token. Its tests send plain HTTP
+// conformanceTest is a running registry with a bearer token. Its tests send plain HTTP
 // requests to the endpoints end-1 to end-13 of the OCI distribution specification 1.1.
-type conformance struct {
+type conformanceTest struct {
 	*world
 	bearer string
 }
@@ -26,15 +26,15 @@ const (
 	ociIndex = "application/vnd.oci.image.index.v1+json"
 )
 
-func newConformance(t *testing.T) *conformance {
+func newConformance(t *testing.T) *conformanceTest {
 	t.Helper()
 	w := start(t)
 	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})
-	return &conformance{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete", "repository:team-b/api:pull,push,delete")}
+	return &conformanceTest{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete", "repository:team-b/api:pull,push,delete")}
 }
 
 // call sends a request and checks the status of the answer.
-func (c *conformance) call(t *testing.T, want int, method, path, body string, headers ...string) (*http.Response, string) {
+func (c *conformanceTest) call(t *testing.T, want int, method, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	resp, got := c.do(t, method, path, c.bearer, body, headers...)
 	if resp.StatusCode != want {
@@ -43,9 +43,9 @@ func (c *conformance) call(t *testing.T, want int, method, path, body string, he
 	return resp, got
 }
 
-// The method refused sends a request that must fail with the given error code of the OCI
+// mustRefuse sends a request that must fail with the given error code of the OCI
 // distribution specification.
-func (c *conformance) refused(t *testing.T, status int, code, method, path, body string, headers ...string) {
+func (c *conformanceTest) mustRefuse(t *testing.T, status int, code, method, path, body string, headers ...string) {
 	t.Helper()
 	_, got := c.call(t, status, method, path, body, headers...)
 	var e struct {
@@ -59,28 +59,28 @@ func (c *conformance) refused(t *testing.T, status int, code, method, path, body
 	}
 }
 
-// The function named at returns the URL at which an upload continues.
-func at(resp *http.Response) string { return resp.Header.Get("Location") }
+// uploadURL returns the URL at which an upload continues.
+func uploadURL(resp *http.Response) string { return resp.Header.Get("Location") }
 
-// finish returns the URL that completes an upload.
-func finish(resp *http.Response, d digest.Digest) string {
+// finishURL returns the URL that completes an upload.
+func finishURL(resp *http.Response, d digest.Digest) string {
 	join := "?"
-	if strings.Contains(at(resp), "?") {
+	if strings.Contains(uploadURL(resp), "?") {
 		join = "&"
 	}
-	return at(resp) + join + "digest=" + d.String()
+	return uploadURL(resp) + join + "digest=" + d.String()
 }
 
-func (c *conformance) blob(t *testing.T, repo, content string) digest.Digest {
+func (c *conformanceTest) blob(t *testing.T, repo, content string) digest.Digest {
 	t.Helper()
 	d := digest.FromString(content)
 	resp, _ := c.call(t, 202, "POST", "/v2/"+repo+"/blobs/uploads/", "")
-	c.call(t, 201, "PUT", finish(resp, d), content, "Content-Type", "application/octet-stream")
+	c.call(t, 201, "PUT", finishURL(resp, d), content, "Content-Type", "application/octet-stream")
 	return d
 }
 
 // manifest pushes a layer and a config, and returns an image manifest that refers to both.
-func (c *conformance) manifest(t *testing.T, repo, layer string, more map[string]any) (raw string, d digest.Digest) {
+func (c *conformanceTest) manifest(t *testing.T, repo, layer string, more map[string]any) (raw string, d digest.Digest) {
 	t.Helper()
 	m := map[string]any{
 		"schemaVersion": 2, "mediaType": ociImage,
@@ -125,11 +125,11 @@ func TestConformanceBlobs(t *testing.T) {
 	}
 	c.call(t, 416, "GET", path, "", "Range", "bytes=20-30")
 	none := "/v2/team-a/web/blobs/" + digest.FromString("none").String()
-	c.refused(t, 404, "BLOB_UNKNOWN", "HEAD", none, "")
-	c.refused(t, 404, "BLOB_UNKNOWN", "GET", none, "")
-	c.refused(t, 404, "BLOB_UNKNOWN", "DELETE", none, "")
+	c.mustRefuse(t, 404, "BLOB_UNKNOWN", "HEAD", none, "")
+	c.mustRefuse(t, 404, "BLOB_UNKNOWN", "GET", none, "")
+	c.mustRefuse(t, 404, "BLOB_UNKNOWN", "DELETE", none, "")
 	c.call(t, 202, "DELETE", path, "")
-	c.refused(t, 404, "BLOB_UNKNOWN", "GET", path, "")
+	c.mustRefuse(t, 404, "BLOB_UNKNOWN", "GET", path, "")
 }
 
 // TestConformanceUploads tests the endpoints end-4a, end-4b, end-5, end-6 and end-13 of the
@@ -142,10 +142,10 @@ func TestConformanceUploads(t *testing.T) {
 	content := "in one request"
 	d := digest.FromString(content)
 	resp, _ := c.call(t, 201, "POST", uploads+"?digest="+d.String(), content, "Content-Type", "application/octet-stream")
-	if !strings.HasSuffix(at(resp), "/v2/team-a/web/blobs/"+d.String()) || resp.Header.Get("Docker-Content-Digest") != d.String() {
+	if !strings.HasSuffix(uploadURL(resp), "/v2/team-a/web/blobs/"+d.String()) || resp.Header.Get("Docker-Content-Digest") != d.String() {
 		t.Errorf("blob upload: got headers %v", resp.Header)
 	}
-	c.call(t, 200, "GET", at(resp), "")
+	c.call(t, 200, "GET", uploadURL(resp), "")
 
 	chunks := []string{"first, ", "second, ", "and last"}
 	d = digest.FromString(strings.Join(chunks, ""))
@@ -153,26 +153,26 @@ func TestConformanceUploads(t *testing.T) {
 	begin, sent := resp, 0
 	for n, chunk := range chunks {
 		last := sent + len(chunk) - 1
-		resp, _ = c.call(t, 202, "PATCH", at(resp), chunk, "Content-Type", "application/octet-stream", "Content-Range", fmt.Sprintf("%d-%d", sent, last))
+		resp, _ = c.call(t, 202, "PATCH", uploadURL(resp), chunk, "Content-Type", "application/octet-stream", "Content-Range", fmt.Sprintf("%d-%d", sent, last))
 		sent = last + 1
 		if got := resp.Header.Get("Range"); got != fmt.Sprintf("0-%d", last) {
 			t.Errorf("Range header after chunk %d: got %q", n, got)
 		}
-		status, _ := c.call(t, 204, "GET", at(resp), "")
-		if got := status.Header.Get("Range"); got != fmt.Sprintf("0-%d", last) || at(status) == "" {
+		status, _ := c.call(t, 204, "GET", uploadURL(resp), "")
+		if got := status.Header.Get("Range"); got != fmt.Sprintf("0-%d", last) || uploadURL(status) == "" {
 			t.Errorf("upload status after chunk %d: got headers %v", n, status.Header)
 		}
 	}
-	c.call(t, 416, "PATCH", at(begin), "again", "Content-Type", "application/octet-stream", "Content-Range", "0-4")
-	c.refused(t, 400, "DIGEST_INVALID", "PUT", finish(resp, digest.FromString("else")), "")
-	c.refused(t, 400, "DIGEST_INVALID", "PUT", finish(resp, "sha256:short"), "")
-	c.refused(t, 400, "DIGEST_INVALID", "POST", uploads+"?digest=sha256:short", "a", "Content-Type", "application/octet-stream")
-	c.refused(t, 400, "DIGEST_INVALID", "POST", uploads+"?digest="+d.String(), "else", "Content-Type", "application/octet-stream")
-	resp, _ = c.call(t, 201, "PUT", finish(resp, d), "")
-	if _, body := c.call(t, 200, "GET", at(resp), ""); body != strings.Join(chunks, "") {
+	c.call(t, 416, "PATCH", uploadURL(begin), "again", "Content-Type", "application/octet-stream", "Content-Range", "0-4")
+	c.mustRefuse(t, 400, "DIGEST_INVALID", "PUT", finishURL(resp, digest.FromString("else")), "")
+	c.mustRefuse(t, 400, "DIGEST_INVALID", "PUT", finishURL(resp, "sha256:short"), "")
+	c.mustRefuse(t, 400, "DIGEST_INVALID", "POST", uploads+"?digest=sha256:short", "a", "Content-Type", "application/octet-stream")
+	c.mustRefuse(t, 400, "DIGEST_INVALID", "POST", uploads+"?digest="+d.String(), "else", "Content-Type", "application/octet-stream")
+	resp, _ = c.call(t, 201, "PUT", finishURL(resp, d), "")
+	if _, body := c.call(t, 200, "GET", uploadURL(resp), ""); body != strings.Join(chunks, "") {
 		t.Errorf("blob: got %q, want all chunks", body)
 	}
-	c.refused(t, 404, "BLOB_UPLOAD_UNKNOWN", "PUT", finish(begin, d), "")
+	c.mustRefuse(t, 404, "BLOB_UPLOAD_UNKNOWN", "PUT", finishURL(begin, d), "")
 }
 
 // TestConformanceManifests tests the endpoints end-3, end-7 and end-9 of the OCI
@@ -185,7 +185,7 @@ func TestConformanceManifests(t *testing.T) {
 	path := "/v2/team-a/web/manifests/"
 	for _, ref := range []string{"v1", d.String()} {
 		resp, _ := c.call(t, 201, "PUT", path+ref, raw, "Content-Type", ociImage)
-		if resp.Header.Get("Docker-Content-Digest") != d.String() || at(resp) == "" {
+		if resp.Header.Get("Docker-Content-Digest") != d.String() || uploadURL(resp) == "" {
 			t.Errorf("manifest upload: got headers %v", resp.Header)
 		}
 		for _, method := range []string{"HEAD", "GET"} {
@@ -201,22 +201,22 @@ func TestConformanceManifests(t *testing.T) {
 
 	none := digest.FromString("none")
 	missing := strings.ReplaceAll(raw, digest.FromString("layer").String(), none.String())
-	c.refused(t, 404, "MANIFEST_BLOB_UNKNOWN", "PUT", path+"v2", missing, "Content-Type", ociImage)
+	c.mustRefuse(t, 404, "MANIFEST_BLOB_UNKNOWN", "PUT", path+"v2", missing, "Content-Type", ociImage)
 	for _, bad := range []string{"", "{", "[]", `{"subject":5}`} {
-		c.refused(t, 400, "MANIFEST_INVALID", "PUT", path+"v2", bad, "Content-Type", ociImage)
+		c.mustRefuse(t, 400, "MANIFEST_INVALID", "PUT", path+"v2", bad, "Content-Type", ociImage)
 	}
-	c.refused(t, 400, "MANIFEST_INVALID", "PUT", path+"v2", raw, "Content-Type", ociIndex)
-	c.refused(t, 400, "DIGEST_INVALID", "PUT", path+none.String(), raw, "Content-Type", ociImage)
-	c.refused(t, 400, "SIZE_INVALID", "PUT", path+"v2", strings.Repeat(" ", 5<<20)+raw, "Content-Type", ociImage)
-	c.refused(t, 404, "MANIFEST_UNKNOWN", "GET", path+"v2", "")
-	c.refused(t, 404, "MANIFEST_UNKNOWN", "HEAD", path+none.String(), "")
+	c.mustRefuse(t, 400, "MANIFEST_INVALID", "PUT", path+"v2", raw, "Content-Type", ociIndex)
+	c.mustRefuse(t, 400, "DIGEST_INVALID", "PUT", path+none.String(), raw, "Content-Type", ociImage)
+	c.mustRefuse(t, 400, "SIZE_INVALID", "PUT", path+"v2", strings.Repeat(" ", 5<<20)+raw, "Content-Type", ociImage)
+	c.mustRefuse(t, 404, "MANIFEST_UNKNOWN", "GET", path+"v2", "")
+	c.mustRefuse(t, 404, "MANIFEST_UNKNOWN", "HEAD", path+none.String(), "")
 
 	c.call(t, 202, "DELETE", path+"v1", "")
-	c.refused(t, 404, "MANIFEST_UNKNOWN", "GET", path+"v1", "")
+	c.mustRefuse(t, 404, "MANIFEST_UNKNOWN", "GET", path+"v1", "")
 	c.call(t, 200, "GET", path+d.String(), "")
 	c.call(t, 202, "DELETE", path+d.String(), "")
-	c.refused(t, 404, "MANIFEST_UNKNOWN", "GET", path+d.String(), "")
-	c.refused(t, 404, "MANIFEST_UNKNOWN", "DELETE", path+d.String(), "")
+	c.mustRefuse(t, 404, "MANIFEST_UNKNOWN", "GET", path+d.String(), "")
+	c.mustRefuse(t, 404, "MANIFEST_UNKNOWN", "DELETE", path+d.String(), "")
 }
 
 // TestConformanceTags tests the endpoints end-8a and end-8b of the OCI distribution
@@ -262,14 +262,14 @@ func TestConformanceMount(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-b/api", "shared")
 	resp, _ := c.call(t, 201, "POST", "/v2/team-a/web/blobs/uploads/?mount="+d.String()+"&from=team-b/api", "")
-	if !strings.HasSuffix(at(resp), "/v2/team-a/web/blobs/"+d.String()) {
+	if !strings.HasSuffix(uploadURL(resp), "/v2/team-a/web/blobs/"+d.String()) {
 		t.Errorf("blob mount: got headers %v", resp.Header)
 	}
 	c.call(t, 200, "HEAD", "/v2/team-a/web/blobs/"+d.String(), "")
 	other := digest.FromString("not there")
 	for _, from := range []string{"&from=team-b/api", "&from=team-b/none", ""} {
 		resp, _ := c.call(t, 202, "POST", "/v2/team-a/web/blobs/uploads/?mount="+other.String()+from, "")
-		c.call(t, 201, "PUT", finish(resp, other), "not there", "Content-Type", "application/octet-stream")
+		c.call(t, 201, "PUT", finishURL(resp, other), "not there", "Content-Type", "application/octet-stream")
 		c.call(t, 202, "DELETE", "/v2/team-a/web/blobs/"+other.String(), "")
 	}
 }

@@ -19,11 +19,11 @@ const decisionsFile = "decisions.jsonl"
 // contains about ten thousand decisions.
 const maxDecisionsFile = 4 << 20
 
-// The type decisions writes the registry's audit trail to a file. It writes each line
+// decisionLog writes the registry's audit trail to a file. It writes each line
 // before the registry answers the request, so that the line survives a crash of the
 // process. The registry does not sync the file, because a sync would add the latency of the
 // disk to each pull.
-type decisions struct {
+type decisionLog struct {
 	path string
 	mu   sync.Mutex
 	file *os.File
@@ -32,15 +32,15 @@ type decisions struct {
 
 // keepDecisions loads the stored decisions into the engine. The engine then
 // writes each new decision to the returned file.
-func keepDecisions(dir string, e *engine.Engine) (*decisions, error) {
-	d := &decisions{path: filepath.Join(dir, decisionsFile)}
+func keepDecisions(dir string, e *engine.Engine) (*decisionLog, error) {
+	d := &decisionLog{path: filepath.Join(dir, decisionsFile)}
 	if err := d.open(); err != nil {
 		return nil, err
 	}
 	var before []byte
 	for _, path := range []string{d.path + ".1", d.path} {
 		raw, err := os.ReadFile(path)
-		if missing(err, nil) != nil {
+		if replaceNotExist(err, nil) != nil {
 			return nil, errors.Join(err, d.Close())
 		}
 		before = append(before, raw...)
@@ -54,7 +54,7 @@ func keepDecisions(dir string, e *engine.Engine) (*decisions, error) {
 	return d, nil
 }
 
-func (d *decisions) open() error {
+func (d *decisionLog) open() error {
 	f, err := os.OpenFile(d.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("registry: %w", err)
@@ -69,7 +69,7 @@ func (d *decisions) open() error {
 
 // Write appends one line. If the current file would exceed maxDecisionsFile,
 // Write starts a new file first.
-func (d *decisions) Write(line []byte) (int, error) {
+func (d *decisionLog) Write(line []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.size > 0 && d.size+int64(len(line)) > maxDecisionsFile {
@@ -83,7 +83,7 @@ func (d *decisions) Write(line []byte) (int, error) {
 }
 
 // Close closes the file. Afterwards the engine only logs new decisions.
-func (d *decisions) Close() error {
+func (d *decisionLog) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.file.Close()

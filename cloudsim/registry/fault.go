@@ -22,9 +22,9 @@ func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
-// The method write answers the request in the error format of the OCI distribution
+// writeError answers the request in the error format of the OCI distribution
 // specification.
-func (e *injectedFault) write(w http.ResponseWriter) {
+func (e *injectedFault) writeError(w http.ResponseWriter) {
 	effect := e.fault.Effect
 	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
 	switch effect.Type {
@@ -91,11 +91,11 @@ type faultyResponse struct {
 	stall time.Duration
 }
 
-// The method lives sets the write deadline for the next part of the reply.
-func (w *faultyResponse) lives() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
+// extendDeadline sets the write deadline for the next part of the reply.
+func (w *faultyResponse) extendDeadline() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
 
 func (w *faultyResponse) WriteHeader(code int) {
-	w.lives()
+	w.extendDeadline()
 	if w.done {
 		return
 	}
@@ -105,7 +105,7 @@ func (w *faultyResponse) WriteHeader(code int) {
 		case cloudsim.FaultLoseReply:
 			drop()
 		case cloudsim.FaultErrorAfterCommit:
-			(&injectedFault{f}).write(w.ResponseWriter)
+			(&injectedFault{f}).writeError(w.ResponseWriter)
 			return
 		}
 	}
@@ -119,7 +119,7 @@ func (w *faultyResponse) Write(p []byte) (int, error) {
 	if w.done {
 		return len(p), nil
 	}
-	w.lives()
+	w.extendDeadline()
 	return w.ResponseWriter.Write(p)
 }
 

@@ -47,8 +47,8 @@ type files struct {
 	uploads   map[string]bool // by id; true while a request has the upload open
 }
 
-// The type stored is the content of the file manifests/HEX of a repository.
-type stored struct {
+// manifestFile is the content of the file manifests/HEX of a repository.
+type manifestFile struct {
 	MediaType string `json:"mediaType"`
 }
 
@@ -75,12 +75,12 @@ func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// The method own ensures that the folder of a repository name belongs to the record r. The
-// folder can belong to another record, because a caller has deleted a repository with the
-// same name. In this case, own empties the folder. Before that, own calls the function
-// records to read the current records. If r is not a current record, a caller has deleted r
-// in the meantime. Then own returns ErrNameUnknown and keeps the folder.
-func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
+// claimFolder ensures that the folder of a repository name belongs to the record r. The folder
+// can belong to another record, because a caller has deleted a repository with the same name. In
+// this case, claimFolder empties the folder. Before that, claimFolder calls readRecords to get the
+// current records. If r is not a current record, a caller has deleted r in the meantime. Then
+// claimFolder returns ErrNameUnknown and keeps the folder.
+func (f *files) claimFolder(name string, r cloudsim.Repository, readRecords func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
 		return err
@@ -92,7 +92,7 @@ func (f *files) own(name string, r cloudsim.Repository, records func() (map[stri
 	if have, err := f.owner(name); err != nil || have == id {
 		return err
 	}
-	now, err := records()
+	now, err := readRecords()
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (f *files) own(name string, r cloudsim.Repository, records func() (map[stri
 // name belongs. It returns "" if the folder has no owner.
 func (f *files) owner(name string) (id string, err error) {
 	raw, err := os.ReadFile(f.repo(name, "owner"))
-	return string(raw), missing(err, nil)
+	return string(raw), replaceNotExist(err, nil)
 }
 
 // write creates or replaces a file atomically.
@@ -134,27 +134,27 @@ func (f *files) write(path string, raw []byte) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// descriptor returns the descriptor of a blob in a repository. It returns ErrBlobUnknown if
+// blobDescriptor returns the descriptor of a blob in a repository. It returns ErrBlobUnknown if
 // the repository does not have the blob.
-func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error) {
+func (f *files) blobDescriptor(repo string, d digest.Digest) (oci.Descriptor, error) {
 	if err := check(d); err != nil {
 		return oci.Descriptor{}, err
 	}
 	if _, err := os.Stat(f.repo(repo, "blobs", d.Encoded())); err != nil {
-		return oci.Descriptor{}, missing(err, oci.ErrBlobUnknown)
+		return oci.Descriptor{}, replaceNotExist(err, oci.ErrBlobUnknown)
 	}
 	info, err := os.Stat(f.blob(d))
 	if err != nil {
-		return oci.Descriptor{}, missing(err, oci.ErrBlobUnknown)
+		return oci.Descriptor{}, replaceNotExist(err, oci.ErrBlobUnknown)
 	}
 	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: info.Size()}, nil
 }
 
-// The function missing returns the error in the parameter unknown if err means
-// that a file does not exist. Otherwise it returns err.
-func missing(err error, unknown error) error {
+// replaceNotExist returns unknownErr if err means that a file does not exist. Otherwise it
+// returns err.
+func replaceNotExist(err error, unknownErr error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return unknown
+		return unknownErr
 	}
 	return err
 }
@@ -165,15 +165,15 @@ func (f *files) manifest(repo string, d digest.Digest) (oci.Descriptor, error) {
 	}
 	raw, err := os.ReadFile(f.repo(repo, "manifests", d.Encoded()))
 	if err != nil {
-		return oci.Descriptor{}, missing(err, oci.ErrManifestUnknown)
+		return oci.Descriptor{}, replaceNotExist(err, oci.ErrManifestUnknown)
 	}
-	var s stored
+	var s manifestFile
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return oci.Descriptor{}, fmt.Errorf("manifest %s of %s is damaged: %w", d, repo, err)
 	}
 	info, err := os.Stat(f.blob(d))
 	if err != nil {
-		return oci.Descriptor{}, missing(err, oci.ErrManifestUnknown)
+		return oci.Descriptor{}, replaceNotExist(err, oci.ErrManifestUnknown)
 	}
 	return oci.Descriptor{MediaType: s.MediaType, Digest: d, Size: info.Size()}, nil
 }
@@ -184,7 +184,7 @@ func (f *files) tag(repo, tag string) (oci.Descriptor, error) {
 	}
 	raw, err := os.ReadFile(f.repo(repo, "tags", tag))
 	if err != nil {
-		return oci.Descriptor{}, missing(err, oci.ErrManifestUnknown)
+		return oci.Descriptor{}, replaceNotExist(err, oci.ErrManifestUnknown)
 	}
 	return f.manifest(repo, digest.Digest(raw))
 }
@@ -198,22 +198,21 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// The method open returns a reader for a part of a blob or manifest. The parameter named
-// from is the offset of the first byte. The parameter named to is the offset after the last
-// byte. If this end offset is negative or too large, the reader reads to the end of the
-// content.
-func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
+// openPart returns a reader for a part of a blob or manifest. The part begins at the offset
+// start, and ends before the offset end. If end is negative or too large, the reader reads to the
+// end of the content.
+func (f *files) openPart(desc oci.Descriptor, start, end int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {
-		return nil, missing(err, oci.ErrBlobUnknown)
+		return nil, replaceNotExist(err, oci.ErrBlobUnknown)
 	}
-	if to < 0 || to > desc.Size {
-		to = desc.Size
+	if end < 0 || end > desc.Size {
+		end = desc.Size
 	}
-	if from > to {
+	if start > end {
 		return nil, errors.Join(oci.ErrRangeInvalid, file.Close())
 	}
-	return &reader{io.NewSectionReader(file, from, to-from), file, desc}, nil
+	return &reader{io.NewSectionReader(file, start, end-start), file, desc}, nil
 }
 
 // link adds a blob to a repository. The content must already be in the folder
@@ -232,31 +231,31 @@ func (f *files) keep(repo string, d digest.Digest, tmp string) error {
 	return f.link(repo, d)
 }
 
-// mount adds a blob of the repository named from to the repository named to.
-func (f *files) mount(from, to string, d digest.Digest) (oci.Descriptor, error) {
+// mount adds a blob of the repository source to the repository target.
+func (f *files) mount(source, target string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
-	desc, err := f.descriptor(from, d)
+	desc, err := f.blobDescriptor(source, d)
 	if err != nil {
 		return desc, err
 	}
-	return desc, f.link(to, d)
+	return desc, f.link(target, d)
 }
 
-// The method put checks and stores a manifest. If tag is not empty, the method
+// putManifest checks and stores a manifest. If tag is not empty, the method
 // moves the tag to the manifest. The repository must have all blobs and
 // manifests to which the manifest refers.
-func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
+func (f *files) putManifest(repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
 	d := digest.FromBytes(raw)
-	if err := f.references(repo, mediaType, raw); err != nil {
+	if err := f.checkReferences(repo, mediaType, raw); err != nil {
 		return oci.Descriptor{}, err
 	}
 	if err := f.checkFreeSpace(int64(len(raw))); err != nil {
 		return oci.Descriptor{}, err
 	}
-	about, err := json.Marshal(stored{mediaType})
+	about, err := json.Marshal(manifestFile{mediaType})
 	if err != nil {
 		return oci.Descriptor{}, err
 	}
@@ -272,29 +271,28 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
 }
 
-// The method seen returns the same result as the method descriptor. It also renews the
-// modification time of the repository's link to the blob. A client that learns that the
-// blob exists does not push the blob. A collection must therefore treat the blob like a new
-// blob, and must not remove the blob.
-func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
+// touchBlob returns the same result as blobDescriptor. It also renews the modification time
+// of the repository's link to the blob. A client that learns that the blob exists does not push the
+// blob. A collection must therefore treat the blob like a new blob, and must not remove the blob.
+func (f *files) touchBlob(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
-	desc, err := f.descriptor(repo, d)
+	desc, err := f.blobDescriptor(repo, d)
 	if err != nil {
 		return desc, err
 	}
 	now := time.Now()
-	return desc, missing(os.Chtimes(f.repo(repo, "blobs", d.Encoded()), now, now), oci.ErrBlobUnknown)
+	return desc, replaceNotExist(os.Chtimes(f.repo(repo, "blobs", d.Encoded()), now, now), oci.ErrBlobUnknown)
 }
 
 // unlink removes a blob from a repository.
 func (f *files) unlink(repo string, d digest.Digest) error {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
-	if _, err := f.descriptor(repo, d); err != nil {
+	if _, err := f.blobDescriptor(repo, d); err != nil {
 		return err
 	}
-	return missing(os.Remove(f.repo(repo, "blobs", d.Encoded())), oci.ErrBlobUnknown)
+	return replaceNotExist(os.Remove(f.repo(repo, "blobs", d.Encoded())), oci.ErrBlobUnknown)
 }
 
 // untag removes a tag. The manifest stays.
@@ -302,7 +300,7 @@ func (f *files) untag(repo, tag string) error {
 	if _, err := f.tag(repo, tag); err != nil {
 		return err
 	}
-	return missing(os.Remove(f.repo(repo, "tags", tag)), oci.ErrManifestUnknown)
+	return replaceNotExist(os.Remove(f.repo(repo, "tags", tag)), oci.ErrManifestUnknown)
 }
 
 // forget removes a manifest and the tags that point to this manifest.
@@ -312,25 +310,25 @@ func (f *files) forget(repo string, d digest.Digest) error {
 	if _, err := f.manifest(repo, d); err != nil {
 		return err
 	}
-	tags, err := f.names(repo, "tags")
+	tags, err := f.listFiles(repo, "tags")
 	if err != nil {
 		return err
 	}
 	for _, tag := range tags {
 		if raw, err := os.ReadFile(f.repo(repo, "tags", tag)); err == nil && string(raw) == string(d) {
-			if err := missing(os.Remove(f.repo(repo, "tags", tag)), nil); err != nil {
+			if err := replaceNotExist(os.Remove(f.repo(repo, "tags", tag)), nil); err != nil {
 				return err
 			}
 		}
 	}
-	return missing(os.Remove(f.repo(repo, "manifests", d.Encoded())), oci.ErrManifestUnknown)
+	return replaceNotExist(os.Remove(f.repo(repo, "manifests", d.Encoded())), oci.ErrManifestUnknown)
 }
 
-// The method names lists the files in a folder of a repository, sorted.
-func (f *files) names(repo, part string) ([]string, error) {
+// listFiles lists the files in a folder of a repository, sorted.
+func (f *files) listFiles(repo, part string) ([]string, error) {
 	all, err := os.ReadDir(f.repo(repo, part))
 	if err != nil {
-		return nil, missing(err, oci.ErrNameUnknown)
+		return nil, replaceNotExist(err, oci.ErrNameUnknown)
 	}
 	names := make([]string, 0, len(all))
 	for _, e := range all {
@@ -342,29 +340,29 @@ func (f *files) names(repo, part string) ([]string, error) {
 	return names, nil
 }
 
-// The method owned lists the repositories whose folder belongs to one of the
+// listOwned lists the repositories whose folder belongs to one of the
 // records. The names are sorted.
-func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) {
-	names, err := f.repositories()
+func (f *files) listOwned(records map[string]cloudsim.Repository) ([]string, error) {
+	names, err := f.listRepositories()
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		owned, err := f.belongs(name, records)
+		owned, err := f.isCurrent(name, records)
 		return err != nil || !owned
 	}), nil
 }
 
-// The method belongs reports whether the folder of a name belongs to the
+// isCurrent reports whether the folder of a name belongs to the
 // current record of this name.
-func (f *files) belongs(name string, records map[string]cloudsim.Repository) (bool, error) {
+func (f *files) isCurrent(name string, records map[string]cloudsim.Repository) (bool, error) {
 	r, known := records[name]
 	id, err := f.owner(name)
 	return known && id == identity(r), err
 }
 
-// The method repositories lists the names of the repositories that have a folder, sorted.
-func (f *files) repositories() ([]string, error) {
+// listRepositories lists the names of the repositories that have a folder, sorted.
+func (f *files) listRepositories() ([]string, error) {
 	all, err := os.ReadDir(filepath.Join(f.dir, "repositories"))
 	if err != nil {
 		return nil, err

@@ -19,27 +19,26 @@ func noRoom(why string) error {
 	return oci.NewHTTPError(errors.New(why), http.StatusInsufficientStorage, nil, nil)
 }
 
-// checkFreeSpace returns an error if a write would leave less free space than
-// the reserve. Its parameter is the size of the write in bytes. The reserve is
-// space for other data on this disk, such as the cloud's records. The reserve
-// stays free even if a client pushes data without end.
-func (f *files) checkFreeSpace(more int64) error {
+// checkFreeSpace returns an error if a write of n bytes would leave less free space than the
+// reserve. The reserve is space for other data on this disk, such as the cloud's records. The
+// reserve stays free even if a client pushes data without end.
+func (f *files) checkFreeSpace(n int64) error {
 	if f.reserve < 0 {
 		return nil
 	}
-	has, err := free(f.dir)
+	has, err := freeBytes(f.dir)
 	if err != nil {
 		return err
 	}
-	if has-more < f.reserve {
+	if has-n < f.reserve {
 		return noRoom(fmt.Sprintf("the registry's disk has %d MiB of free space, and %d MiB are reserved for other data: delete manifests and wait for the collection, or free space", has>>20, f.reserve>>20))
 	}
 	return nil
 }
 
-// The function full replaces the system's error for a full disk by an error
+// replaceDiskFull replaces the system's error for a full disk by an error
 // with status 507. It returns other errors unchanged.
-func full(err error) error {
+func replaceDiskFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return noRoom("the registry's disk is full")
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// The function small starts a registry that has its own disk of 64 MiB. The
-// function free returns the number of free bytes of this disk.
-func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
+// smallRegistry starts a registry that has its own disk of 64 MiB. It also returns a function
+// that measures the free bytes of this disk.
+func smallRegistry(t *testing.T, reserve int64) (c *conformanceTest, free func() int64) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to mount a small filesystem")
@@ -32,7 +32,7 @@ func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 	w := start(t, func(cfg *registry.Config) { cfg.Dir, cfg.Reserve = dir, reserve })
 	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})
 	w.dir = dir
-	c = &conformance{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete")}
+	c = &conformanceTest{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete")}
 	return c, func() int64 {
 		var on unix.Statfs_t
 		if err := unix.Statfs(dir, &on); err != nil {
@@ -55,7 +55,7 @@ func (w *world) fill(t *testing.T, bytes int64) {
 // pull.
 func TestPushWithoutEnd(t *testing.T) {
 	const reserve = 24 << 20
-	c, free := small(t, reserve)
+	c, free := smallRegistry(t, reserve)
 	raw, d := c.manifest(t, "team-a/web", "layer", nil)
 	c.call(t, 201, "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
 	endless := strings.Repeat("x", 60<<20)
@@ -65,8 +65,8 @@ func TestPushWithoutEnd(t *testing.T) {
 			path += "?digest=" + d.String()
 		} else {
 			resp, _ := c.call(t, 202, "POST", path, "")
-			if path = at(resp); how == "PUT" {
-				path = finish(resp, d)
+			if path = uploadURL(resp); how == "PUT" {
+				path = finishURL(resp, d)
 			}
 		}
 		resp, got := c.do(t, how, path, c.bearer, endless, "Content-Type", "application/octet-stream")
@@ -85,10 +85,10 @@ func TestPushWithoutEnd(t *testing.T) {
 // TestPushToAFullDisk proves that a push fails if other programs have filled
 // the disk. The error says that the disk is full.
 func TestPushToAFullDisk(t *testing.T) {
-	c, free := small(t, -1)
+	c, free := smallRegistry(t, -1)
 	blob := func(size int) (int, string) {
 		resp, _ := c.call(t, 202, "POST", "/v2/team-a/web/blobs/uploads/", "")
-		r, got := c.do(t, "PATCH", at(resp), c.bearer, strings.Repeat("x", size), "Content-Type", "application/octet-stream")
+		r, got := c.do(t, "PATCH", uploadURL(resp), c.bearer, strings.Repeat("x", size), "Content-Type", "application/octet-stream")
 		return r.StatusCode, got
 	}
 	if code, got := blob(1 << 20); code != 202 {

@@ -98,7 +98,7 @@ func (g *guard) allow(ctx context.Context, repo, action string) error {
 	if err != nil {
 		return err
 	}
-	if err := g.files.own(repo, record, g.engine.Repositories); err != nil {
+	if err := g.files.claimFolder(repo, record, g.engine.Repositories); err != nil {
 		return err
 	}
 	if err := g.checkFaults(ctx, s, "registry."+action, repo); err != nil {
@@ -132,17 +132,16 @@ func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repo
 	case errors.Is(err, engine.ErrRegistryScope):
 		return r, &challenge{scope: scope, kind: "insufficient_scope", why: err.Error()}
 	case errors.Is(err, cloudsim.NotFound):
-		return r, coded(oci.ErrNameUnknown, err.Error())
+		return r, errWithCode(oci.ErrNameUnknown, err.Error())
 	case errors.Is(err, cloudsim.Denied):
-		return r, coded(oci.ErrDenied, err.Error())
+		return r, errWithCode(oci.ErrDenied, err.Error())
 	}
 	return r, err
 }
 
-// The function coded returns an error with the error code of the parameter as,
-// and with the message in the parameter words.
-func coded(as oci.Error, words string) error {
-	return oci.NewError(words, as.Code(), json.RawMessage(nil))
+// errWithCode returns an error with the error code of template, and with the given message.
+func errWithCode(template oci.Error, message string) error {
+	return oci.NewError(message, template.Code(), json.RawMessage(nil))
 }
 
 // challenge is the error for a missing, invalid or insufficient bearer token. The answer

@@ -133,7 +133,7 @@ func TestConformanceSuffixRange(t *testing.T) {
 	for _, bad := range []string{"bytes=-0", "bytes=-", "bytes=--1", "bytes=-x"} {
 		c.call(t, 416, "GET", path, "", "Range", bad)
 	}
-	c.refused(t, 404, "BLOB_UNKNOWN", "GET", "/v2/team-a/web/blobs/"+digest.FromString("none").String(), "", "Range", "bytes=-3")
+	c.mustRefuse(t, 404, "BLOB_UNKNOWN", "GET", "/v2/team-a/web/blobs/"+digest.FromString("none").String(), "", "Range", "bytes=-3")
 	if resp, _ := c.do(t, "GET", path, "", "", "Range", "bytes=-3"); resp.StatusCode != 401 {
 		t.Errorf("range request without a token: got %d, want 401", resp.StatusCode)
 	}
@@ -148,7 +148,7 @@ func TestConformanceManifestReference(t *testing.T) {
 		"sha256:short": "DIGEST_INVALID", "sha256:" + strings.Repeat("z", 64): "DIGEST_INVALID", "md5:" + strings.Repeat("0", 32): "DIGEST_INVALID",
 		"-not-a-tag": "MANIFEST_INVALID", strings.Repeat("x", 129): "MANIFEST_INVALID",
 	} {
-		c.refused(t, 400, code, "PUT", "/v2/team-a/web/manifests/"+reference, raw, "Content-Type", ociImage)
+		c.mustRefuse(t, 400, code, "PUT", "/v2/team-a/web/manifests/"+reference, raw, "Content-Type", ociImage)
 	}
 }
 
@@ -171,9 +171,9 @@ func TestRegistryQuotas(t *testing.T) {
 	}
 	set(cloudsim.QuotaRegistryUploads, 1000)
 	set(cloudsim.QuotaRegistryGiB, 0)
-	c.refused(t, 403, "DENIED", "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
+	c.mustRefuse(t, 403, "DENIED", "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
 	resp, _ := c.call(t, 202, "POST", "/v2/team-a/web/blobs/uploads/", "")
-	c.refused(t, 403, "DENIED", "PATCH", at(resp), "more", "Content-Type", "application/octet-stream")
+	c.mustRefuse(t, 403, "DENIED", "PATCH", uploadURL(resp), "more", "Content-Type", "application/octet-stream")
 	set(cloudsim.QuotaRegistryGiB, 1)
 	c.call(t, 201, "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
 }

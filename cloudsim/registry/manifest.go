@@ -25,10 +25,10 @@ type manifest struct {
 	Annotations  map[string]string
 }
 
-// The method blobs returns the blobs that the repository of m must have. It leaves out
+// requiredBlobs returns the blobs that the repository of m must have. It leaves out
 // layers with URLs, because the content of such layers is at these URLs, not in the
 // registry.
-func (m manifest) blobs() (all []oci.Descriptor) {
+func (m manifest) requiredBlobs() (all []oci.Descriptor) {
 	if m.Config != nil {
 		all = append(all, *m.Config)
 	}
@@ -47,10 +47,10 @@ func parse(raw []byte) (m manifest, err error) {
 	return m, nil
 }
 
-// The method references returns an error if a manifest is not valid, or if the manifest's
+// checkReferences returns an error if a manifest is not valid, or if the manifest's
 // mediaType field differs from the Content-Type of the request. It also returns an error if
 // the manifest refers to content that the repository does not have.
-func (f *files) references(repo, mediaType string, raw []byte) error {
+func (f *files) checkReferences(repo, mediaType string, raw []byte) error {
 	if kind, _, err := mime.ParseMediaType(mediaType); err != nil || kind == "application/octet-stream" {
 		return fmt.Errorf("%w: Content-Type is %.100q: send the media type of the manifest", oci.ErrManifestInvalid, mediaType)
 	}
@@ -61,8 +61,8 @@ func (f *files) references(repo, mediaType string, raw []byte) error {
 	if m.MediaType != "" && m.MediaType != mediaType {
 		return fmt.Errorf("%w: its mediaType is %.100q, but Content-Type is %.100q: send the same media type in both", oci.ErrManifestInvalid, m.MediaType, mediaType)
 	}
-	for _, b := range m.blobs() {
-		if _, err := f.descriptor(repo, b.Digest); err != nil {
+	for _, b := range m.requiredBlobs() {
+		if _, err := f.blobDescriptor(repo, b.Digest); err != nil {
 			return fmt.Errorf("%w: %.100s", oci.ErrManifestBlobUnknown, b.Digest)
 		}
 	}
@@ -76,7 +76,7 @@ func (f *files) references(repo, mediaType string, raw []byte) error {
 
 // read returns a stored manifest in parsed form.
 func (f *files) read(desc oci.Descriptor) (manifest, error) {
-	r, err := f.open(desc, 0, -1)
+	r, err := f.openPart(desc, 0, -1)
 	if err != nil {
 		return manifest{}, err
 	}

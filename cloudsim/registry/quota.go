@@ -14,10 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The type quotas limits the storage of a project's repositories. The limit is not exact,
+// quotaChecker limits the storage of a project's repositories. The limit is not exact,
 // because checkBytes reuses a measurement for the time usageAge. Data that clients push in
 // this time does not count at once. A nil pointer means that the storage has no limit.
-type quotas struct {
+type quotaChecker struct {
 	engine *engine.Engine
 	files  *files
 
@@ -37,7 +37,7 @@ const usageAge = 5 * time.Second
 
 // checkUploads returns an error if one more open upload would exceed the
 // project's quota.
-func (q *quotas) checkUploads(project cloudsim.ProjectID) error {
+func (q *quotaChecker) checkUploads(project cloudsim.ProjectID) error {
 	records, err := q.engine.Repositories()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (q *quotas) checkUploads(project cloudsim.ProjectID) error {
 }
 
 // checkBytes returns an error if the project has used up its storage quota.
-func (q *quotas) checkBytes(project cloudsim.ProjectID) error {
+func (q *quotaChecker) checkBytes(project cloudsim.ProjectID) error {
 	if q == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (q *quotas) checkBytes(project cloudsim.ProjectID) error {
 	return overQuota(q.engine.CheckQuota(project, cloudsim.QuotaRegistryGiB, u.bytes>>30, 1))
 }
 
-func (q *quotas) measure(project cloudsim.ProjectID) (bytes int64, err error) {
+func (q *quotaChecker) measure(project cloudsim.ProjectID) (bytes int64, err error) {
 	records, err := q.engine.Repositories()
 	if err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func (q *quotas) measure(project cloudsim.ProjectID) (bytes int64, err error) {
 // of a quota error is 429, after which clients would repeat the request without success.
 func overQuota(err error) error {
 	if errors.Is(err, cloudsim.Exhausted) {
-		return coded(oci.ErrDenied, err.Error())
+		return errWithCode(oci.ErrDenied, err.Error())
 	}
 	return err
 }

@@ -30,8 +30,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// The method get calls the token endpoint with GET, as docker does.
-func (w *world) get(t *testing.T, password, query string) (*http.Response, string) {
+// getToken calls the token endpoint with GET, as docker does.
+func (w *world) getToken(t *testing.T, password, query string) (*http.Response, string) {
 	t.Helper()
 	basic := base64.StdEncoding.EncodeToString([]byte("cloud:" + password))
 	return w.do(t, "GET", "/token?"+query, "", "", "Authorization", "Basic "+basic)
@@ -44,8 +44,8 @@ func (w *world) advance(t *testing.T, d time.Duration) {
 	}
 }
 
-// The method decisions returns the entries of the audit trail after the first n.
-func (w *world) decisions(t *testing.T, n int) []cloudsim.RegistryDecision {
+// decisionsAfter returns the entries of the audit trail after the first n.
+func (w *world) decisionsAfter(t *testing.T, n int) []cloudsim.RegistryDecision {
 	t.Helper()
 	l, err := w.ListRegistryDecisions(t.Context())
 	if err != nil {
@@ -62,7 +62,7 @@ func TestTooManyTokens(t *testing.T) {
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
 	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	for n := range 5 {
-		if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 200 {
+		if resp, body := w.getToken(t, cred.Password, ""); resp.StatusCode != 200 {
 			t.Fatalf("request %d of a burst: got %d %s, want 200", n, resp.StatusCode, body)
 		}
 	}
@@ -72,40 +72,39 @@ func TestTooManyTokens(t *testing.T) {
 			t.Errorf("%s after the burst: got %d, Retry-After %q, %s; want 429", method, resp.StatusCode, resp.Header.Get("Retry-After"), body)
 		}
 	}
-	all := w.decisions(t, 0)
+	all := w.decisionsAfter(t, 0)
 	if last := all[len(all)-1]; last.Allowed || !strings.Contains(last.Reason, "too many requests for tokens from address 127.0.0.1: wait 2 s") {
 		t.Errorf("audit trail: got %+v, want the refused request", last)
 	}
 	there := *w
-	there.http = &http.Client{Transport: from(w.http.Transport, "127.0.0.2")}
+	there.http = &http.Client{Transport: transportFrom(w.http.Transport, "127.0.0.2")}
 	defer there.http.CloseIdleConnections()
-	resp, body := there.get(t, cred.Password, "")
+	resp, body := there.getToken(t, cred.Password, "")
 	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "2" || !strings.Contains(body, "from caller ci") {
 		t.Errorf("request from another address: got %d %s, want 429", resp.StatusCode, body)
 	}
 	w.advance(t, 2*time.Second)
-	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 200 {
+	if resp, body := w.getToken(t, cred.Password, ""); resp.StatusCode != 200 {
 		t.Errorf("request after the wait: got %d %s, want 200", resp.StatusCode, body)
 	}
 }
 
-// The function named from returns a copy of the transport rt that connects from the given local
+// transportFrom returns a copy of the transport rt that connects from the given local
 // address.
-func from(rt http.RoundTripper, address string) http.RoundTripper {
+func transportFrom(rt http.RoundTripper, address string) http.RoundTripper {
 	other := rt.(*http.Transport).Clone()
 	other.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
 	return other
 }
 
-// The method broken creates a fault for an operation, calls the function try,
-// and deletes the fault.
-func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffect, try func()) {
+// withFault creates a fault for an operation, calls fn, and deletes the fault.
+func (w *world) withFault(t *testing.T, operation string, effect cloudsim.FaultEffect, fn func()) {
 	t.Helper()
 	f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	try()
+	fn()
 	if err := w.DeleteFault(t.Context(), f.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -122,11 +121,11 @@ func TestFaults(t *testing.T) {
 	}
 	broken := func(operation string, effect cloudsim.FaultEffect, try func()) {
 		t.Helper()
-		w.broken(t, operation, effect, try)
+		w.withFault(t, operation, effect, try)
 	}
 	const scope = "scope=repository:team-a/web:pull"
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7}, func() {
-		if resp, body := w.get(t, cred.Password, scope); resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "7" {
+		if resp, body := w.getToken(t, cred.Password, scope); resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "7" {
 			t.Errorf("throttled token endpoint: got %d, Retry-After %q, %s; want 429 and 7", resp.StatusCode, resp.Header.Get("Retry-After"), body)
 		}
 	})
@@ -156,7 +155,7 @@ func TestFaults(t *testing.T) {
 	})
 	broken(cloudsim.RegistryChallenge, cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, func() {
 		_, err := w.pull(t, "team-a/web:v1", auth)
-		says(t, "a realm that is not the token endpoint", err, "not-the-token-endpoint")
+		mustContain(t, "a realm that is not the token endpoint", err, "not-the-token-endpoint")
 	})
 	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, func() {
 		resp, body := w.do(t, "GET", "/v2/team-a/web/manifests/v1", w.bearer(t, cred.Password, "repository:team-a/web:pull"), "")
@@ -168,7 +167,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.pull(t, "team-a/web:v1", auth)
-	says(t, "an expired key", err, "a key that the cloud does not have")
+	mustContain(t, "an expired key", err, "a key that the cloud does not have")
 	_, fresh := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	if _, err := w.pull(t, "team-a/web:v1", fresh); err != nil {
 		t.Errorf("pull without a fault: got error %v", err)
@@ -275,7 +274,7 @@ func TestRotation(t *testing.T) {
 	var short struct {
 		ExpiresIn int `json:"expires_in"`
 	}
-	if _, body := w.get(t, cred.Password, ""); json.Unmarshal([]byte(body), &short) != nil || short.ExpiresIn != 120 {
+	if _, body := w.getToken(t, cred.Password, ""); json.Unmarshal([]byte(body), &short) != nil || short.ExpiresIn != 120 {
 		t.Errorf("token endpoint: got %s, want a bearer token that expires with its password", body)
 	}
 	w.advance(t, 50*time.Minute) // the overlap has ended
@@ -319,18 +318,18 @@ func TestDeletedAccount(t *testing.T) {
 	if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
 		t.Errorf("bearer token of a deleted account: got %d %s, want 401", resp.StatusCode, body)
 	}
-	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
+	if resp, body := w.getToken(t, cred.Password, ""); resp.StatusCode != 401 || !strings.Contains(body, "does not exist any more") {
 		t.Errorf("password of a deleted account: got %d %s, want 401", resp.StatusCode, body)
 	}
 }
 
-// The type said is a buffer for the log that is safe for concurrent use.
-type said struct {
+// logBuffer is a buffer for the log that is safe for concurrent use.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (s *said) Write(p []byte) (int, error) {
+func (s *logBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.buf.Write(p)
@@ -352,7 +351,7 @@ func inWords(all []cloudsim.RegistryDecision) (lines []string) {
 // resource and reason. Neither the trail nor the log contains a password or a
 // bearer token.
 func TestAudit(t *testing.T) {
-	var log said
+	var log logBuffer
 	w := startLogging(t, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	ci := w.user(t, "ci", cloudsim.RoleRegistryReader, "team-a/*")
 	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
@@ -360,7 +359,7 @@ func TestAudit(t *testing.T) {
 	bearer := w.bearer(t, cred.Password, "repository:team-a/web:pull,push")
 	narrow := w.bearer(t, other.Password, "repository:team-a/web:pull")
 	const wrong = "a-guess-of-somebody"
-	n := len(w.decisions(t, 0))
+	n := len(w.decisionsAfter(t, 0))
 	for _, step := range []func(){
 		func() {
 			w.do(t, "GET", "/v2/team-a/web/tags/list", bearer, "", "X-Request-Id", strings.Repeat("x", 4096))
@@ -370,13 +369,13 @@ func TestAudit(t *testing.T) {
 		func() { w.do(t, "GET", "/v2/_catalog", bearer, "") },
 		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", wrong, "") },
 		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", narrow, "") },
-		func() { w.get(t, wrong, "scope=repository:team-a/web:pull") },
-		func() { w.get(t, cred.Password, "service=elsewhere") },
-		func() { w.get(t, cred.Password, "scope=repository:team-a/web:pull,delete") },
+		func() { w.getToken(t, wrong, "scope=repository:team-a/web:pull") },
+		func() { w.getToken(t, cred.Password, "service=elsewhere") },
+		func() { w.getToken(t, cred.Password, "scope=repository:team-a/web:pull,delete") },
 	} {
 		step()
 	}
-	got := inWords(w.decisions(t, n))
+	got := inWords(w.decisionsAfter(t, n))
 	want := []string{
 		"ci registry.pull team-a/web yes",
 		"ci registry.push team-a/web no: ",
@@ -393,7 +392,7 @@ func TestAudit(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(begins)); diff != "" {
 		t.Error(diff)
 	}
-	if id := w.decisions(t, n)[0].RequestID; len(id) != 128 {
+	if id := w.decisionsAfter(t, n)[0].RequestID; len(id) != 128 {
 		t.Errorf("request ID in the trail: got %d characters, want 128", len(id))
 	}
 	for _, line := range got {

@@ -84,7 +84,7 @@ type server struct {
 	files  *files
 	guard  *guard
 	store  *backend
-	limits limits
+	limits tokenLimits
 	oci    http.Handler
 
 	manifests chan struct{} // semaphore; each manifest that a client is pushing takes one entry
@@ -138,9 +138,9 @@ func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) 
 	}
 	f := &files{dir: cfg.Dir, reserve: cfg.Reserve}
 	s := &server{log: log, cfg: cfg, engine: e, files: f, guard: &guard{engine: e, files: f}}
-	s.limits = limits{perSecond: rate.Limit(cfg.TokensPerSecond), burst: max(1, int(10*cfg.TokensPerSecond))}
+	s.limits = tokenLimits{perSecond: rate.Limit(cfg.TokensPerSecond), burst: max(1, int(10*cfg.TokensPerSecond))}
 	s.manifests = make(chan struct{}, maxManifests)
-	s.store = &backend{files: f, guard: s.guard, quotas: &quotas{engine: e, files: f}}
+	s.store = &backend{files: f, guard: s.guard, quotas: &quotaChecker{engine: e, files: f}}
 	s.oci = ociserver.New(s.store, &ociserver.Options{WriteError: s.writeError})
 	return s, nil
 }
@@ -174,7 +174,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case tokenPath:
 		_ = conn.SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // the whole request is small
-		s.token(w, r)
+		s.answerTokenRequest(w, r)
 		return
 	case "/healthz":
 		reply(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -221,10 +221,10 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 	return repo, reference, ok && r.Method == http.MethodPut
 }
 
-// readManifest authorizes a push and then reads its manifest. It rejects an invalid
-// reference or manifest, for which the OCI library would otherwise answer 404 or 500. If
-// readManifest succeeds, the caller must call release at the end of the request. The
-// function release frees the request's entry of the semaphore server.manifests.
+// readManifest authorizes a push and then reads its manifest. It rejects an invalid reference or
+// manifest, for which the OCI library would otherwise answer 404 or 500. If readManifest succeeds,
+// the caller must call release at the end of the request. A call of release frees the request's
+// entry of the semaphore server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()
 	if err := s.guard.allow(ctx, repo, push); err != nil {
@@ -247,7 +247,7 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	case s.manifests <- struct{}{}:
 		release = func() { <-s.manifests }
 	case <-turn.C:
-		return nil, coded(oci.ErrTooManyRequests, "too many clients are pushing manifests: try again")
+		return nil, errWithCode(oci.ErrTooManyRequests, "too many clients are pushing manifests: try again")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -282,7 +282,7 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	if err := s.guard.allow(r.Context(), repo, pull); err != nil {
 		return err
 	}
-	desc, err := s.files.descriptor(repo, digest.Digest(encoded))
+	desc, err := s.files.blobDescriptor(repo, digest.Digest(encoded))
 	if err != nil {
 		return err
 	}
@@ -312,9 +312,8 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 	return r
 }
 
-// deadlineBody wraps a request body. It extends the read deadline before each read. A
-// read therefore fails if the client sends nothing for the duration in the
-// field stall.
+// deadlineBody wraps a request body. It extends the read deadline before each read. A read
+// therefore fails if the client sends nothing for the duration stall.
 type deadlineBody struct {
 	body interface {
 		Read([]byte) (int, error)
@@ -336,16 +335,16 @@ func (l *deadlineBody) Close() error { return l.body.Close() }
 // client only a general message.
 func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := errors.AsType[*injectedFault](err); ok {
-		e.write(w)
+		e.writeError(w)
 		return
 	}
 	if c, ok := errors.AsType[*challenge](err); ok {
 		w.Header().Set("WWW-Authenticate", c.header(s.realm(r), s.cfg.Name))
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		err = coded(oci.ErrSizeInvalid, "a manifest may have at most 4 MiB")
+		err = errWithCode(oci.ErrSizeInvalid, "a manifest may have at most 4 MiB")
 	}
-	err = full(cmp.Or(sessionOf(r.Context()).unwritten, err))
+	err = replaceDiskFull(cmp.Or(sessionOf(r.Context()).unwritten, err))
 	if _, ok := errors.AsType[oci.Error](err); !ok {
 		if _, ok := errors.AsType[oci.HTTPError](err); !ok && r.Context().Err() == nil {
 			s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "err", err)

@@ -144,8 +144,8 @@ func (w *world) wire(*testing.T) remote.Option {
 	return remote.WithTransport(w.http.Transport)
 }
 
-// The test fails if one of the given words does not occur in the error.
-func says(t *testing.T, what string, err error, words ...string) {
+// mustContain fails the test if the error does not contain each of the given words.
+func mustContain(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {
@@ -168,19 +168,19 @@ func TestPushAndPull(t *testing.T) {
 	if _, err := w.pull(t, "team-a/web:v1", asNode); err != nil {
 		t.Error(err)
 	}
-	says(t, "a node pushes", w.push(t, "team-a/web:v2", asNode), "DENIED", "was not made for push")
-	says(t, "into another team's repository", w.push(t, "team-b/api:v1", asCI), "403")
-	says(t, "into one that is not there", w.push(t, "team-b/none:v1", asCI), "403")
+	mustContain(t, "a node pushes", w.push(t, "team-a/web:v2", asNode), "DENIED", "was not made for push")
+	mustContain(t, "into another team's repository", w.push(t, "team-b/api:v1", asCI), "403")
+	mustContain(t, "into one that is not there", w.push(t, "team-b/none:v1", asCI), "403")
 	_, err := w.pull(t, "team-a/web:v1")
-	says(t, "without a password", err, "DENIED", "the request has no password")
+	mustContain(t, "without a password", err, "DENIED", "the request has no password")
 	_, err = w.pull(t, "team-a/web:v1", remote.WithAuth(&authn.Basic{Username: "cloud", Password: "guess"}))
-	says(t, "with a guess", err, "UNAUTHORIZED", "not a token signed with ES256")
+	mustContain(t, "with a guess", err, "UNAUTHORIZED", "not a token signed with ES256")
 	tags, err := remote.List(w.ref(t, "team-a/web").Context(), asNode, w.wire(t))
 	if err != nil || len(tags) != 1 || tags[0] != "v1" {
 		t.Errorf("tags: got %v, error %v; want v1", tags, err)
 	}
 	_, err = remote.Catalog(t.Context(), w.ref(t, "team-a/web").Context().Registry, asCI, w.wire(t))
-	says(t, "a catalog without its scope", err, "DENIED", "registry.catalog")
+	mustContain(t, "a catalog without its scope", err, "DENIED", "registry.catalog")
 	secret, err := w.Token()
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestEndsOfCredentials(t *testing.T) {
 	}
 	w.advance(t, time.Second)
 	_, err := w.pull(t, "team-a/web:v1", auth)
-	says(t, "at its end", err, "DENIED", "it expired at 2026-01-01T00:15:00Z")
+	mustContain(t, "at its end", err, "DENIED", "it expired at 2026-01-01T00:15:00Z")
 
 	_, before := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry, OverlapSeconds: 60}); err != nil {
@@ -233,7 +233,7 @@ func TestEndsOfCredentials(t *testing.T) {
 	}
 	w.advance(t, time.Minute)
 	_, err = w.pull(t, "team-a/web:v1", before)
-	says(t, "when the overlap is over", err, "DENIED", "a key that the cloud does not have")
+	mustContain(t, "when the overlap is over", err, "DENIED", "a key that the cloud does not have")
 
 	puller, err := remote.NewPuller(after, w.wire(t))
 	if err != nil {
@@ -250,7 +250,7 @@ func TestEndsOfCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = puller.Get(t.Context(), w.ref(t, "team-a/web:v1"))
-	says(t, "a bearer token without its role", err, "DENIED", "lacks the permission registry.pull")
+	mustContain(t, "a bearer token without its role", err, "DENIED", "lacks the permission registry.pull")
 }
 
 // bearer calls the token endpoint with POST, as containerd does.

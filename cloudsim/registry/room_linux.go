@@ -2,8 +2,8 @@ package registry
 
 import "golang.org/x/sys/unix"
 
-// The function free returns the number of free bytes on the disk of dir.
-func free(dir string) (int64, error) {
+// freeBytes returns the number of free bytes on the disk of dir.
+func freeBytes(dir string) (int64, error) {
 	var on unix.Statfs_t
 	if err := unix.Statfs(dir, &on); err != nil {
 		return 0, err

@@ -32,10 +32,10 @@ type tokenRequest struct {
 	scopes            []string
 }
 
-// The method token answers token requests with the methods GET and POST. If this method refuses a
+// answerTokenRequest answers token requests with the methods GET and POST. If this method refuses a
 // POST, the client repeats the request with GET. A client with a wrong password therefore sends two
 // requests.
-func (s *server) token(w http.ResponseWriter, r *http.Request) {
+func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -117,7 +117,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 		e, ok := errors.AsType[*injectedFault](err)
 		switch {
 		case ok:
-			e.write(w)
+			e.writeError(w)
 		case ctx.Err() != nil:
 			drop() // the client has left, and net/http would answer 200 with an empty body
 		default:
@@ -143,17 +143,17 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 		case cloudsim.FaultLoseReply:
 			drop()
 		case cloudsim.FaultErrorAfterCommit:
-			(&injectedFault{f}).write(w)
+			(&injectedFault{f}).writeError(w)
 			return
 		case cloudsim.FaultCorruptToken:
-			b.Token = corrupt(b.Token)
+			b.Token = corruptToken(b.Token)
 		}
 	}
 	s.grant(w, b)
 }
 
-// The function corrupt changes a character of a token's signature.
-func corrupt(token string) string {
+// corruptToken changes a character of a token's signature.
+func corruptToken(token string) string {
 	i := strings.LastIndexByte(token, '.') + 1
 	c := byte('A')
 	if token[i] == c {
@@ -167,13 +167,13 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 	case http.MethodGet:
 		_, t.password, _ = r.BasicAuth()
 		q := r.URL.Query()
-		t.service, t.scopes = q.Get("service"), fields(q["scope"])
+		t.service, t.scopes = q.Get("service"), scopesIn(q["scope"])
 	case http.MethodPost:
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
 			return t, http.StatusBadRequest, errors.New("the form in the body is not valid")
 		}
-		t.service, t.scopes = r.PostForm.Get("service"), fields(r.PostForm["scope"])
+		t.service, t.scopes = r.PostForm.Get("service"), scopesIn(r.PostForm["scope"])
 		switch r.PostForm.Get("grant_type") {
 		case "password":
 			t.password = r.PostForm.Get("password")
@@ -192,9 +192,9 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 	return t, 0, nil
 }
 
-// The function fields returns the scopes in the values of a parameter. A client
+// scopesIn returns the scopes in the values of a parameter. A client
 // may send one parameter per scope, or all scopes in one parameter.
-func fields(values []string) (all []string) {
+func scopesIn(values []string) (all []string) {
 	for _, v := range values {
 		all = append(all, strings.Fields(v)...)
 	}
@@ -214,7 +214,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 // tooMany reports whether a client exceeds the rate of token requests. If the client
 // exceeds the rate, tooMany answers 429 with the header Retry-After.
 func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, who string) bool {
-	wait := s.limits.wait(who, s.engine.Now())
+	wait := s.limits.waitTime(who, s.engine.Now())
 	if wait == 0 {
 		return false
 	}
@@ -226,22 +226,22 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 	return true
 }
 
-// The type limits holds the rate limiters of token requests, one per address
+// tokenLimits holds the rate limiters of token requests, one per address
 // and one per caller. The limiters use the cloud's clock.
-type limits struct {
+type tokenLimits struct {
 	perSecond rate.Limit
 	burst     int
 	mu        sync.Mutex
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the number of limiters above which the method wait deletes all limiters,
-// to free their memory.
+// maxLimiters is the number of limiters above which waitTime deletes all limiters, to free their
+// memory.
 const maxLimiters = 10_000
 
-// wait returns how long the client must wait. 0 means that the request is allowed. A
+// waitTime returns how long the client must wait. 0 means that the request is allowed. A
 // refused request does not count for the rate.
-func (l *limits) wait(who string, now time.Time) time.Duration {
+func (l *tokenLimits) waitTime(who string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of == nil || len(l.of) > maxLimiters {

@@ -25,7 +25,7 @@ type upload struct {
 	room  int64 // bytes that the upload may write before the next check of the free space
 	about *session
 
-	quotas *quotas
+	quotas *quotaChecker
 }
 
 func (f *files) startUpload(about *session, repo string) (*upload, error) {
@@ -34,7 +34,7 @@ func (f *files) startUpload(about *session, repo string) (*upload, error) {
 	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		f.releaseUpload(id)
-		return nil, missing(err, oci.ErrNameUnknown)
+		return nil, replaceNotExist(err, oci.ErrNameUnknown)
 	}
 	return &upload{files: f, repo: repo, id: id, file: file, want: -1, about: about}, nil
 }
@@ -53,7 +53,7 @@ func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*up
 	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR, 0)
 	if err != nil {
 		f.releaseUpload(id)
-		return nil, missing(err, oci.ErrBlobUploadUnknown)
+		return nil, replaceNotExist(err, oci.ErrBlobUploadUnknown)
 	}
 	size, err := file.Seek(0, io.SeekEnd)
 	if err == nil && offset > 0 && offset != size {
@@ -145,12 +145,12 @@ func (u *upload) Commit(d oci.Digest) (oci.Descriptor, error) {
 	}
 	defer func() { _ = u.Close() }() // another request may open the upload only after the file has moved
 	if err := u.files.keep(u.repo, d, u.files.repo(u.repo, "uploads", u.id)); err != nil {
-		return oci.Descriptor{}, missing(err, oci.ErrBlobUploadUnknown)
+		return oci.Descriptor{}, replaceNotExist(err, oci.ErrBlobUploadUnknown)
 	}
 	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: u.size}, nil
 }
 
 // Cancel removes the upload.
 func (u *upload) Cancel() error {
-	return errors.Join(u.Close(), missing(os.Remove(u.files.repo(u.repo, "uploads", u.id)), nil))
+	return errors.Join(u.Close(), replaceNotExist(os.Remove(u.files.repo(u.repo, "uploads", u.id)), nil))
 }
