@@ -35,15 +35,15 @@ var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 // this label only if this cloud does not allow the other cloud's name.
 const NameLabel = LabelPrefix + "name"
 
-// Name converts a name of the other cloud, whose API the dialect serves, to a name of this cloud.
-// If this cloud allows a name of the other cloud, Name returns the name unchanged. Otherwise Name
-// returns a hash of the name. Equal parameters have equal results, so a dialect can use the result
-// as the filter of a list call that finds the resource.
-func Name(other string) string {
-	if nameRE.MatchString(other) {
-		return other
+// Name returns the name of a resource in this cloud. The name in the other cloud is foreignName. If
+// this cloud allows foreignName, Name returns foreignName unchanged. Otherwise Name returns a hash
+// of foreignName. The result depends only on foreignName, so a list call of this cloud can find the
+// resource by its name.
+func Name(foreignName string) string {
+	if nameRE.MatchString(foreignName) {
+		return foreignName
 	}
-	sum := sha256.Sum256([]byte(other))
+	sum := sha256.Sum256([]byte(foreignName))
 	return "d-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:16]))[:26]
 }
 

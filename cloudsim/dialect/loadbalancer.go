@@ -13,7 +13,7 @@ import (
 const Attempts = 10
 
 // Retry calls fn until fn returns nil or another error than Stale, but at most Attempts times. It
-// returns the last result of fn. The function fn must read the resource that it changes.
+// returns the last result of fn. Each call of fn must read the resource that fn changes.
 func Retry(fn func() error) (err error) {
 	for range Attempts {
 		if err = fn(); !errors.Is(err, cloudsim.Stale) {
