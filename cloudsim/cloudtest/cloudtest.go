@@ -117,7 +117,7 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 		go func() { done <- part(ctx, e) }()
 	}
 	srv.Config.Handler = httpapi.New(o.log, e, httpapi.Config{
-		Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry(), Transcript: o.transcript(tb, e),
+		Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry(), Transcript: o.beginTranscript(tb, e),
 	})
 	transport := o.serve(tb, srv)
 	tb.Cleanup(func() {
@@ -184,9 +184,9 @@ func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return t
 }
 
-// The method transcript begins the recording that WithTranscript requests. Without this
+// beginTranscript begins the recording that WithTranscript requests. Without this
 // option, it returns nil.
-func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcript {
+func (o *options) beginTranscript(tb testing.TB, e *engine.Engine) *httpapi.Transcript {
 	tb.Helper()
 	if o.transcriptTo == nil {
 		return nil
