@@ -61,8 +61,8 @@ type api struct {
 
 	logRequests bool
 
-	targets []cloudsim.FaultTarget // operations that faults can affect; the method routes fills this list
-	ids     []string               // ids of all operations; the method routes fills this list
+	targets []cloudsim.FaultTarget // operations that faults can affect; registerRoutes fills this list
+	ids     []string               // ids of all operations; registerRoutes fills this list
 }
 
 // New returns an HTTP handler that serves the API of the engine e.
@@ -85,10 +85,10 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 		return router
 	})
 	a.huma = huma.NewAPI(openAPI(cfg.Version), routers)
-	a.routes()
+	a.registerRoutes()
 	a.huma.OpenAPI().Components.Schemas.(schemas).fillShapes()
 	a.plainRoutes(routers.otherPaths(), cfg)
-	return a.middleware(compress(cfg.Transcript.transcribe(routers)))
+	return a.middleware(compressAnswers(cfg.Transcript.transcribe(routers)))
 }
 
 func openAPI(version string) huma.Config {
@@ -121,9 +121,9 @@ type op struct {
 	upload  string // content type of a streamed body; see Upload
 }
 
-// handle registers a route. A request passes these steps in order: the authorization, the
-// decoding and validation, the check of permissions for the request's resource, the fault
-// rules, and fn. The method problem converts the errors of fn to replies.
+// handle registers a route. A request passes these steps in order: the authorization, the decoding
+// and validation, the check of permissions for the request's resource, the fault rules, and fn. The
+// method toProblem converts the errors of fn to replies.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	a.ids = append(a.ids, o.id)
 	h := huma.Operation{
@@ -153,7 +153,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	huma.Register(a.huma, h, func(ctx context.Context, in *I) (*O, error) {
 		out, err := fn(ctx, in)
 		if err != nil {
-			return nil, a.problem(ctx, err)
+			return nil, a.toProblem(ctx, err)
 		}
 		return out, nil
 	})

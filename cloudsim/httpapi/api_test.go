@@ -13,9 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// The function send sends a request with the given body and headers. It returns the answer and the
+// sendRequest sends a request with the given body and headers. It returns the answer and the
 // body of the answer.
-func send(t *testing.T, c *client.Client, method, path, body string, headers ...string) (*http.Response, []byte) {
+func sendRequest(t *testing.T, c *client.Client, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -116,7 +116,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := rev()
-			resp, raw := send(t, c, tc.method, tc.path, tc.body, tc.headers...)
+			resp, raw := sendRequest(t, c, tc.method, tc.path, tc.body, tc.headers...)
 			var p cloudsim.Problem
 			if err := json.Unmarshal(raw, &p); err != nil {
 				t.Fatalf("%s: the body is no problem document: %.300s", resp.Status, raw)
@@ -147,7 +147,7 @@ func TestBadInput(t *testing.T) {
 // id. This limits the size of an entry.
 func TestAuditedTargetIsShort(t *testing.T) {
 	c := cloudtest.Start(t)
-	send(t, c, "GET", "/v1/instances/"+strings.Repeat("x", 60_000), "")
+	sendRequest(t, c, "GET", "/v1/instances/"+strings.Repeat("x", 60_000), "")
 	trail, err := c.Audit(t.Context(), cloudsim.AuditOptions{})
 	if err != nil || len(trail.Items) == 0 {
 		t.Fatalf("audit trail: got %+v, error %v; want entries", trail, err)
@@ -161,7 +161,7 @@ func TestAuditedTargetIsShort(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	c := cloudtest.Start(t)
-	resp, raw := send(t, c, "POST", "/v1/instances", `{"name":"a","zone":"sim-1a","type":"small"}`, "X-Request-Id", "mine-1")
+	resp, raw := sendRequest(t, c, "POST", "/v1/instances", `{"name":"a","zone":"sim-1a","type":"small"}`, "X-Request-Id", "mine-1")
 	if resp.StatusCode != http.StatusCreated || resp.Header.Get("X-Request-Id") != "mine-1" {
 		t.Fatalf("creation with a request ID: got %s %v: %s; want 201 and the same ID", resp.Status, resp.Header, raw)
 	}
@@ -173,18 +173,18 @@ func TestHeaders(t *testing.T) {
 	if err != nil || len(evs.Items) == 0 || evs.Items[0].RequestID != "mine-1" {
 		t.Errorf("events of the creation: got %+v, error %v; want request ID mine-1", evs.Items, err)
 	}
-	resp, _ = send(t, c, "GET", "/v1/instances/"+string(i.ID), "", "X-Request-Id", "not\tone")
+	resp, _ = sendRequest(t, c, "GET", "/v1/instances/"+string(i.ID), "", "X-Request-Id", "not\tone")
 	if id := resp.Header.Get("X-Request-Id"); !strings.HasPrefix(id, "req-") {
 		t.Errorf("request ID with a tab: got %q, want a generated ID", id)
 	}
 	if resp.Header.Get("ETag") == "" {
 		t.Error("the reply has no ETag")
 	}
-	resp, _ = send(t, c, "PATCH", "/v1/instances", "{}")
+	resp, _ = sendRequest(t, c, "PATCH", "/v1/instances", "{}")
 	if allow := resp.Header.Get("Allow"); allow != "GET, POST" {
 		t.Errorf("reply 405: got Allow %q, want GET, POST", allow)
 	}
-	resp, _ = send(t, c, "GET", "/v1/instances", "", "Authorization", "")
+	resp, _ = sendRequest(t, c, "GET", "/v1/instances", "", "Authorization", "")
 	if resp.Header.Get("WWW-Authenticate") == "" {
 		t.Error("reply 401 has no WWW-Authenticate header")
 	}
@@ -193,7 +193,7 @@ func TestHeaders(t *testing.T) {
 // TestDocuments checks the OpenAPI document and the reference page.
 func TestDocuments(t *testing.T) {
 	c := cloudtest.Start(t)
-	_, raw := send(t, c, "GET", "/openapi.json", "")
+	_, raw := sendRequest(t, c, "GET", "/openapi.json", "")
 	var doc struct {
 		OpenAPI    string                                `json:"openapi"`
 		Paths      map[string]map[string]json.RawMessage `json:"paths"`
@@ -212,7 +212,7 @@ func TestDocuments(t *testing.T) {
 	if p := doc.Components.Schemas["Token"].Properties; p["hash"] != nil || p["secret"] == nil {
 		t.Errorf("schema of Token: got properties %v, want secret and not hash", p)
 	}
-	_, page := send(t, c, "GET", "/docs", "")
+	_, page := sendRequest(t, c, "GET", "/docs", "")
 	for path := range doc.Paths {
 		if !bytes.Contains(page, []byte(path)) {
 			t.Errorf("the reference page does not contain %s", path)
@@ -223,7 +223,7 @@ func TestDocuments(t *testing.T) {
 			t.Errorf("the reference page contains %s, want no external references", ref)
 		}
 	}
-	if _, metrics := send(t, c, "GET", "/metrics", ""); !bytes.Contains(metrics, []byte(`cloudsim_api_requests_total{code="200"`)) {
+	if _, metrics := sendRequest(t, c, "GET", "/metrics", ""); !bytes.Contains(metrics, []byte(`cloudsim_api_requests_total{code="200"`)) {
 		t.Errorf("metrics: got %.300s, want cloudsim_api_requests_total", metrics)
 	}
 }

@@ -69,7 +69,7 @@ func (a *api) listAudit(ctx context.Context, in *struct {
 }
 
 // watchAudit streams the entries of the audit trail. It reports errors in the same way as
-// the method watch.
+// watchEvents.
 func (a *api) watchAudit(ctx context.Context, in *struct {
 	AuditFilter
 	AuditPosition
@@ -79,7 +79,7 @@ func (a *api) watchAudit(ctx context.Context, in *struct {
 	if _, err := a.engine.Audit(ctx, o); err != nil {
 		return nil, err
 	}
-	return stream(ctx, a, a.engine.WatchAudit(ctx, o, bookmarkEvery)), nil
+	return streamItems(ctx, a, a.engine.WatchAudit(ctx, o, bookmarkEvery)), nil
 }
 
 // auditFile writes the entries of the audit trail to a file, one at a time.
@@ -88,10 +88,10 @@ type auditFile struct {
 	w  io.Writer
 }
 
-// The method record adds an ended call to the audit trail in memory and to the audit file.
+// recordCall adds an ended call to the audit trail in memory and to the audit file.
 // It ignores calls that read the bill or the audit trail. Reading the bill therefore does
 // not change the bill.
-func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duration) {
+func (a *api) recordCall(x *exchange, rec *recorder, dropped bool, took time.Duration) {
 	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
 		return
 	}

@@ -12,9 +12,9 @@ import (
 // kube-apiserver uses the same size.
 const minCompressed = 128 << 10
 
-// The function compress compresses large answers in JSON with gzip, if the caller accepts
+// compressAnswers compresses large answers in JSON with gzip, if the caller accepts
 // gzip. It does not change watches, because each line of a watch must arrive at once.
-func compress(next http.Handler) http.Handler {
+func compressAnswers(next http.Handler) http.Handler {
 	wrap, _ := gzhttp.NewWrapper( // the options are valid
 		gzhttp.MinSize(minCompressed), gzhttp.ContentTypes([]string{"application/json"}), gzhttp.EnableZstd(false), gzhttp.CompressionLevel(gzip.BestSpeed))
 	zipped := wrap(next)

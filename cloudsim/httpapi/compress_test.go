@@ -31,7 +31,7 @@ func TestCompression(t *testing.T) {
 	}
 	encoding := func(path, accept string) (string, []byte) {
 		t.Helper()
-		resp, raw := send(t, c, http.MethodGet, path, "", "Accept-Encoding", accept)
+		resp, raw := sendRequest(t, c, http.MethodGet, path, "", "Accept-Encoding", accept)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s: %s", path, resp.Status, raw)
 		}

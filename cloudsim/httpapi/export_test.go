@@ -13,6 +13,6 @@ import (
 func Document() *huma.OpenAPI {
 	a := &api{engine: engine.New(slog.New(slog.DiscardHandler), nil, engine.Config{})} // no test calls the handlers
 	a.huma = huma.NewAPI(openAPI("test"), newRouters(mux.NewRouter))
-	a.routes()
+	a.registerRoutes()
 	return a.huma.OpenAPI()
 }

@@ -72,7 +72,7 @@ func TestFaultErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			createFault(t, c, "zones.*", tc.effect, cloudsim.FaultWhen{})
-			resp, raw := send(t, c, "GET", zonesOf, "")
+			resp, raw := sendRequest(t, c, "GET", zonesOf, "")
 			var p cloudsim.Problem
 			if err := json.Unmarshal(raw, &p); err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func TestFaultErrors(t *testing.T) {
 			}
 		})
 	}
-	if resp, raw := send(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK {
+	if resp, raw := sendRequest(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("call after the fault ended: got %s %s, want 200", resp.Status, raw)
 	}
 }
@@ -160,7 +160,7 @@ func TestFaultLatency(t *testing.T) {
 	const late = 150 * time.Millisecond
 	createFault(t, c, "zones.list", cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: int(late.Milliseconds())}, cloudsim.FaultWhen{Max: 1})
 	begin := time.Now()
-	if resp, raw := send(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK || time.Since(begin) < late {
+	if resp, raw := sendRequest(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK || time.Since(begin) < late {
 		t.Errorf("got %s after %s: %s; want 200 after the delay", resp.Status, time.Since(begin), raw)
 	}
 }
@@ -189,7 +189,7 @@ func TestFaultsLetGo(t *testing.T) {
 			leave()
 			wg.Wait()
 			eventually.True(t, "call ends", func() bool {
-				_, metrics := send(t, c, "GET", "/metrics", "")
+				_, metrics := sendRequest(t, c, "GET", "/metrics", "")
 				return bytes.Contains(metrics, []byte(`cloudsim_api_request_duration_seconds_count{operation="instances.create"} 1`))
 			})
 			if l, err := c.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
@@ -240,7 +240,7 @@ func TestFaultTargets(t *testing.T) {
 			continue // needs a body, and the API checks the body first
 		}
 		path := strings.ReplaceAll(target.Path, "{id}", "x-000001")
-		if resp, raw := send(t, c, target.Method, path, ""); resp.StatusCode != http.StatusServiceUnavailable {
+		if resp, raw := sendRequest(t, c, target.Method, path, ""); resp.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("%s with a fault: got %s %s, want 503", target.Operation, resp.Status, raw)
 		}
 	}

@@ -45,7 +45,7 @@ func FuzzRouter(f *testing.F) {
 	} {
 		f.Add(s[0], s[1], s[2], s[3], s[4])
 	}
-	api := open(f)
+	api := newHandler(f)
 	for _, s := range everyRoute(f, api) {
 		f.Add(s[0], s[1], s[2], s[3], s[4])
 	}
@@ -145,9 +145,9 @@ func (d document) example(s schema, depth int) any {
 	return 1
 }
 
-// The function open returns the HTTP handler of a new cloud. A test calls the handler without a
+// newHandler returns the HTTP handler of a new cloud. A test calls the handler without a
 // network.
-func open(f *testing.F) http.Handler {
+func newHandler(f *testing.F) http.Handler {
 	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open(filepath.Join(f.TempDir(), "cloud.db"))
 	if err != nil {

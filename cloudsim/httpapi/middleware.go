@@ -65,7 +65,7 @@ func (a *api) middleware(next http.Handler) http.Handler {
 		rec.Header().Set("X-Request-Id", x.requestID)
 		x.reply = http.NewResponseController(w)
 		_ = x.reply.SetWriteDeadline(begin.Add(replyTimeout))
-		ctx, span := a.trace(r)
+		ctx, span := a.beginSpan(r)
 		r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 		defer func() {
 			p := recover()
@@ -79,7 +79,7 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			}
 			took := time.Since(begin)
 			a.metrics.observe(x, rec.status, took)
-			a.record(x, rec, dropped, took)
+			a.recordCall(x, rec, dropped, took)
 			a.logRequest(r, x, rec.status, took)
 			endSpan(span, r, x, rec.status)
 			if dropped {

@@ -23,16 +23,16 @@ func newTracer(p trace.TracerProvider) trace.Tracer {
 	return p.Tracer("github.com/cloudsim-dev/allinone/cloudsim/httpapi")
 }
 
-// trace begins the span of a request. If the caller sent a trace, the span belongs to the caller's
+// beginSpan begins the span of a request. If the caller sent a trace, the span belongs to the caller's
 // trace.
-func (a *api) trace(r *http.Request) (context.Context, trace.Span) {
+func (a *api) beginSpan(r *http.Request) (context.Context, trace.Span) {
 	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	return a.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 }
 
-// endSpan ends a span that the method trace began. Attribute names follow OpenTelemetry's
-// conventions for HTTP servers. The names of the cloud's own attributes begin with
-// "cloudsim.", as in cloudsim.caller.
+// endSpan ends a span that beginSpan began. Attribute names follow OpenTelemetry's conventions for
+// HTTP servers. The names of the cloud's own attributes begin with "cloudsim.", as in
+// cloudsim.caller.
 func endSpan(span trace.Span, r *http.Request, x *exchange, status int) {
 	if span.IsRecording() {
 		if x.route != "" {

@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// localCloud is a cloud without a network listener: tests call its HTTP handler directly. The loop
-// of the engine runs only after the test has called the method run.
+// localCloud is a cloud whose HTTP handler a test calls without a network. The loop of the engine
+// runs only after the test has called runEngine.
 type localCloud struct {
 	http.Handler
 	engine *engine.Engine
@@ -76,8 +76,8 @@ func (o *localCloud) ask(method, target, body string, header ...string) (int, st
 	return w.Code, w.Body.String()
 }
 
-// The method run runs the engine until the test ends.
-func (o *localCloud) run(t *testing.T) {
+// runEngine runs the engine until the test ends.
+func (o *localCloud) runEngine(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -100,7 +100,7 @@ func TestReady(t *testing.T) {
 			t.Errorf("%s: got %d %s, want 200", path, code, body)
 		}
 	}
-	o.run(t)
+	o.runEngine(t)
 	eventually.True(t, "the cloud is ready", func() bool {
 		code, _ := o.ask("GET", "/readyz", "")
 		return code == http.StatusOK

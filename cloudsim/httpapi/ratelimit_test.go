@@ -22,7 +22,7 @@ func TestRateLimitHeaders(t *testing.T) {
 	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)
 	check := func(what string, c *client.Client, status int, limit, remaining string, reset time.Duration) {
 		t.Helper()
-		resp, _ := send(t, c, http.MethodGet, "/v1/zones", "")
+		resp, _ := sendRequest(t, c, http.MethodGet, "/v1/zones", "")
 		h := resp.Header
 		wantReset := ""
 		if limit != "" {

@@ -18,9 +18,9 @@ type routerTable struct {
 	make    func() *mux.Router
 }
 
-// newRouters returns routers without routes. The function make returns a new router for one noun.
-func newRouters(make func() *mux.Router) routerTable {
-	return routerTable{map[string]*mux.Router{"": make()}, make}
+// newRouters returns routers without routes. It calls newRouter to make the router of each noun.
+func newRouters(newRouter func() *mux.Router) routerTable {
+	return routerTable{map[string]*mux.Router{"": newRouter()}, newRouter}
 }
 
 // otherPaths returns the router for paths outside the API.

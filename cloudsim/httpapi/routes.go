@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The method routes registers all routes of the API. The handlers of the routes for a noun, such as
+// registerRoutes registers all routes of the API. The handlers of the routes for a noun, such as
 // disks, are in the Go file of this noun.
-func (a *api) routes() {
+func (a *api) registerRoutes() {
 	e := a.engine
 
 	handle(a, op{id: "projects.create", method: post, path: "/v1/projects", summary: "Make a project", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createProject)
@@ -105,7 +105,7 @@ func (a *api) routes() {
 
 	handle(a, op{id: "events.list", method: http.MethodGet, path: "/v1/events", summary: "List a page of events after a revision", access: engine.Read}, a.listEvents)
 	handle(a, op{id: "events.newest", method: http.MethodGet, path: "/v1/events/newest", summary: "List a page of the newest events, newest first", access: engine.Read}, a.listNewestEvents)
-	handle(a, op{id: "events.watch", method: http.MethodGet, path: watchPath, summary: "Stream the events after a revision, one JSON document a line", access: engine.Read}, a.watch)
+	handle(a, op{id: "events.watch", method: http.MethodGet, path: watchPath, summary: "Stream the events after a revision, one JSON document a line", access: engine.Read}, a.watchEvents)
 }
 
 const post = http.MethodPost

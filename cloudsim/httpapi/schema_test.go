@@ -79,7 +79,7 @@ func TestDocumentedLimits(t *testing.T) {
 							t.Errorf("Validate does not refuse %.80v, which is beyond the documented limit: %.300s", v, raw)
 							continue
 						}
-						resp, answer := send(t, c, method, strings.ReplaceAll(path, "{id}", "x"), string(raw))
+						resp, answer := sendRequest(t, c, method, strings.ReplaceAll(path, "{id}", "x"), string(raw))
 						if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), fmt.Sprintf("%q:%q", "field", l.member)) {
 							t.Errorf("got status %s, want 400 for the field: %.300s", resp.Status, answer)
 						}
@@ -209,9 +209,9 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	return raw
 }
 
-// setAt sets the value at a path inside the JSON value in the parameter have, and
-// returns the changed JSON value. It creates missing objects and lists.
-func setAt(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
+// setAt sets the value at a path inside the JSON value tree, and returns the changed JSON value. It
+// creates missing objects and lists.
+func setAt(doc *huma.OpenAPI, s *huma.Schema, tree any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
 	}
@@ -219,14 +219,14 @@ func setAt(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any
 		s = doc.Components.Schemas.SchemaFromRef(s.Ref)
 	}
 	if s.Items != nil {
-		list, _ := have.([]any)
+		list, _ := tree.([]any)
 		if len(list) == 0 {
 			list = []any{sample(doc, s.Items)}
 		}
 		list[0] = setAt(doc, s.Items, list[0], path[1:], value)
 		return list
 	}
-	members, _ := have.(map[string]any)
+	members, _ := tree.(map[string]any)
 	if members == nil {
 		members = sample(doc, s).(map[string]any)
 	}

@@ -117,20 +117,20 @@ func (a *api) listEvents(ctx context.Context, in *eventsInput) (*listed[cloudsim
 	return &listed[cloudsim.Event]{l}, nil
 }
 
-// The method watch streams events. If an error occurs before the stream begins, the answer
-// is an error reply. The function stream handles later errors.
-func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
+// watchEvents streams events. If an error occurs before the stream begins, the answer is an
+// error reply. streamItems handles later errors.
+func (a *api) watchEvents(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 	o := in.options()
 	if _, err := a.engine.ListEvents(ctx, o); err != nil {
 		return nil, err
 	}
 	o.Bookmark = bookmarkEvery
-	return stream(ctx, a, a.engine.Watch(ctx, o)), nil
+	return streamItems(ctx, a, a.engine.Watch(ctx, o)), nil
 }
 
-// The function stream writes the items of a watch, one line of JSON each. An error is the last line
+// streamItems writes the items of a watch, one line of JSON each. An error is the last line
 // of the stream: {"problem": …}.
-func stream[T any](ctx context.Context, a *api, items iter.Seq2[T, error]) *huma.StreamResponse {
+func streamItems[T any](ctx context.Context, a *api, items iter.Seq2[T, error]) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		leave, err := a.watches.addWatch(ctx)
 		if err != nil {
@@ -153,7 +153,7 @@ func stream[T any](ctx context.Context, a *api, items iter.Seq2[T, error]) *huma
 			if err != nil {
 				line(struct {
 					Problem *problem `json:"problem"`
-				}{a.problem(ctx, err)})
+				}{a.toProblem(ctx, err)})
 				return
 			}
 			if !line(item) {

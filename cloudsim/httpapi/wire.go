@@ -123,9 +123,9 @@ func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem
 	}}
 }
 
-// The method problem converts an error of the engine to the error reply. It logs an
+// toProblem converts an error of the engine to the error reply. It logs an
 // internal error, and hides the details of an internal error from the caller.
-func (a *api) problem(ctx context.Context, err error) *problem {
+func (a *api) toProblem(ctx context.Context, err error) *problem {
 	x := exchangeOf(ctx)
 	if p, ok := errors.AsType[*problem](err); ok {
 		x.outcome, x.throttled = p.Kind.Error(), p.Status == http.StatusTooManyRequests
@@ -157,14 +157,14 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 
 // refuse writes the error reply for err. Handlers outside of huma call refuse.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	p := a.problem(r.Context(), err)
+	p := a.toProblem(r.Context(), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // an error means that the client has disconnected
 }
 
 func (a *api) refuseHuma(hc huma.Context, err error) {
-	p := a.problem(hc.Context(), err)
+	p := a.toProblem(hc.Context(), err)
 	if p.Kind == cloudsim.Unauthenticated {
 		hc.SetHeader("WWW-Authenticate", `Bearer realm="cloudsim"`)
 	}
