@@ -64,11 +64,11 @@ func actionOf(o cloudsim.Operation) action {
 	return a
 }
 
-// begun returns the action with which the dialect answers a call that changes a resource. The
+// lastAction returns the action with which the dialect answers a call that changes a resource. The
 // action has the id of the last operation of the resource. If busy is true, this operation still
 // runs, and the status of the action is running. Otherwise the status is success. A call that
 // changes nothing starts no operation, so its action also has the status success.
-func begun(m cloudsim.Meta, command string, busy bool, of ...resource) action {
+func lastAction(m cloudsim.Meta, command string, busy bool, of ...resource) action {
 	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: of}
 	if !busy {
 		return done(a, m.UpdatedAt)
@@ -131,6 +131,6 @@ func (a *api) listActions(r *dialect.Request) (int, any, error) {
 			all = append(all, act)
 		}
 	}
-	items, m := slice(all, q)
+	items, m := slicePage(all, q)
 	return reply("actions", items, m)
 }

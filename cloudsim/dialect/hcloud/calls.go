@@ -32,11 +32,11 @@ func (a *api) calls() []dialect.Call {
 	add("servers.create", post, "/servers", "Create a server", a.createServer)
 	add("servers.update", put, "/servers/{id}", "Change the labels of a server", a.updateServer)
 	add("servers.delete", del, "/servers/{id}", "Delete a server", a.deleteServer)
-	add("servers.poweron", post, "/servers/{id}/actions/poweron", "Start a server", power("start_server", cloudsim.InstanceRunning, (*client.Client).StartInstance))
-	add("servers.poweroff", post, "/servers/{id}/actions/poweroff", "Stop a server", power("stop_server", cloudsim.InstanceStopped, (*client.Client).StopInstance))
-	add("servers.shutdown", post, "/servers/{id}/actions/shutdown", "Stop a server", power("shutdown_server", cloudsim.InstanceStopped, (*client.Client).StopInstance))
-	add("servers.reboot", post, "/servers/{id}/actions/reboot", "Reboot a server", power("reboot_server", "", (*client.Client).RebootInstance))
-	add("servers.reset", post, "/servers/{id}/actions/reset", "Reboot a server", power("reset_server", "", (*client.Client).RebootInstance))
+	add("servers.poweron", post, "/servers/{id}/actions/poweron", "Start a server", powerCall("start_server", cloudsim.InstanceRunning, (*client.Client).StartInstance))
+	add("servers.poweroff", post, "/servers/{id}/actions/poweroff", "Stop a server", powerCall("stop_server", cloudsim.InstanceStopped, (*client.Client).StopInstance))
+	add("servers.shutdown", post, "/servers/{id}/actions/shutdown", "Stop a server", powerCall("shutdown_server", cloudsim.InstanceStopped, (*client.Client).StopInstance))
+	add("servers.reboot", post, "/servers/{id}/actions/reboot", "Reboot a server", powerCall("reboot_server", "", (*client.Client).RebootInstance))
+	add("servers.reset", post, "/servers/{id}/actions/reset", "Reboot a server", powerCall("reset_server", "", (*client.Client).RebootInstance))
 
 	add("servers.add_to_placement_group", post, "/servers/{id}/actions/add_to_placement_group", "Add a stopped server to a placement group", serverCall("add_to_placement_group", addToPlacementGroup))
 	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", serverCall("remove_from_placement_group", removeFromPlacementGroup))
@@ -103,12 +103,12 @@ func (a *api) calls() []dialect.Call {
 }
 
 // addCatalogue adds two calls for a catalogue: one call lists the entries, and the other call reads
-// one entry. The parameter many is the name of the catalogue in paths. The parameter title is the
-// name of an entry in texts.
-func addCatalogue[T entry](add func(name, method, path, summary string, fn call), many, title string, all func(*dialect.Request) ([]T, error)) {
-	c := catalogue[T]{one: strings.ReplaceAll(title, " ", "_"), many: many, all: all}
-	add(many+".list", "GET", "/"+many, "List "+title+"s", c.list)
-	add(many+".get", "GET", "/"+many+"/{id}", "Get a "+title, c.get)
+// one entry. A path contains the name of the catalogue, pathName. A text contains the name of an
+// entry, entryName.
+func addCatalogue[T entry](add func(name, method, path, summary string, fn call), pathName, entryName string, all func(*dialect.Request) ([]T, error)) {
+	c := catalogue[T]{one: strings.ReplaceAll(entryName, " ", "_"), many: pathName, all: all}
+	add(pathName+".list", "GET", "/"+pathName, "List "+entryName+"s", c.list)
+	add(pathName+".get", "GET", "/"+pathName+"/{id}", "Get a "+entryName, c.get)
 }
 
 // refusalReasons maps patterns of calls that the dialect does not support to the reasons.

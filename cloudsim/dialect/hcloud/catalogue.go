@@ -64,7 +64,7 @@ func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 		_, y := b.key()
 		return q.compare(cloudsim.Meta{Name: x}, cloudsim.Meta{Name: y})
 	})
-	items, m := slice(all, q)
+	items, m := slicePage(all, q)
 	return reply(c.many, items, m)
 }
 

@@ -140,7 +140,7 @@ func FuzzQuery(f *testing.F) {
 			}
 			return
 		}
-		items, m := slice([]int{1, 2, 3, 4, 5, 6, 7}, q)
+		items, m := slicePage([]int{1, 2, 3, 4, 5, 6, 7}, q)
 		if p := m.Pagination; len(items) > p.PerPage || p.PerPage > maxPerPage || *p.LastPage != (6+p.PerPage)/p.PerPage {
 			t.Errorf("query %q: got page %v, %+v", raw, items, p)
 		}

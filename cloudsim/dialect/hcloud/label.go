@@ -27,9 +27,9 @@ func checkLabels(given map[string]string) error {
 }
 
 // parseSelector parses a label selector. The grammar is that of Kubernetes' selectors, without the
-// operators > and <. The result equal contains labels by which the cloud itself can select
-// resources. The result keep is a function that reports whether labels match the whole selector. If
-// equal contains the whole selector, keep is nil.
+// operators > and <. It returns the labels by which the cloud itself can select resources. It also
+// returns a function that reports whether labels match the whole selector. If the returned labels
+// contain the whole selector, this function is nil.
 func parseSelector(s string) (equal map[string]string, keep func(map[string]string) bool, err error) {
 	if s == "" {
 		return nil, nil, nil

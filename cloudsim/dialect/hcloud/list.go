@@ -111,8 +111,8 @@ func (q query) compare(a, b cloudsim.Meta) int {
 // lister is a list method of the cloud's client.
 type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 
-// list returns a page of the resources that the query selects and for which the function filter
-// returns true. A nil filter selects all resources.
+// list returns a page of the resources that the query selects and for which filter returns true. A
+// nil filter selects all resources.
 //
 // Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud evaluates
 // the whole query, list stores the last id of each page. Then the next page needs only one call to
@@ -128,7 +128,7 @@ func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from
 				return nil, meta{}, err
 			}
 			if l.Next != "" {
-				c.remember(r, q, l.Next)
+				c.rememberLast(r, q, l.Next)
 			}
 			return l.Items, q.meta(len(l.Items), l.Next != ""), nil
 		}
@@ -142,7 +142,7 @@ func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from
 		slices.Reverse(all)
 	}
 	slices.SortStableFunc(all, func(a, b T) int { return q.compare(a.Head(), b.Head()) })
-	items, m := slice(all, q)
+	items, m := slicePage(all, q)
 	return items, m, nil
 }
 
@@ -153,17 +153,17 @@ type call = func(*dialect.Request) (status int, body any, err error)
 // listCall returns a call that lists resources. It has these parameters:
 //   - name: field of the answer that contains the page
 //   - from: list method of the cloud's client
-//   - selected: function that returns a filter for a query, or nil for no filter
+//   - newFilter: function that returns a filter for a query, or nil for no filter
 //   - convert: function that converts a page to Hetzner's format
-func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), selected func(url.Values) func(T) bool, convert func(*dialect.Request, []T) ([]U, error)) call {
+func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), newFilter func(url.Values) func(T) bool, convert func(*dialect.Request, []T) ([]U, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		q, err := parseQuery(r.URL.Query(), "name", "created")
 		if err != nil {
 			return 0, nil, err
 		}
 		var filter func(T) bool
-		if selected != nil {
-			filter = selected(r.URL.Query())
+		if newFilter != nil {
+			filter = newFilter(r.URL.Query())
 		}
 		page, m, err := list(r, &a.cursors, q, func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
 			return from(r.Cloud, ctx, o)
@@ -190,40 +190,39 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 	}
 }
 
-// filterBy returns a function that can be the parameter selected of listCall. Its filters compare
-// the values of a query parameter with the result of the function value. If the query does not
-// contain the parameter, there is no filter.
-func filterBy[T any](parameter string, value func(T) string) func(url.Values) func(T) bool {
+// filterBy returns a function that listCall accepts as newFilter. The filters of this function
+// compare the values of a query parameter with the result of valueOf. If the query does not contain
+// the parameter, there is no filter.
+func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
 			return nil
 		}
-		return func(v T) bool { return slices.Contains(q[parameter], value(v)) }
+		return func(v T) bool { return slices.Contains(q[parameter], valueOf(v)) }
 	}
 }
 
-// slice returns the page of the list all that the query selects, and a description of this page.
-func slice[T any](all []T, q query) ([]T, meta) {
-	begin := min((q.page-1)*q.perPage, len(all))
-	if q.page > len(all) { // also prevents an overflow
-		begin = len(all)
+// slicePage returns the page of items that the query selects, and a description of this page.
+func slicePage[T any](items []T, q query) ([]T, meta) {
+	begin := min((q.page-1)*q.perPage, len(items))
+	if q.page > len(items) { // also prevents an overflow
+		begin = len(items)
 	}
-	end := min(begin+q.perPage, len(all))
-	m := q.meta(end-begin, end < len(all))
-	total, last := len(all), max(1, (len(all)+q.perPage-1)/q.perPage)
+	end := min(begin+q.perPage, len(items))
+	m := q.meta(end-begin, end < len(items))
+	total, last := len(items), max(1, (len(items)+q.perPage-1)/q.perPage)
 	m.Pagination.TotalEntries, m.Pagination.LastPage = &total, &last
-	return all[begin:end], m
+	return items[begin:end], m
 }
 
-// meta describes a page with n entries. The parameter more reports whether another page
-// follows.
-func (q query) meta(n int, more bool) meta {
+// meta describes a page with n entries. If hasMore is true, another page follows.
+func (q query) meta(n int, hasMore bool) meta {
 	p := pagination{Page: q.page, PerPage: q.perPage}
 	if q.page > 1 {
 		previous := q.page - 1
 		p.PreviousPage = &previous
 	}
-	if more {
+	if hasMore {
 		next := q.page + 1
 		p.NextPage = &next
 		return meta{p}
@@ -243,7 +242,7 @@ type pageCursors struct {
 }
 
 // maxCursors is the maximum number of entries in pageCursors. If there are maxCursors entries, the
-// method remember deletes all of them before it adds a new entry.
+// method rememberLast deletes all of them before it adds a new entry.
 const maxCursors = 4096
 
 // key returns the key of a page in the cache. The key depends on the caller's token, the path and
@@ -266,8 +265,8 @@ func (c *pageCursors) startOfPage(r *dialect.Request, q query) (string, bool) {
 	return id, ok
 }
 
-// remember stores the id last, after which the next page of a query begins.
-func (c *pageCursors) remember(r *dialect.Request, q query, last string) {
+// rememberLast stores the id last, after which the next page of a query begins.
+func (c *pageCursors) rememberLast(r *dialect.Request, q query, last string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.after) >= maxCursors {

@@ -143,9 +143,9 @@ func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
 	}, nil
 }
 
-// newLoadBalancer returns the request to this cloud for a new load balancer. The parameter in
+// newLoadBalancer returns the request to this cloud for a new load balancer. The list allZones
 // contains all zones of the cloud.
-func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zone) (req cloudsim.CreateLoadBalancer, err error) {
+func newLoadBalancer(r *dialect.Request, c createLoadBalancer, allZones []cloudsim.Zone) (req cloudsim.CreateLoadBalancer, err error) {
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
 		return req, err
 	}
@@ -157,7 +157,7 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, in []cloudsim.Zon
 		return req, dialect.Unsupported{What: "primary IPs", Why: "the cloud chooses the addresses"}
 	}
 	place := ""
-	if place, req.Region, err = placeOf(c, in); err != nil {
+	if place, req.Region, err = placeOf(c, allZones); err != nil {
 		return req, err
 	}
 	req.Labels[labelType], req.Labels[labelLocation], req.Labels[labelAlgorithm] = t.Name, place, defaultAlgorithm
@@ -230,9 +230,9 @@ func setAlgorithm(labels map[string]string, s string) error {
 	return nil
 }
 
-// setNetwork stores in the parameter labels that a load balancer is attached to the network with
-// the number n. If this network does not exist, it returns an error. The attachment has no effect
-// on traffic, because a load balancer of this cloud reaches all networks of its project.
+// setNetwork stores in labels that a load balancer is attached to the network with the number n. If
+// this network does not exist, it returns an error. The attachment has no effect on traffic,
+// because a load balancer of this cloud reaches all networks of its project.
 func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
 	_, err := r.Cloud.GetNetwork(r.Context(), id)
@@ -276,7 +276,7 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 }
 
 func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
-	return begun(l.Meta, command, loadBalancerBusy(l), resource{dialect.Number(l.ID), "load_balancer"})
+	return lastAction(l.Meta, command, loadBalancerBusy(l), resource{dialect.Number(l.ID), "load_balancer"})
 }
 
 // loadBalancerCall returns a call that changes a load balancer and answers with an

@@ -302,7 +302,7 @@ func networkCall[T any](command string, fn func(*dialect.Request, cloudsim.Netwo
 		if err != nil {
 			return 0, nil, err
 		}
-		return actionStarted(begun(m, command, busy, resource{dialect.Number(n.ID), "network"}))
+		return actionStarted(lastAction(m, command, busy, resource{dialect.Number(n.ID), "network"}))
 	}
 }
 

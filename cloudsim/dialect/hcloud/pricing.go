@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// free is the only price in this cloud, which is 0.
-var free = amount{Net: "0.0000000000", Gross: "0.0000000000"}
+// zeroPrice is the only price in this cloud, which is 0.
+var zeroPrice = amount{Net: "0.0000000000", Gross: "0.0000000000"}
 
 // pricesIn returns the prices of a type in all locations. Some clients, such as the cluster
 // autoscaler, use a server type in a location only if the server type has a price for this
@@ -16,7 +16,7 @@ var free = amount{Net: "0.0000000000", Gross: "0.0000000000"}
 func pricesIn(in []cloudsim.Zone) []price {
 	out := make([]price, 0, len(in))
 	for _, z := range in {
-		out = append(out, price{Location: z.Name, PriceHourly: free, PriceMonthly: free, PricePerTBTraffic: free})
+		out = append(out, price{Location: z.Name, PriceHourly: zeroPrice, PriceMonthly: zeroPrice, PricePerTBTraffic: zeroPrice})
 	}
 	return out
 }
@@ -32,8 +32,8 @@ func getPricing(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	p := pricing{Currency: "EUR", VATRate: "0.000000", FloatingIPs: []struct{}{}, PrimaryIPs: []struct{}{}, ServerTypes: []typePrices{}, LoadBalancerTypes: []typePrices{}}
-	p.Image.PricePerGBMonth, p.Volume.PricePerGBMonth = free, free
-	p.FloatingIP.PriceMonthly, p.Traffic.PricePerTB = free, free
+	p.Image.PricePerGBMonth, p.Volume.PricePerGBMonth = zeroPrice, zeroPrice
+	p.FloatingIP.PriceMonthly, p.Traffic.PricePerTB = zeroPrice, zeroPrice
 	p.ServerBackup.Percentage = "0.0000000000"
 	for _, t := range servers {
 		p.ServerTypes = append(p.ServerTypes, typePrices{t.ID, t.Name, t.Prices})

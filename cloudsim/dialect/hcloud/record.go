@@ -68,15 +68,15 @@ func (k recordKind[T]) get(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, b, err
 }
 
-// create stores a new resource, and returns the body of the answer. The parameter own contains the
-// labels that the dialect itself adds.
-func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[string]string, own map[string]string, doc any) (map[string]any, error) {
+// create stores a new resource, and returns the body of the answer. The dialect itself adds the
+// labels in dialectLabels.
+func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[string]string, dialectLabels map[string]string, doc any) (map[string]any, error) {
 	req := cloudsim.CreateRecord{Kind: k.kind}
 	var err error
 	if req.Name, req.Labels, err = newName(r, name, labels); err != nil {
 		return nil, err
 	}
-	maps.Copy(req.Labels, own)
+	maps.Copy(req.Labels, dialectLabels)
 	if req.Document, err = json.Marshal(doc); err != nil {
 		return nil, err
 	}

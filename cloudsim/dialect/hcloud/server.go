@@ -212,14 +212,14 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	return http.StatusCreated, map[string]any{
-		"server": all[0], "action": begun(i.Meta, "create_server", instanceBusy(i.State), resource{all[0].ID, "server"}),
+		"server": all[0], "action": lastAction(i.Meta, "create_server", instanceBusy(i.State), resource{all[0].ID, "server"}),
 		"next_actions": []action{}, "root_password": nil,
 	}, nil
 }
 
-// newServer returns the request to this cloud for a new instance. The parameter in contains all
+// newServer returns the request to this cloud for a new instance. The list allZones contains all
 // zones of the cloud.
-func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) (req cloudsim.CreateInstance, err error) {
+func (a *api) newServer(r *dialect.Request, c createServer, allZones []cloudsim.Zone) (req cloudsim.CreateInstance, err error) {
 	req.UserData = c.UserData
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
 		return req, err
@@ -248,10 +248,10 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 	if place == "" {
 		place = strings.TrimSuffix(c.Datacenter, datacenterSuffix)
 	}
-	if place == "" && len(in) > 0 {
-		place = in[0].Name // Hetzner also chooses a location if the request has none
+	if place == "" && len(allZones) > 0 {
+		place = allZones[0].Name // Hetzner also chooses a location if the request has none
 	}
-	if req.Zone, _, err = findLocation(in, place); err != nil {
+	if req.Zone, _, err = findLocation(allZones, place); err != nil {
 		return req, err
 	}
 	if len(c.Networks) > 0 {
@@ -265,15 +265,14 @@ func (a *api) newServer(r *dialect.Request, c createServer, in []cloudsim.Zone) 
 	return req, findSSHKeys(r, c.SSHKeys)
 }
 
-// findLocation returns the zone and the region of a location. The parameter place is the
-// id or the name of the location.
-func findLocation(in []cloudsim.Zone, place string) (zone, region string, err error) {
-	for _, z := range in {
-		if z.Name == place || fmt.Sprint(idOf(z.Name)) == place {
+// findLocation returns the zone and the region of the location with the given id or name.
+func findLocation(allZones []cloudsim.Zone, locationRef string) (zone, region string, err error) {
+	for _, z := range allZones {
+		if z.Name == locationRef || fmt.Sprint(idOf(z.Name)) == locationRef {
 			return z.Name, z.Region, nil
 		}
 	}
-	return "", "", errUnknown("location", place)
+	return "", "", errUnknown("location", locationRef)
 }
 
 func (a *api) updateServer(r *dialect.Request) (int, any, error) {
@@ -306,11 +305,11 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 	if i, err = r.Cloud.DeleteInstance(r.Context(), i.ID); err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, actionReply{begun(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
+	return http.StatusOK, actionReply{lastAction(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
 }
 
 // serverCall returns a call that changes the labels of an instance and answers with an action. The
-// call decodes the body into a value of type T. The function fn changes a copy of the labels.
+// call decodes the body into a value of type T. The call runs fn on a copy of the labels.
 func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instance, map[string]string, T) error) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)
@@ -328,13 +327,13 @@ func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instan
 		if i, err = r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision); err != nil {
 			return 0, nil, err
 		}
-		return actionStarted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
+		return actionStarted(lastAction(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
 	}
 }
 
-// power returns a call that changes the state of an instance with the function change. If the
-// instance is already in the wanted state, the call changes nothing.
-func power(command string, wanted cloudsim.InstanceState, change func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) call {
+// powerCall returns a call that changes the state of an instance with changeState. If the instance is
+// already in the wanted state, the call changes nothing.
+func powerCall(command string, wanted cloudsim.InstanceState, changeState func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)
 		if err != nil {
@@ -344,10 +343,10 @@ func power(command string, wanted cloudsim.InstanceState, change func(*client.Cl
 			return 0, nil, errLocked("server", serverStatus[i.State])
 		}
 		if i.State != wanted {
-			if i, err = change(r.Cloud, r.Context(), i.ID); err != nil {
+			if i, err = changeState(r.Cloud, r.Context(), i.ID); err != nil {
 				return 0, nil, err
 			}
 		}
-		return actionStarted(begun(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
+		return actionStarted(lastAction(i.Meta, command, instanceBusy(i.State), resource{dialect.Number(i.ID), "server"}))
 	}
 }

@@ -106,10 +106,10 @@ type healthCheckRequest struct {
 	} `json:"http"`
 }
 
-// set copies the value of from to the variable to. If from is nil, set does nothing.
-func set[T any](to *T, from *T) {
-	if from != nil {
-		*to = *from
+// copyTo copies the value of src to dst. If src is nil, copyTo does nothing.
+func copyTo[T any](dst *T, src *T) {
+	if src != nil {
+		*dst = *src
 	}
 }
 
@@ -125,8 +125,8 @@ func (s serviceRequest) applyTo(l *cloudsim.Listener, h *cloudsim.HealthCheck) e
 		return cloudsim.InvalidField("http", "must be absent for a service of the protocol tcp")
 	}
 	l.Protocol = cloudsim.TCP
-	set(&l.Port, s.ListenPort)
-	set(&l.TargetPort, s.DestinationPort)
+	copyTo(&l.Port, s.ListenPort)
+	copyTo(&l.TargetPort, s.DestinationPort)
 	if s.Proxyprotocol != nil {
 		l.ProxyProtocol = ""
 		if *s.Proxyprotocol {
@@ -158,8 +158,8 @@ func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 			return cloudsim.InvalidField(field+"protocol", fmt.Sprintf("must be tcp or http, got %.20q", *r.Protocol))
 		}
 	}
-	set(&h.Port, r.Port)
-	set(&h.UnhealthyThreshold, r.Retries)
+	copyTo(&h.Port, r.Port)
+	copyTo(&h.UnhealthyThreshold, r.Retries)
 	for _, f := range []struct {
 		name  string
 		given *int
@@ -185,7 +185,7 @@ func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 	if r.HTTP.Response != nil && *r.HTTP.Response != "" {
 		return dialect.Unsupported{What: "the response of a health check", Why: "probes check the status only"}
 	}
-	set(&h.Path, r.HTTP.Path)
+	copyTo(&h.Path, r.HTTP.Path)
 	if r.HTTP.TLS != nil {
 		h.Protocol = cloudsim.HealthHTTP
 		if *r.HTTP.TLS {

@@ -88,7 +88,7 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	made := begun(d.Meta, "create_volume", volumeBusy(d), resource{dialect.Number(d.ID), "volume"})
+	made := lastAction(d.Meta, "create_volume", volumeBusy(d), resource{dialect.Number(d.ID), "volume"})
 	next := []action{}
 	if c.Server != nil {
 		// The cloud can attach a disk only after the creation of the disk has ended.
@@ -109,8 +109,8 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	return http.StatusCreated, map[string]any{"volume": volumeOf(d), "action": made, "next_actions": next}, nil
 }
 
-// newVolume returns the request to this cloud for a new disk. The function preferredType chooses
-// the type of the disk.
+// newVolume returns the request to this cloud for a new disk. preferredType chooses the type of the
+// disk.
 func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (req cloudsim.CreateDisk, err error) {
 	req.SizeGiB = c.Size
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
@@ -198,7 +198,7 @@ func volumeAction(d cloudsim.Disk, command string) action {
 	if len(d.Attachments) > 0 {
 		of = append(of, resource{dialect.Number(d.Attachments[0].Instance), "server"})
 	}
-	return begun(d.Meta, command, volumeBusy(d), of...)
+	return lastAction(d.Meta, command, volumeBusy(d), of...)
 }
 
 // volumeCall returns a call that changes a disk and answers with an action. The call
