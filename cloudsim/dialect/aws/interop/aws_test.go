@@ -98,8 +98,8 @@ func (w *world) instance(tb testing.TB, name, zone string, labels map[string]str
 	return must(w.cloud.CreateInstance(context.Background(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small", Labels: labels}))(tb)
 }
 
-// fails checks that an error has the given code and contains the id of a request.
-func fails(t *testing.T, err error, code string) {
+// mustFail checks that an error has the given code and contains the id of a request.
+func mustFail(t *testing.T, err error, code string) {
 	t.Helper()
 	e, ok := errors.AsType[smithy.APIError](err)
 	if !ok || e.ErrorCode() != code || !strings.Contains(err.Error(), "req-") {
@@ -184,9 +184,9 @@ func TestEachCall(t *testing.T) {
 		t.Errorf("instances by their ids: got %v", n)
 	}
 	_, err := w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{"i-00000000000000009"}})
-	fails(t, err, "InvalidInstanceID.NotFound")
+	mustFail(t, err, "InvalidInstanceID.NotFound")
 	_, err = w.CreateVpc(ctx, &ec2.CreateVpcInput{})
-	fails(t, err, "UnsupportedOperation")
+	mustFail(t, err, "UnsupportedOperation")
 
 	if top := must(w.DescribeInstanceTopology(ctx, &ec2.DescribeInstanceTopologyInput{InstanceIds: []string{*i.InstanceId}}))(t); len(top.Instances) != 0 {
 		t.Errorf("topology: got %+v, want none", top.Instances)

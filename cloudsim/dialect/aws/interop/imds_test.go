@@ -116,6 +116,6 @@ func TestMetadata(t *testing.T) {
 		change(&wrong)
 		cfg.Credentials = sdk.CredentialsProviderFunc(func(context.Context) (sdk.Credentials, error) { return wrong, nil })
 		_, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
-		t.Run(name, func(t *testing.T) { fails(t, err, "InvalidClientTokenId") })
+		t.Run(name, func(t *testing.T) { mustFail(t, err, "InvalidClientTokenId") })
 	}
 }

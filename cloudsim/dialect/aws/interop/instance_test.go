@@ -18,8 +18,8 @@ import (
 
 const image = "ami-0123456789abcdef0"
 
-// run returns a request for at least the smaller and at most the larger number of instances.
-func run(least, most int32) *ec2.RunInstancesInput {
+// runRequest returns a request for at least the smaller and at most the larger number of instances.
+func runRequest(least, most int32) *ec2.RunInstancesInput {
 	return &ec2.RunInstancesInput{ImageId: sdk.String(image), InstanceType: "small", MinCount: &least, MaxCount: &most}
 }
 
@@ -40,7 +40,7 @@ func testInstances(t *testing.T, w *world) {
 	}
 	group := w.createGroup(t, "workers")
 	must(w.cloud.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "node"}))(t)
-	in := run(2, 2)
+	in := runRequest(2, 2)
 	in.ClientToken, in.SubnetId, in.SecurityGroupIds = sdk.String("workers-1"), sdk.String("subnet-00000000000000001"), []string{group}
 	in.Placement = &types.Placement{AvailabilityZone: sdk.String("sim-1b"), Tenancy: types.TenancyDefault}
 	in.UserData, in.Monitoring = sdk.String(base64.StdEncoding.EncodeToString([]byte("#cloud-config"))), &types.RunInstancesMonitoringEnabled{Enabled: sdk.Bool(false)}
@@ -65,14 +65,14 @@ func testInstances(t *testing.T, w *world) {
 	}
 	in.InstanceType = "medium"
 	_, err := w.RunInstances(ctx, in)
-	fails(t, err, "IdempotentParameterMismatch")
+	mustFail(t, err, "IdempotentParameterMismatch")
 
 	shown := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{{Name: sdk.String("instance.group-id"), Values: []string{group}}}}))(t)
 	if len(shown.Reservations) != 2 || *shown.Reservations[0].Instances[0].SecurityGroups[0].GroupName != "workers" {
 		t.Errorf("instances with the group: got %+v", shown.Reservations)
 	}
 	_, err = w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &group})
-	fails(t, err, "DependencyViolation")
+	mustFail(t, err, "DependencyViolation")
 
 	must(w.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{InstanceId: &id, SourceDestCheck: &types.AttributeBooleanValue{Value: sdk.Bool(false)}}))(t)
 	updates := len(must(w.cloud.Audit(ctx, cloudsim.AuditOptions{Operation: "instances.update"}))(t).Items)
@@ -85,7 +85,7 @@ func testInstances(t *testing.T, w *world) {
 		t.Errorf("network interfaces: got %+v", interfaces)
 	}
 	must(w.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{InstanceId: &id, Groups: []string{"sg-00100000000000001"}}))(t)
-	if g := w.shown(t, id).SecurityGroups; len(g) != 1 || *g[0].GroupName != "default" {
+	if g := w.shownInstance(t, id).SecurityGroups; len(g) != 1 || *g[0].GroupName != "default" {
 		t.Errorf("new groups: got %+v", g)
 	}
 
@@ -94,7 +94,7 @@ func testInstances(t *testing.T, w *world) {
 		t.Errorf("stopped instances: got %+v", stopped)
 	}
 	_, err = w.RebootInstances(ctx, &ec2.RebootInstancesInput{InstanceIds: []string{id}})
-	fails(t, err, "IncorrectInstanceState")
+	mustFail(t, err, "IncorrectInstanceState")
 	if s := must(w.DescribeInstanceStatus(ctx, &ec2.DescribeInstanceStatusInput{InstanceIds: []string{id}}))(t).InstanceStatuses; len(s) != 0 {
 		t.Errorf("status of a stopped instance: got %+v, want none", s)
 	}
@@ -119,17 +119,17 @@ func testInstances(t *testing.T, w *world) {
 			t.Errorf("terminated instance: got %+v", gone)
 		}
 	}
-	if got := w.shown(t, id); got.State.Name != types.InstanceStateNameTerminated || len(got.Tags) != 1 || got.PrivateIpAddress != nil || got.VpcId != nil || len(got.NetworkInterfaces) != 0 {
+	if got := w.shownInstance(t, id); got.State.Name != types.InstanceStateNameTerminated || len(got.Tags) != 1 || got.PrivateIpAddress != nil || got.VpcId != nil || len(got.NetworkInterfaces) != 0 {
 		t.Errorf("terminated instance: got %+v", got)
 	}
 	_, err = w.StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{id}})
-	fails(t, err, "IncorrectInstanceState")
+	mustFail(t, err, "IncorrectInstanceState")
 	must(w.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{*made.Instances[1].InstanceId}}))(t)
 	must(w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &group}))(t)
 }
 
-// shown returns the instance with the given id as the dialect shows it.
-func (w *world) shown(t *testing.T, id string) types.Instance {
+// shownInstance returns the instance with the given id as the dialect shows it.
+func (w *world) shownInstance(t *testing.T, id string) types.Instance {
 	t.Helper()
 	return must(w.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{id}}))(t).Reservations[0].Instances[0]
 }
@@ -138,13 +138,13 @@ func (w *world) shown(t *testing.T, id string) types.Instance {
 // SDK's waiters wait until the instance has started or stopped.
 func TestInstanceStates(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Provision: time.Second, Boot: time.Second, Shutdown: time.Second})), t.Context()
-	made := must(w.RunInstances(ctx, run(1, 1)))(t).Instances[0]
+	made := must(w.RunInstances(ctx, runRequest(1, 1)))(t).Instances[0]
 	if made.State.Name != types.InstanceStateNamePending || *made.Placement.AvailabilityZone != "sim-1a" {
 		t.Errorf("new instance: got %+v", made)
 	}
 	one := &ec2.DescribeInstancesInput{InstanceIds: []string{*made.InstanceId}}
 	_, err := w.StopInstances(ctx, &ec2.StopInstancesInput{InstanceIds: one.InstanceIds})
-	fails(t, err, "IncorrectInstanceState")
+	mustFail(t, err, "IncorrectInstanceState")
 	status := &ec2.DescribeInstanceStatusInput{InstanceIds: one.InstanceIds, IncludeAllInstances: sdk.Bool(true)}
 	if s := must(w.DescribeInstanceStatus(ctx, status))(t).InstanceStatuses[0]; s.InstanceStatus.Status != types.SummaryStatusInitializing {
 		t.Errorf("status of a pending instance: got %+v", s)
@@ -163,7 +163,7 @@ func TestInstanceStates(t *testing.T) {
 		t.Errorf("stop: got %+v", stop)
 	}
 	_, err = w.StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: one.InstanceIds})
-	fails(t, err, "IncorrectInstanceState")
+	mustFail(t, err, "IncorrectInstanceState")
 	if err := ec2.NewInstanceStoppedWaiter(w, func(o *ec2.InstanceStoppedWaiterOptions) {
 		o.MinDelay = 50 * time.Millisecond
 		o.MaxDelay = time.Second
@@ -188,12 +188,12 @@ func TestInstanceStates(t *testing.T) {
 // quota permits at least MinCount. Otherwise it creates no instance.
 func TestPartOfTheInstances(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaInstances: 3} })), t.Context()
-	_, err := w.RunInstances(ctx, run(4, 5))
-	fails(t, err, "InstanceLimitExceeded")
+	_, err := w.RunInstances(ctx, runRequest(4, 5))
+	mustFail(t, err, "InstanceLimitExceeded")
 	if all := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t); len(all.Reservations) != 0 {
 		t.Fatalf("instances after a failed request: got %d, want none", len(all.Reservations))
 	}
-	made := must(w.RunInstances(ctx, run(2, 5)))(t).Instances
+	made := must(w.RunInstances(ctx, runRequest(2, 5)))(t).Instances
 	if len(made) != 3 {
 		t.Fatalf("got %d instances, want the 3 that the quota permits", len(made))
 	}
@@ -219,7 +219,7 @@ func lostReply(operation string) cloudsim.CreateFault {
 func TestRetriedRun(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateFault(ctx, lostReply("instances.create")))(t)
-	made := must(w.RunInstances(ctx, run(1, 1)))(t).Instances
+	made := must(w.RunInstances(ctx, runRequest(1, 1)))(t).Instances
 	all := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t).Reservations
 	if len(made) != 1 || len(all) != 1 || *all[0].Instances[0].InstanceId != *made[0].InstanceId {
 		t.Errorf("got %+v, and the list %+v; want the same instance", made, all)

@@ -18,8 +18,8 @@ func listen(port, instancePort int32) types.Listener {
 	return types.Listener{Protocol: sdk.String("tcp"), LoadBalancerPort: port, InstanceProtocol: sdk.String("tcp"), InstancePort: &instancePort}
 }
 
-// own returns the load balancer with the given name from the cloud, and not from the dialect.
-func (w *world) own(t *testing.T, name string) cloudsim.LoadBalancer {
+// ownLoadBalancer returns the load balancer with the given name from the cloud, and not from the dialect.
+func (w *world) ownLoadBalancer(t *testing.T, name string) cloudsim.LoadBalancer {
 	t.Helper()
 	l := must(w.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: name}))(t)
 	if len(l.Items) != 1 {
@@ -28,8 +28,8 @@ func (w *world) own(t *testing.T, name string) cloudsim.LoadBalancer {
 	return l.Items[0]
 }
 
-// refusing returns the ports of the listeners that refuse all connections.
-func refusing(l cloudsim.LoadBalancer) (ports []int) {
+// refusingPorts returns the ports of the listeners that refuse all connections.
+func refusingPorts(l cloudsim.LoadBalancer) (ports []int) {
 	for _, li := range l.Listeners {
 		if li.Targets != nil {
 			ports = append(ports, li.Port)
@@ -49,7 +49,7 @@ func testLoadBalancer(t *testing.T, w *world) {
 	ctx, name := t.Context(), sdk.String("shop")
 	instance := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t).Reservations[0].Instances[0]
 	_, err := w.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{"shop"}})
-	fails(t, err, "LoadBalancerNotFound")
+	mustFail(t, err, "LoadBalancerNotFound")
 
 	id := w.createGroup(t, "k8s-elb-shop")
 	w.authorize(t, id, tcp(80, "10.0.0.0/8"))
@@ -58,7 +58,7 @@ func testLoadBalancer(t *testing.T, w *world) {
 		Tags: []types.Tag{{Key: sdk.String("kubernetes.io/service-name"), Value: sdk.String("default/shop")}},
 	}
 	host := *must(w.elb.CreateLoadBalancer(ctx, create))(t).DNSName
-	l := w.own(t, "shop")
+	l := w.ownLoadBalancer(t, "shop")
 	if want := "shop-1." + strings.ReplaceAll(l.IP, ".", "-") + ".elb.amazonaws.com"; host != want {
 		t.Errorf("host name: got %q, want %q", host, want)
 	}
@@ -67,8 +67,8 @@ func testLoadBalancer(t *testing.T, w *world) {
 	}
 	create.Listeners = []types.Listener{listen(80, 30081)}
 	_, err = w.elb.CreateLoadBalancer(ctx, create)
-	fails(t, err, "DuplicateLoadBalancerName")
-	if !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) || len(refusing(l)) != 0 || l.Listeners[0].IdleTimeoutSeconds != 60 || l.DrainTimeoutSeconds != -1 {
+	mustFail(t, err, "DuplicateLoadBalancerName")
+	if !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) || len(refusingPorts(l)) != 0 || l.Listeners[0].IdleTimeoutSeconds != 60 || l.DrainTimeoutSeconds != -1 {
 		t.Errorf("new load balancer of the cloud: got %+v", l.LoadBalancerSpec)
 	}
 	d := w.describe(t, "shop")
@@ -106,7 +106,7 @@ func testLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("registered instances: got %+v", r.Instances)
 	}
 	_, err = w.elb.RegisterInstancesWithLoadBalancer(ctx, &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: []types.Instance{{InstanceId: sdk.String("i-00000000000000099")}}})
-	fails(t, err, "InvalidInstance")
+	mustFail(t, err, "InvalidInstance")
 	if s := must(w.elb.DescribeInstanceHealth(ctx, &elb.DescribeInstanceHealthInput{LoadBalancerName: name}))(t).InstanceStates; len(s) != 1 || *s[0].InstanceId != *instance.InstanceId || *s[0].State != "OutOfService" {
 		t.Errorf("health: got %+v", s)
 	}
@@ -114,26 +114,26 @@ func testLoadBalancer(t *testing.T, w *world) {
 	// Listeners and rules. A rule permits connections only to the listeners at its ports.
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30443), listen(80, 30080)}}))(t)
 	_, err = w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30444)}})
-	fails(t, err, "DuplicateListener")
-	if l = w.own(t, "shop"); !slices.Equal(refusing(l), []int{443}) || !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) || l.Listeners[1].IdleTimeoutSeconds != 90 || l.DrainTimeoutSeconds != 40 {
+	mustFail(t, err, "DuplicateListener")
+	if l = w.ownLoadBalancer(t, "shop"); !slices.Equal(refusingPorts(l), []int{443}) || !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) || l.Listeners[1].IdleTimeoutSeconds != 90 || l.DrainTimeoutSeconds != 40 {
 		t.Errorf("a listener without a rule: got %+v", l.LoadBalancerSpec)
 	}
 	w.authorize(t, id, tcp(443, "10.1.0.0/16"))
-	if l = w.own(t, "shop"); len(refusing(l)) != 0 || !slices.Equal(l.SourceRanges, []string{"10.1.0.0/16"}) || len(l.Targets) != 1 {
+	if l = w.ownLoadBalancer(t, "shop"); len(refusingPorts(l)) != 0 || !slices.Equal(l.SourceRanges, []string{"10.1.0.0/16"}) || len(l.Targets) != 1 {
 		t.Errorf("listeners with different ranges: got %+v", l.LoadBalancerSpec)
 	}
 	must(w.elb.DeleteLoadBalancerListeners(ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{443, 444}}))(t)
-	if l = w.own(t, "shop"); len(l.Listeners) != 1 || !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) {
+	if l = w.ownLoadBalancer(t, "shop"); len(l.Listeners) != 1 || !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) {
 		t.Errorf("after the removal of a listener: got %+v", l.LoadBalancerSpec)
 	}
 	w.revoke(t, id, tcp(80, "10.0.0.0/8"))
-	if l = w.own(t, "shop"); !slices.Equal(refusing(l), []int{80}) {
+	if l = w.ownLoadBalancer(t, "shop"); !slices.Equal(refusingPorts(l), []int{80}) {
 		t.Errorf("after the removal of all rules: got %+v", l.LoadBalancerSpec)
 	}
 	other := w.createGroup(t, "other")
 	w.authorize(t, other, tcp(80, "0.0.0.0/0"))
 	must(w.elb.ApplySecurityGroupsToLoadBalancer(ctx, &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: []string{id, other}}))(t)
-	if l = w.own(t, "shop"); len(refusing(l)) != 0 || !slices.Equal(l.SourceRanges, []string{"0.0.0.0/0"}) {
+	if l = w.ownLoadBalancer(t, "shop"); len(refusingPorts(l)) != 0 || !slices.Equal(l.SourceRanges, []string{"0.0.0.0/0"}) {
 		t.Errorf("with a second group: got %+v", l.LoadBalancerSpec)
 	}
 
@@ -141,12 +141,12 @@ func testLoadBalancer(t *testing.T, w *world) {
 	second := must(w.cloud.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "second", IPv4: "10.99.0.0/16"}))(t)
 	wrong := must(w.cloud.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "second", Network: second.ID, IPv4: "10.99.1.0/24"}))(t)
 	_, err = w.elb.AttachLoadBalancerToSubnets(ctx, &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: name, Subnets: []string{"subnet-" + strings.Repeat("0", 11) + string(wrong.ID[len("subnet-"):])}})
-	fails(t, err, "InvalidConfigurationRequest")
+	mustFail(t, err, "InvalidConfigurationRequest")
 	if r := must(w.elb.AttachLoadBalancerToSubnets(ctx, &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: name, Subnets: d.Subnets}))(t); !slices.Equal(r.Subnets, d.Subnets) {
 		t.Errorf("attached subnets: got %v", r.Subnets)
 	}
 	_, err = w.elb.DetachLoadBalancerFromSubnets(ctx, &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: d.Subnets})
-	fails(t, err, "InvalidConfigurationRequest") // the last subnet
+	mustFail(t, err, "InvalidConfigurationRequest") // the last subnet
 	if r := must(w.elb.DetachLoadBalancerFromSubnets(ctx, &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: []string{"subnet-00000000000000099"}}))(t); !slices.Equal(r.Subnets, d.Subnets) {
 		t.Errorf("subnets after the removal of another subnet: got %v", r.Subnets)
 	}
@@ -158,14 +158,14 @@ func testLoadBalancer(t *testing.T, w *world) {
 
 	// Deletion.
 	_, err = w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &id})
-	fails(t, err, "DependencyViolation")
-	if r := must(w.elb.DeregisterInstancesFromLoadBalancer(ctx, &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: targets}))(t); len(r.Instances) != 0 || len(w.own(t, "shop").Targets) != 0 {
+	mustFail(t, err, "DependencyViolation")
+	if r := must(w.elb.DeregisterInstancesFromLoadBalancer(ctx, &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: targets}))(t); len(r.Instances) != 0 || len(w.ownLoadBalancer(t, "shop").Targets) != 0 {
 		t.Errorf("instances after the removal of all: got %+v", r.Instances)
 	}
 	must(w.elb.DeleteLoadBalancer(ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: name}))(t)
 	must(w.elb.DeleteLoadBalancer(ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: name}))(t)
 	_, err = w.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{"shop"}})
-	fails(t, err, "LoadBalancerNotFound")
+	mustFail(t, err, "LoadBalancerNotFound")
 }
 
 // TestLoadBalancerPages proves that the pages of a list contain each classic load balancer once,
@@ -195,7 +195,7 @@ func TestLoadBalancerPages(t *testing.T) {
 		t.Errorf("got load balancers %v, want %v", got, want)
 	}
 	// The default security group permits no client to connect to a load balancer.
-	if l := w.own(t, "c"); !slices.Equal(refusing(l), []int{80}) {
+	if l := w.ownLoadBalancer(t, "c"); !slices.Equal(refusingPorts(l), []int{80}) {
 		t.Errorf("load balancer with the default group: got %+v", l.LoadBalancerSpec)
 	}
 }

@@ -88,7 +88,7 @@ func (w *world) health(tb testing.TB, group string, ids ...string) (all []string
 // spec returns the listeners of a load balancer in the cloud as text.
 func (w *world) spec(t *testing.T, name string) (all []string) {
 	t.Helper()
-	for _, li := range w.own(t, name).Listeners {
+	for _, li := range w.ownLoadBalancer(t, name).Listeners {
 		all = append(all, listenerText(li))
 	}
 	return all
@@ -107,14 +107,14 @@ func listenerText(li cloudsim.Listener) string {
 func testNetworkLoadBalancer(t *testing.T, w *world) {
 	ctx := t.Context()
 	_, err := w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}})
-	fails(t, err, "LoadBalancerNotFound")
+	mustFail(t, err, "LoadBalancerNotFound")
 	id := w.createGroup(t, "k8s-net")
 	tags := []types.Tag{{Key: sdk.String("kubernetes.io/service-name"), Value: sdk.String("default/net")}}
 	create := &elbv2.CreateLoadBalancerInput{
 		Name: sdk.String("net"), Type: types.LoadBalancerTypeEnumNetwork, SubnetMappings: []types.SubnetMapping{{SubnetId: sdk.String(defaultSubnet)}}, SecurityGroups: []string{id}, Tags: tags,
 	}
 	l := must(w.elbv2.CreateLoadBalancer(ctx, create))(t).LoadBalancers[0]
-	own := w.own(t, "net")
+	own := w.ownLoadBalancer(t, "net")
 	if want := arns + "loadbalancer/net/net/" + fmt.Sprintf("%016x", 2); *l.LoadBalancerArn != want || own.ID != "lb-000002" {
 		t.Errorf("ARN of %s: got %s, want %s", own.ID, *l.LoadBalancerArn, want)
 	}
@@ -157,7 +157,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("listeners without a rule of the security group: got %v", s)
 	}
 	w.authorize(t, id, tcp(80, "10.0.0.0/8"))
-	own = w.own(t, "net")
+	own = w.ownLoadBalancer(t, "net")
 	if s := w.spec(t, "net"); !slices.Equal(s, []string{"tcp/80 to 30080 check http/10256 i-000001"}) || !slices.Equal(own.SourceRanges, []string{"10.0.0.0/8"}) || own.DrainTimeoutSeconds != 300 ||
 		own.Listeners[0].HealthCheck.Path != "/healthz" || own.Listeners[0].HealthCheck.ExpectedCodes != "200-399" || own.Listeners[0].HealthCheck.IntervalMillis != 10_000 {
 		t.Errorf("listeners: got %v with ranges %v and drain timeout %d", s, own.SourceRanges, own.DrainTimeoutSeconds)
@@ -229,7 +229,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	}}))(t).Attributes); a != "deregistration_delay.timeout_seconds=400 preserve_client_ip.enabled=false proxy_protocol_v2.enabled=true stickiness.enabled=false " {
 		t.Errorf("changed attributes of the target group: got %s", a)
 	}
-	if own = w.own(t, "net"); own.DrainTimeoutSeconds != 400 || own.Listeners[2].ProxyProtocol != cloudsim.ProxyV2 || own.Listeners[0].ProxyProtocol != "" {
+	if own = w.ownLoadBalancer(t, "net"); own.DrainTimeoutSeconds != 400 || own.Listeners[2].ProxyProtocol != cloudsim.ProxyV2 || own.Listeners[0].ProxyProtocol != "" {
 		t.Errorf("load balancer with changed attributes: got %+v", own.LoadBalancerSpec)
 	}
 
@@ -239,11 +239,11 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	if r := must(w.elbv2.SetSecurityGroups(ctx, &elbv2.SetSecurityGroupsInput{LoadBalancerArn: &lb, SecurityGroups: []string{other}}))(t); !slices.Equal(r.SecurityGroupIds, []string{other}) {
 		t.Errorf("security groups: got %v", r.SecurityGroupIds)
 	}
-	if own = w.own(t, "net"); !slices.Equal(own.SourceRanges, []string{"192.0.2.0/24"}) || len(own.Listeners[0].Targets) != 0 || len(own.Listeners[2].Targets) != 1 {
+	if own = w.ownLoadBalancer(t, "net"); !slices.Equal(own.SourceRanges, []string{"192.0.2.0/24"}) || len(own.Listeners[0].Targets) != 0 || len(own.Listeners[2].Targets) != 1 {
 		t.Errorf("with another security group: got %+v", own.LoadBalancerSpec)
 	}
 	_, err = w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &other})
-	fails(t, err, "DependencyViolation")
+	mustFail(t, err, "DependencyViolation")
 	resources := []string{lb, web, *li.ListenerArn}
 	must(w.elbv2.AddTags(ctx, &elbv2.AddTagsInput{ResourceArns: resources, Tags: []types.Tag{{Key: sdk.String("team"), Value: sdk.String("web")}}}))(t)
 	must(w.elbv2.RemoveTags(ctx, &elbv2.RemoveTagsInput{ResourceArns: resources, TagKeys: []string{"kubernetes.io/service-name", "none"}}))(t)
@@ -255,7 +255,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 
 	// Deletion.
 	_, err = w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &web})
-	fails(t, err, "ResourceInUse")
+	mustFail(t, err, "ResourceInUse")
 	must(w.elbv2.DeleteListener(ctx, &elbv2.DeleteListenerInput{ListenerArn: li.ListenerArn}))(t)
 	if s := w.spec(t, "net"); len(s) != 1 {
 		t.Errorf("after the removal of a listener: got %v", s)
@@ -263,7 +263,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	must(w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &both}))(t)
 	set("deletion_protection.enabled", "true")
 	_, err = w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb})
-	fails(t, err, "OperationNotPermitted")
+	mustFail(t, err, "OperationNotPermitted")
 	set("deletion_protection.enabled", "false")
 	for range 2 { // a repetition is no error
 		must(w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb}))(t)
@@ -293,19 +293,19 @@ func TestNetworkKinds(t *testing.T) {
 	}
 	for _, name := range []string{"net-A", "net-a"} {
 		_, err := w.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}})
-		fails(t, err, "LoadBalancerNotFound")
+		mustFail(t, err, "LoadBalancerNotFound")
 	}
 	for _, name := range []string{"classic", "own"} {
 		_, err := w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{Names: []string{name}})
-		fails(t, err, "LoadBalancerNotFound")
-		arn := arns + "loadbalancer/net/" + name + fmt.Sprintf("/%016x", dialect.Number(w.own(t, name).ID))
+		mustFail(t, err, "LoadBalancerNotFound")
+		arn := arns + "loadbalancer/net/" + name + fmt.Sprintf("/%016x", dialect.Number(w.ownLoadBalancer(t, name).ID))
 		_, err = w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{LoadBalancerArns: []string{arn}})
-		fails(t, err, "LoadBalancerNotFound")
+		mustFail(t, err, "LoadBalancerNotFound")
 		_, err = w.elbv2.CreateLoadBalancer(ctx, &elbv2.CreateLoadBalancerInput{Name: &name, Type: types.LoadBalancerTypeEnumNetwork, Subnets: []string{defaultSubnet}})
-		fails(t, err, "DuplicateLoadBalancerName")
+		mustFail(t, err, "DuplicateLoadBalancerName")
 	}
 	_, err := w.elb.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{LoadBalancerName: sdk.String("c"), Listeners: []elbtypes.Listener{listen(80, 30080)}, Subnets: []string{defaultSubnet}})
-	fails(t, err, "DuplicateLoadBalancerName")
+	mustFail(t, err, "DuplicateLoadBalancerName")
 
 	var got []string
 	for p := elbv2.NewDescribeLoadBalancersPaginator(w.elbv2, &elbv2.DescribeLoadBalancersInput{PageSize: sdk.Int32(2)}); p.HasMorePages(); {
@@ -364,8 +364,8 @@ func TestNetworkWithoutGroups(t *testing.T) {
 	web, dns = "tcp/80 to 30080 check tcp/30080", "udp/53 to 30053 check tcp/30053"
 	check := func(step string, ranges []string, want ...string) {
 		t.Helper()
-		if got := w.spec(t, "net"); !slices.Equal(got, want) || !slices.Equal(w.own(t, "net").SourceRanges, ranges) {
-			t.Errorf("%s: got %v with ranges %v, want %v with ranges %v", step, got, w.own(t, "net").SourceRanges, want, ranges)
+		if got := w.spec(t, "net"); !slices.Equal(got, want) || !slices.Equal(w.ownLoadBalancer(t, "net").SourceRanges, ranges) {
+			t.Errorf("%s: got %v with ranges %v, want %v with ranges %v", step, got, w.ownLoadBalancer(t, "net").SourceRanges, want, ranges)
 		}
 	}
 	const group = "sg-00100000000000001"
@@ -386,7 +386,7 @@ func TestNetworkWithoutGroups(t *testing.T) {
 	w.authorize(t, other, tcp(30080, "192.0.2.0/24"))
 	check("with a rule of the other group", []string{"192.0.2.0/24"}, web+" i-000001", dns)
 	_, err := w.elbv2.SetSecurityGroups(t.Context(), &elbv2.SetSecurityGroupsInput{LoadBalancerArn: &lb, SecurityGroups: []string{group}})
-	fails(t, err, "InvalidConfigurationRequest")
+	mustFail(t, err, "InvalidConfigurationRequest")
 }
 
 // TestNetworkHealth proves that the dialect translates each state of a target to a state of AWS.
@@ -411,7 +411,7 @@ func TestNetworkHealth(t *testing.T) {
 	for n, health := range []cloudsim.TargetHealth{cloudsim.TargetHealthy, cloudsim.TargetUnhealthy, cloudsim.TargetInitial, cloudsim.TargetDraining} {
 		status.Targets = append(status.Targets, cloudsim.TargetStatus{Instance: cloudsim.InstanceID(fmt.Sprintf("i-%06x", n+1)), Listener: "tcp/80", Health: health})
 	}
-	if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), w.own(t, "net").ID, status); err != nil {
+	if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), w.ownLoadBalancer(t, "net").ID, status); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -545,7 +545,7 @@ func TestNetworkCallers(t *testing.T) {
 		})
 	})
 	work.Wait()
-	own := w.own(t, "net")
+	own := w.ownLoadBalancer(t, "net")
 	if len(own.Listeners) != n || !slices.Equal(own.SourceRanges, []string{"10.0.0.0/8"}) {
 		t.Errorf("got %d listeners with ranges %v, want %d", len(own.Listeners), own.SourceRanges, n)
 	}

@@ -57,7 +57,7 @@ func TestNetworkProgram(t *testing.T) {
 				if want == "" && err != nil || want != "" && err == nil {
 					t.Errorf("got error %v, want code %q", err, want)
 				} else if want != "" {
-					fails(t, err, want)
+					mustFail(t, err, want)
 				}
 				m.compare(t, w)
 				if t.Failed() {
@@ -89,8 +89,8 @@ func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) s
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
-// weights contains numbers of calls in the function step. The function step makes a call more often
-// if its number occurs more often.
+// weights contains numbers of calls in networkModel.step. This method makes a call more often if
+// its number occurs more often.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
 // step makes a random call, and changes the model as the call should change the cloud. It returns a
@@ -142,7 +142,7 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 		return call, want, err
 	case 3:
 		call = "delete target group " + group
-		if m.used(group, "") {
+		if m.isUsed(group, "") {
 			want = "ResourceInUse"
 		} else {
 			delete(m.group, group)
@@ -235,11 +235,11 @@ func add(all []string, s string) []string {
 	return append(all, s)
 }
 
-// used reports whether a load balancer uses the target group. It ignores the load balancer with the
-// ARN except.
-func (m *networkModel) used(group, except string) bool {
+// isUsed reports whether a load balancer uses the target group. It ignores the load balancer with the
+// ARN ignoredARN.
+func (m *networkModel) isUsed(group, ignoredARN string) bool {
 	for _, li := range m.listener {
-		if li.group == group && li.lb != except {
+		if li.group == group && li.lb != ignoredARN {
 			return true
 		}
 	}
@@ -274,7 +274,7 @@ func (m *networkModel) refusal(arn string, li *modelListener) string {
 			return "DuplicateListener"
 		}
 	}
-	if m.used(li.group, li.lb) {
+	if m.isUsed(li.group, li.lb) {
 		return "TargetGroupAssociationLimit"
 	}
 	return ""
@@ -302,7 +302,7 @@ func (m *networkModel) compare(t *testing.T, w *world) {
 		for _, d := range must(w.elbv2.DescribeTargetHealth(ctx, &elbv2.DescribeTargetHealthInput{TargetGroupArn: g.TargetGroupArn}))(t).TargetHealthDescriptions {
 			got.targets = append(got.targets, *d.Target.Id)
 		}
-		if fmt.Sprint(got) != fmt.Sprint(*want) || len(g.LoadBalancerArns) > 1 || m.used(*g.TargetGroupArn, "") != (len(g.LoadBalancerArns) == 1) {
+		if fmt.Sprint(got) != fmt.Sprint(*want) || len(g.LoadBalancerArns) > 1 || m.isUsed(*g.TargetGroupArn, "") != (len(g.LoadBalancerArns) == 1) {
 			t.Errorf("got target group %+v of %v, want %+v", got, g.LoadBalancerArns, *want)
 		}
 	}

@@ -75,7 +75,7 @@ func TestInstancePrograms(t *testing.T) {
 func instanceStep(ctx context.Context, w *world, op int, token string, typ types.InstanceType, flag bool, model map[string]*modelInstance) (want string, err error) {
 	have := model[token]
 	if op == 0 {
-		in := run(1, 1)
+		in := runRequest(1, 1)
 		in.ClientToken, in.InstanceType = &token, typ
 		made, err := w.RunInstances(ctx, in)
 		switch {
@@ -141,7 +141,7 @@ func TestVolumePrograms(t *testing.T) {
 	p := &volumeProgram{world: start(t), rng: rand.New(rand.NewPCG(7, 7)), model: map[string]*modelVolume{}} //nolint:gosec // a repeatable test
 	ctx := t.Context()
 	for _, zone := range []string{"sim-1a", "sim-1a", "sim-1b"} {
-		in := run(1, 1)
+		in := runRequest(1, 1)
 		in.Placement = &types.Placement{AvailabilityZone: &zone}
 		p.nodes, p.running = append(p.nodes, *must(p.RunInstances(ctx, in))(t).Instances[0].InstanceId), append(p.running, true)
 	}

@@ -34,7 +34,7 @@ func (w *world) routeTo(t *testing.T, destination string) (types.Route, bool) {
 // controller manager makes.
 func testRoutes(t *testing.T, w *world) {
 	ctx := t.Context()
-	nodes := must(w.RunInstances(ctx, run(2, 2)))(t).Instances
+	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances
 	tag := types.Tag{Key: sdk.String("kubernetes.io/cluster/lab"), Value: sdk.String("owned")}
 	for range 2 {
 		must(w.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{mainTable}, Tags: []types.Tag{tag}}))(t)
@@ -62,7 +62,7 @@ func testRoutes(t *testing.T, w *world) {
 		t.Errorf("new route: got %+v", r)
 	}
 	_, err := w.CreateRoute(ctx, &ec2.CreateRouteInput{RouteTableId: create.RouteTableId, DestinationCidrBlock: create.DestinationCidrBlock, InstanceId: nodes[1].InstanceId})
-	fails(t, err, "RouteAlreadyExists")
+	mustFail(t, err, "RouteAlreadyExists")
 	must(w.ReplaceRoute(ctx, &ec2.ReplaceRouteInput{RouteTableId: create.RouteTableId, DestinationCidrBlock: create.DestinationCidrBlock, NetworkInterfaceId: nodes[1].NetworkInterfaces[0].NetworkInterfaceId}))(t)
 	if r, _ := w.routeTo(t, "10.244.7.0/24"); sdk.ToString(r.InstanceId) != *nodes[1].InstanceId {
 		t.Errorf("replaced route: got %+v", r)
@@ -78,14 +78,14 @@ func testRoutes(t *testing.T, w *world) {
 	remove := &ec2.DeleteRouteInput{RouteTableId: create.RouteTableId, DestinationCidrBlock: create.DestinationCidrBlock}
 	must(w.DeleteRoute(ctx, remove))(t)
 	_, err = w.DeleteRoute(ctx, remove)
-	fails(t, err, "InvalidRoute.NotFound")
+	mustFail(t, err, "InvalidRoute.NotFound")
 }
 
 // TestRouteAfterRoute proves that a client can create a route directly after it has deleted or
 // replaced a route to the same destination. The cloud needs one second to delete the old route.
 func TestRouteAfterRoute(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Network: time.Second})), t.Context()
-	nodes := must(w.RunInstances(ctx, run(2, 2)))(t).Instances
+	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances
 	create := &ec2.CreateRouteInput{RouteTableId: sdk.String(mainTable), DestinationCidrBlock: sdk.String("10.244.7.0/24"), InstanceId: nodes[0].InstanceId}
 	must(w.CreateRoute(ctx, create))(t)
 	must(w.DeleteRoute(ctx, &ec2.DeleteRouteInput{RouteTableId: create.RouteTableId, DestinationCidrBlock: create.DestinationCidrBlock}))(t)

@@ -60,13 +60,13 @@ func testSecurityGroups(t *testing.T, w *world) {
 		t.Errorf("new group: got %+v", g)
 	}
 	_, err := w.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{GroupName: g.GroupName, Description: g.Description, VpcId: g.VpcId})
-	fails(t, err, "InvalidGroup.Duplicate")
+	mustFail(t, err, "InvalidGroup.Duplicate")
 
 	icmp := types.IpPermission{IpProtocol: sdk.String("icmp"), FromPort: sdk.Int32(3), ToPort: sdk.Int32(4), IpRanges: []types.IpRange{{CidrIp: sdk.String("10.0.0.0/8")}}}
 	v6 := types.IpPermission{IpProtocol: sdk.String("6"), FromPort: sdk.Int32(80), ToPort: sdk.Int32(80), Ipv6Ranges: []types.Ipv6Range{{CidrIpv6: sdk.String("fd00::/8"), Description: sdk.String("VPN")}}}
 	w.authorize(t, id, tcp(80, "10.0.0.0/8", "192.0.2.0/24"), tcp(443, "10.0.0.0/8"), icmp, v6)
 	_, err = w.AuthorizeSecurityGroupIngress(ctx, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: &id, IpPermissions: []types.IpPermission{tcp(81, "10.0.0.0/8"), tcp(80, "192.0.2.7/24")}})
-	fails(t, err, "InvalidPermission.Duplicate") // EC2 clears the last bits of 192.0.2.7/24
+	mustFail(t, err, "InvalidPermission.Duplicate") // EC2 clears the last bits of 192.0.2.7/24
 	g = w.group(t, id)
 	if len(g.IpPermissions) != 3 || len(g.IpPermissions[0].IpRanges) != 2 || *g.IpPermissions[0].IpRanges[1].CidrIp != "192.0.2.0/24" || *g.IpPermissions[0].Ipv6Ranges[0].Description != "VPN" ||
 		*g.IpPermissions[1].FromPort != 443 || *g.IpPermissions[2].IpProtocol != "icmp" || *g.IpPermissions[2].ToPort != 4 {
@@ -79,7 +79,7 @@ func testSecurityGroups(t *testing.T, w *world) {
 		t.Errorf("rules after revocation: got %+v", g.IpPermissions)
 	}
 	_, err = w.RevokeSecurityGroupIngress(ctx, &ec2.RevokeSecurityGroupIngressInput{GroupId: &id, IpPermissions: []types.IpPermission{tcp(80, "10.0.0.0/8"), tcp(443, "10.0.0.0/8")}})
-	fails(t, err, "InvalidPermission.NotFound")
+	mustFail(t, err, "InvalidPermission.NotFound")
 	if g = w.group(t, id); len(g.IpPermissions) != 2 {
 		t.Errorf("rules after a failed revocation: got %+v", g.IpPermissions)
 	}
@@ -118,13 +118,13 @@ func testSecurityGroups(t *testing.T, w *world) {
 	}
 
 	_, err = w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &id})
-	fails(t, err, "DependencyViolation")
+	mustFail(t, err, "DependencyViolation")
 	w.revoke(t, def, from)
 	_, err = w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &def})
-	fails(t, err, "CannotDelete")
+	mustFail(t, err, "CannotDelete")
 	must(w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &id}))(t)
 	_, err = w.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
-	fails(t, err, "InvalidGroup.NotFound")
+	mustFail(t, err, "InvalidGroup.NotFound")
 
 	tables := must(w.DescribeRouteTables(ctx, &ec2.DescribeRouteTablesInput{Filters: []types.Filter{{Name: sdk.String("vpc-id"), Values: []string{*instance.VpcId}}}}))(t).RouteTables
 	if len(tables) != 1 || !*tables[0].Associations[0].Main || *tables[0].Routes[0].GatewayId != "local" || *tables[0].Routes[1].GatewayId != "igw-00000000000000001" || *tables[0].Routes[1].DestinationCidrBlock != "0.0.0.0/0" {

@@ -31,8 +31,8 @@ func (w *world) volume(t *testing.T, id string) types.Volume {
 // testVolumes makes the calls about volumes and snapshots that the EBS CSI driver makes.
 func testVolumes(t *testing.T, w *world) {
 	ctx := t.Context()
-	node := *must(w.RunInstances(ctx, run(1, 1)))(t).Instances[0].InstanceId
-	other := *must(w.RunInstances(ctx, run(1, 1)))(t).Instances[0].InstanceId
+	node := *must(w.RunInstances(ctx, runRequest(1, 1)))(t).Instances[0].InstanceId
+	other := *must(w.RunInstances(ctx, runRequest(1, 1)))(t).Instances[0].InstanceId
 
 	in := newVolume(10, types.VolumeTypeGp3)
 	in.ClientToken, in.Encrypted, in.MultiAttachEnabled = sdk.String("pvc-1"), sdk.Bool(false), sdk.Bool(false)
@@ -51,7 +51,7 @@ func testVolumes(t *testing.T, w *world) {
 	}
 	in.Size = sdk.Int32(20)
 	_, err := w.CreateVolume(ctx, in)
-	fails(t, err, "IdempotentParameterMismatch")
+	mustFail(t, err, "IdempotentParameterMismatch")
 	if got := must(w.DescribeVolumes(ctx, &ec2.DescribeVolumesInput{Filters: []types.Filter{{Name: sdk.String("tag:CSIVolumeName"), Values: []string{"pvc-1"}}, {Name: sdk.String("volume-type"), Values: []string{"gp3"}}}}))(t).Volumes; len(got) != 1 || *got[0].VolumeId != id {
 		t.Errorf("volumes with the tag: got %+v", got)
 	}
@@ -65,25 +65,25 @@ func testVolumes(t *testing.T, w *world) {
 		t.Errorf("attachment: got %+v", a)
 	}
 	_, err = w.AttachVolume(ctx, attach)
-	fails(t, err, "VolumeInUse")
+	mustFail(t, err, "VolumeInUse")
 	_, err = w.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &id})
-	fails(t, err, "VolumeInUse")
+	mustFail(t, err, "VolumeInUse")
 	second := *must(w.CreateVolume(ctx, newVolume(10, types.VolumeTypeGp2)))(t).VolumeId
 	_, err = w.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: &second, InstanceId: &node, Device: sdk.String("/dev/xvdaa")})
-	fails(t, err, "InvalidParameterValue") // the device name is in use
+	mustFail(t, err, "InvalidParameterValue") // the device name is in use
 	if v := w.volume(t, id); v.State != types.VolumeStateInUse || len(v.Attachments) != 1 || *v.Attachments[0].Device != "/dev/xvdaa" || *v.Attachments[0].InstanceId != node || len(v.Tags) != 1 {
 		t.Errorf("attached volume: got %+v", v)
 	}
-	if b := w.shown(t, node).BlockDeviceMappings; len(b) != 1 || *b[0].DeviceName != "/dev/xvdaa" || *b[0].Ebs.VolumeId != id || b[0].Ebs.Status != types.AttachmentStatusAttached {
+	if b := w.shownInstance(t, node).BlockDeviceMappings; len(b) != 1 || *b[0].DeviceName != "/dev/xvdaa" || *b[0].Ebs.VolumeId != id || b[0].Ebs.Status != types.AttachmentStatusAttached {
 		t.Errorf("block devices of the instance: got %+v", b)
 	}
-	if got := w.shown(t, other).BlockDeviceMappings; len(got) != 0 {
+	if got := w.shownInstance(t, other).BlockDeviceMappings; len(got) != 0 {
 		t.Errorf("block devices of another instance: got %+v, want none", got)
 	}
 
 	// An attached volume grows and gets another type in one request.
 	_, err = w.DescribeVolumesModifications(ctx, &ec2.DescribeVolumesModificationsInput{VolumeIds: []string{id}})
-	fails(t, err, "InvalidVolumeModification.NotFound")
+	mustFail(t, err, "InvalidVolumeModification.NotFound")
 	m := must(w.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: &id, Size: sdk.Int32(20), VolumeType: types.VolumeTypeIo2, Iops: sdk.Int32(8000)}))(t).VolumeModification
 	if *m.OriginalSize != 10 || m.OriginalVolumeType != types.VolumeTypeGp3 || *m.OriginalIops != 4000 || *m.TargetSize != 20 || m.TargetVolumeType != types.VolumeTypeIo2 || *m.TargetIops != 8000 || m.ModificationState != types.VolumeModificationStateCompleted {
 		t.Errorf("modification: got %+v", m)
@@ -96,7 +96,7 @@ func testVolumes(t *testing.T, w *world) {
 		t.Errorf("modified volume: got %+v", v)
 	}
 	_, err = w.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: &id, Size: sdk.Int32(10)})
-	fails(t, err, "InvalidParameterValue")
+	mustFail(t, err, "InvalidParameterValue")
 
 	// A volume from a snapshot has the size of the snapshot.
 	s := must(w.CreateSnapshot(ctx, &ec2.CreateSnapshotInput{VolumeId: &id, Description: sdk.String("before the upgrade"), TagSpecifications: []types.TagSpecification{
@@ -115,29 +115,29 @@ func testVolumes(t *testing.T, w *world) {
 		t.Errorf("snapshots of another owner: got %+v, want none", none)
 	}
 	_, err = w.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{*s.SnapshotId}, Tags: []types.Tag{{Key: sdk.String("a"), Value: sdk.String("b")}}})
-	fails(t, err, "UnsupportedOperation")
+	mustFail(t, err, "UnsupportedOperation")
 	copied := must(w.CreateVolume(ctx, &ec2.CreateVolumeInput{AvailabilityZone: sdk.String("sim-1b"), SnapshotId: s.SnapshotId, VolumeType: types.VolumeTypeGp3}))(t)
 	if *copied.Size != 20 || *copied.SnapshotId != *s.SnapshotId || *copied.AvailabilityZone != "sim-1b" {
 		t.Errorf("volume from a snapshot: got %+v", copied)
 	}
 	_, err = w.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: copied.VolumeId, InstanceId: &node, Device: sdk.String("/dev/xvdab")})
-	fails(t, err, "InvalidVolume.ZoneMismatch")
+	mustFail(t, err, "InvalidVolume.ZoneMismatch")
 	must(w.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: s.SnapshotId}))(t)
 	_, err = w.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: s.SnapshotId})
-	fails(t, err, "InvalidSnapshot.NotFound")
+	mustFail(t, err, "InvalidSnapshot.NotFound")
 
 	// The dialect refuses a forced detachment while the instance runs.
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id, InstanceId: &other})
-	fails(t, err, "InvalidAttachment.NotFound")
+	mustFail(t, err, "InvalidAttachment.NotFound")
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id, Force: sdk.Bool(true)})
-	fails(t, err, "IncorrectState")
+	mustFail(t, err, "IncorrectState")
 	must(w.StopInstances(ctx, &ec2.StopInstancesInput{InstanceIds: []string{node}}))(t)
 	d := must(w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id, Force: sdk.Bool(true)}))(t)
 	if d.State != types.VolumeAttachmentStateDetached || *d.Device != "/dev/xvdaa" || *d.InstanceId != node {
 		t.Errorf("detached volume: got %+v", d)
 	}
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id})
-	fails(t, err, "IncorrectState")
+	mustFail(t, err, "IncorrectState")
 
 	// The labels of a disk contain only the device names of its present attachments, because the
 	// number of labels is limited.
@@ -157,7 +157,7 @@ func testVolumes(t *testing.T, w *world) {
 		must(w.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: &both, InstanceId: &instance, Device: &device}))(t)
 	}
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &both})
-	fails(t, err, "MissingParameter")
+	mustFail(t, err, "MissingParameter")
 	for instance, device := range map[string]string{node: "/dev/xvdba", other: "/dev/xvdbb"} {
 		if d := must(w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &both, InstanceId: &instance, Device: &device}))(t); *d.Device != device {
 			t.Errorf("detached volume: got %+v, want the device %s", d, device)
@@ -167,7 +167,7 @@ func testVolumes(t *testing.T, w *world) {
 		must(w.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &v}))(t)
 	}
 	_, err = w.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &id})
-	fails(t, err, "InvalidVolume.NotFound")
+	mustFail(t, err, "InvalidVolume.NotFound")
 	must(w.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{node, other}}))(t)
 }
 
@@ -175,14 +175,14 @@ func testVolumes(t *testing.T, w *world) {
 // SDK's waiters wait until the operation ends.
 func TestVolumeStates(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Disk: time.Second})), t.Context()
-	node := *must(w.RunInstances(ctx, run(1, 1)))(t).Instances[0].InstanceId
+	node := *must(w.RunInstances(ctx, runRequest(1, 1)))(t).Instances[0].InstanceId
 	made := must(w.CreateVolume(ctx, newVolume(10, types.VolumeTypeGp3)))(t)
 	if made.State != types.VolumeStateCreating {
 		t.Errorf("new volume: got state %s", made.State)
 	}
 	attach := &ec2.AttachVolumeInput{VolumeId: made.VolumeId, InstanceId: &node, Device: sdk.String("/dev/xvdaa")}
 	_, err := w.AttachVolume(ctx, attach)
-	fails(t, err, "IncorrectState")
+	mustFail(t, err, "IncorrectState")
 	one := &ec2.DescribeVolumesInput{VolumeIds: []string{*made.VolumeId}}
 	wait := func() {
 		t.Helper()
@@ -209,7 +209,7 @@ func TestVolumeStates(t *testing.T) {
 		t.Errorf("modification: got %+v", m)
 	}
 	_, err = w.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: made.VolumeId, Size: sdk.Int32(30)})
-	fails(t, err, "IncorrectModificationState")
+	mustFail(t, err, "IncorrectModificationState")
 	must(w.cloud.WaitOperation(ctx, must(w.cloud.GetDisk(ctx, ownDisk(*made.VolumeId)))(t).Operation))(t)
 	if all := must(w.DescribeVolumesModifications(ctx, &ec2.DescribeVolumesModificationsInput{VolumeIds: one.VolumeIds}))(t).VolumesModifications; all[0].ModificationState != types.VolumeModificationStateCompleted {
 		t.Errorf("modification at its end: got %+v", all[0])
@@ -225,7 +225,7 @@ func TestVolumeStates(t *testing.T) {
 	from := newVolume(20, types.VolumeTypeGp3)
 	from.SnapshotId = s.SnapshotId
 	_, err = w.CreateVolume(ctx, from)
-	fails(t, err, "IncorrectState")
+	mustFail(t, err, "IncorrectState")
 	if err := ec2.NewSnapshotCompletedWaiter(w, func(o *ec2.SnapshotCompletedWaiterOptions) {
 		o.MinDelay = 50 * time.Millisecond
 		o.MaxDelay = time.Second
