@@ -15,19 +15,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// Archive writes the content of the store as the first section of a saved
-// state. It does not block writers. Archive calls the function look in the
-// transaction that reads the content. The function look returns whether the
-// saved state will have the data of disks. If look is nil, the saved state will
+// Archive writes the content of the store as the first section of a saved state. It does not block
+// writers. Archive calls hasDiskData in the transaction that reads the content. hasDiskData returns
+// whether the saved state will have the data of disks. If hasDiskData is nil, the saved state will
 // not have this data.
-func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err error)) (err error) {
+func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData bool, err error)) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
 	return s.db.View(func(tx *bolt.Tx) error {
 		now := s.tx(tx, "")
 		head := statefile.Head{Revision: now.Revision()}
-		if look != nil {
-			if head.DiskData, err = look(now); err != nil {
+		if hasDiskData != nil {
+			if head.DiskData, err = hasDiskData(now); err != nil {
 				return err
 			}
 		}

@@ -19,9 +19,9 @@ type Work struct {
 	Operation cloudsim.OperationID  `json:"operation,omitempty"`
 }
 
-// Later puts the work item w on the due list. The parameter at is the due time.
-// Work items with the same due time keep their order.
-func (t *Tx) Later(at time.Time, w Work) error {
+// Later puts the work item w on the due list. The work item becomes due at dueTime. Work items with
+// the same due time keep their order.
+func (t *Tx) Later(dueTime time.Time, w Work) error {
 	b, err := t.write(bucketDue)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (t *Tx) Later(at time.Time, w Work) error {
 	if err != nil {
 		return err
 	}
-	return b.Put(append(u64(uint64(at.UnixNano())), u64(n)...), raw)
+	return b.Put(append(u64(uint64(dueTime.UnixNano())), u64(n)...), raw)
 }
 
 // LaterOnce puts w on the due list, unless the list already has w for the time

@@ -21,16 +21,16 @@ func (t *Tx) nextRevision() (uint64, error) {
 	return b.NextSequence()
 }
 
-// journal writes an event. The parameter object is JSON, or nil for an event
-// without an object.
-func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
+// journal writes an event. The JSON of the object is rawObject, or nil for an event without an
+// object.
+func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, rawObject []byte) error {
 	var machine time.Time
 	if !t.Machine.Equal(t.Now) {
 		machine = t.Machine
 	}
 	raw, err := json.Marshal(cloudsim.Event{
 		Rev: m.Revision, Time: t.Now, MachineTime: machine, Type: typ, Kind: kind, ID: id,
-		Project: m.Project, RequestID: t.requestID, Caller: t.Caller, Cause: t.Cause, Object: object,
+		Project: m.Project, RequestID: t.requestID, Caller: t.Caller, Cause: t.Cause, Object: rawObject,
 	})
 	if err != nil {
 		return fmt.Errorf("event of %s %s: %w", kind, id, err)
@@ -90,9 +90,8 @@ func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs [
 	return evs, next, nil
 }
 
-// Mentions calls fn, in the order of the journal, for each event that has the
-// text of the parameter word in its JSON. It reads the whole journal, but
-// decodes only these events.
+// Mentions calls fn, in the order of the journal, for each event that has the given text in its
+// JSON. It reads the whole journal, but decodes only these events.
 func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	b := t.read(bucketJournal)
 	if b == nil {
@@ -111,18 +110,18 @@ func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 }
 
 // Newest calls fn for events in descending order of their revisions. It selects the events with all
-// given texts in their JSON, and with a lower revision than the parameter before. If before is 0,
-// Newest begins with the newest event. Newest decodes only the selected events, and stops when fn
-// returns false.
-func (t *Tx) Newest(before uint64, words []string, fn func(cloudsim.Event) bool) error {
+// given texts in their JSON, and with a lower revision than beforeRev. If beforeRev is 0, Newest
+// begins with the newest event. Newest decodes only the selected events, and stops when fn returns
+// false.
+func (t *Tx) Newest(beforeRev uint64, words []string, fn func(cloudsim.Event) bool) error {
 	b := t.read(bucketJournal)
 	if b == nil {
 		return nil
 	}
 	c := b.Cursor()
 	k, raw := c.Last()
-	if before != 0 {
-		if k, raw = c.Seek(u64(before)); k == nil { // before is beyond the end of the journal
+	if beforeRev != 0 {
+		if k, raw = c.Seek(u64(beforeRev)); k == nil { // beforeRev is beyond the end of the journal
 			k, raw = c.Last()
 		} else {
 			k, raw = c.Prev()
@@ -157,13 +156,12 @@ func (t *Tx) Events() (uint64, error) {
 	return n, err
 }
 
-// Compact deletes the oldest events of the journal. The parameter keep is the
-// number of newest events that stay. One call deletes at most limit events.
-// Compact returns the number of deleted events. Call it again while this number
-// equals limit.
-func (t *Tx) Compact(keep uint64, limit int) (int, error) {
+// Compact deletes the oldest events of the journal. The newest maxEvents events stay. One call
+// deletes at most limit events. Compact returns the number of deleted events. Call it again while
+// this number equals limit.
+func (t *Tx) Compact(maxEvents uint64, limit int) (int, error) {
 	n, err := t.Events()
-	if err != nil || n <= keep {
+	if err != nil || n <= maxEvents {
 		return 0, err
 	}
 	b, err := t.write(bucketJournal)
@@ -172,7 +170,7 @@ func (t *Tx) Compact(keep uint64, limit int) (int, error) {
 	}
 	var oldest [][]byte
 	c := b.Cursor()
-	for k, _ := c.First(); k != nil && uint64(len(oldest)) < min(n-keep, uint64(limit)); k, _ = c.Next() {
+	for k, _ := c.First(); k != nil && uint64(len(oldest)) < min(n-maxEvents, uint64(limit)); k, _ = c.Next() {
 		oldest = append(oldest, bytes.Clone(k))
 	}
 	for _, k := range oldest {

@@ -21,10 +21,10 @@ const (
 
 var zeros [maxPreallocation]byte // the program never writes to zeros, so the kernel assigns no memory to the variable
 
-// extend writes zeros after the last page when half of the last extension is used. The parameter
-// end is the end of the last page. Only the leader of a batch calls extend (see Store.commitBatch).
-// extend ignores a write error. On a full disk, the commit succeeds without the zeros, or the
-// commit itself returns the error.
+// extend writes zeros after the last page when half of the last extension is used. The last page
+// ends at the offset end. Only the leader of a batch calls extend (see Store.commitBatch). extend
+// ignores a write error. On a full disk, the commit succeeds without the zeros, or the commit
+// itself returns the error.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

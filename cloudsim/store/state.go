@@ -17,10 +17,9 @@ var (
 	keyGaps  = []byte("gaps")  // revisions without events, as JSON of [][2]uint64
 )
 
-// Replace replaces the contents of this store by the contents of a source, the
-// store in the parameter from. The resources of the kinds in the parameter keep
-// do not change. If the source is nil, only these resources remain. All changes
-// are part of the transaction.
+// Replace replaces the contents of this store by the contents of the store source. The resources of
+// the given kinds do not change. If the source is nil, only these resources remain. All changes are
+// part of the transaction.
 //
 // The next revision is greater than all revisions of both stores. Each open watch ends with Gone,
 // and its client must list the resources again. Replace also replaces the clock of this store by
@@ -28,13 +27,13 @@ var (
 //
 // Until the transaction ends, the caller must not close the source, and must not write to the
 // source. The transaction uses the values in the memory of the source and does not copy them.
-func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
+func (t *Tx) Replace(source *Store, kinds ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
-	if err := t.clear(keep); err != nil {
+	if err := t.clear(kinds); err != nil {
 		return err
 	}
-	if from != nil {
-		if err := from.db.View(func(src *bolt.Tx) error { return t.copyFrom(src, keep) }); err != nil {
+	if source != nil {
+		if err := source.db.View(func(src *bolt.Tx) error { return t.copyFrom(src, kinds) }); err != nil {
 			return err
 		}
 		clock = t.Clock()
@@ -45,10 +44,9 @@ func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	return t.beginEpoch(last)
 }
 
-// inKinds reports whether a bucket belongs to one of the kinds in the parameter
-// keep.
-func inKinds(name []byte, keep []cloudsim.ResourceKind) bool {
-	return slices.ContainsFunc(keep, func(k cloudsim.ResourceKind) bool {
+// inKinds reports whether a bucket belongs to one of the kinds.
+func inKinds(name []byte, kinds []cloudsim.ResourceKind) bool {
+	return slices.ContainsFunc(kinds, func(k cloudsim.ResourceKind) bool {
 		return string(name) == "object/"+string(k) || strings.HasPrefix(string(name), "index/"+string(k)+"/")
 	})
 }
@@ -96,12 +94,12 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 	})
 }
 
-// beginEpoch sets the next revision of the journal after Replace. This revision
-// is greater than all revisions of the old contents and of the new contents.
-// The parameter last is the last revision before Replace.
-func (t *Tx) beginEpoch(last uint64) error {
+// beginEpoch sets the next revision of the journal after Replace. This revision is greater than all
+// revisions of the old contents and of the new contents. The last revision before Replace is
+// lastRev.
+func (t *Tx) beginEpoch(lastRev uint64) error {
 	own := t.Revision()
-	next := max(own, last) + 1
+	next := max(own, lastRev) + 1
 	journal, err := t.write(bucketJournal)
 	if err != nil {
 		return err

@@ -73,9 +73,9 @@ type write struct {
 // more commits until the next Open.
 type failure struct {
 	err error
-	// The field visible is true if bbolt shows the failed transaction to readers. It is not known
-	// whether the disk contains this transaction.
-	visible bool
+	// isVisible is true if bbolt shows the failed transaction to readers. It is not known whether
+	// the disk contains this transaction.
+	isVisible bool
 }
 
 // Open opens the file at path, and creates it if it does not exist. It returns
@@ -197,9 +197,9 @@ type Tx struct {
 	tx        *bolt.Tx
 	requestID string
 	dirty     bool
-	// The field traces contains the trace of each resource that Put has stored in this transaction.
-	// The keys consist of kind and id. With the trace, a second Put of a resource does not need to
-	// decode the stored value.
+	// traces contains the trace of each resource that Put has stored in this transaction. The keys
+	// consist of kind and id. With the trace, a second Put of a resource does not need to decode
+	// the stored value.
 	traces map[string]trace
 }
 
@@ -214,7 +214,7 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 
 // View runs fn in a transaction that reads the current contents.
 func (s *Store) View(fn func(*Tx) error) (err error) {
-	if f := s.failed.Load(); f != nil && f.visible {
+	if f := s.failed.Load(); f != nil && f.isVisible {
 		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot read its file: %w", f.err)
 	}
 	defer panicOnFault()()
@@ -353,10 +353,10 @@ func diskFull(err error) bool {
 // transaction, because its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
-		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),
-		visible: true,
+		err:       fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),
+		isVisible: true,
 	}
-	_ = s.db.View(func(tx *bolt.Tx) error { f.visible = tx.ID() >= id; return nil })
+	_ = s.db.View(func(tx *bolt.Tx) error { f.isVisible = tx.ID() >= id; return nil })
 	s.failed.Store(f)
 	return f.err
 }

@@ -128,13 +128,12 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 	return all, nil
 }
 
-// Find yields the resources with the given value in an index, sorted by id. If
-// the parameter after is not empty, Find yields only resources with a greater
-// id than after. It reads a resource only when it yields the resource. It stops
-// at an error.
-func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
+// Find yields the resources with the given value in an index, sorted by id. If afterID is not
+// empty, Find yields only resources with a greater id than afterID. It reads a resource only when
+// it yields the resource. It stops at an error.
+func (t Table[T]) Find(tx *Tx, index, value, afterID string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
-		for id := range t.idsOf(tx, index, value, after) {
+		for id := range t.idsOf(tx, index, value, afterID) {
 			if v, err := t.Get(tx, id); !yield(v, err) || err != nil {
 				return
 			}
@@ -142,15 +141,14 @@ func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) b
 	}
 }
 
-// FindAny yields the resources that have one of the given values in an index. It
-// yields each resource once, sorted by id, and only ids greater than the
-// parameter after. It reads the ids of all these resources before it yields the
-// first resource. It stops at an error.
-func (t Table[T]) FindAny(tx *Tx, index string, values []string, after string) func(func(T, error) bool) {
+// FindAny yields the resources that have one of the given values in an index. It yields each
+// resource once, sorted by id, and only ids greater than afterID. It reads the ids of all these
+// resources before it yields the first resource. It stops at an error.
+func (t Table[T]) FindAny(tx *Tx, index string, values []string, afterID string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		var ids []string
 		for _, value := range values {
-			for id := range t.idsOf(tx, index, value, after) {
+			for id := range t.idsOf(tx, index, value, afterID) {
 				ids = append(ids, id)
 			}
 		}
@@ -193,9 +191,9 @@ func (t Table[T]) Any(tx *Tx) bool {
 	return k != nil
 }
 
-// idsOf yields the ids of the resources with the given value in an index. If the parameter after is
-// not empty, idsOf yields only ids that are greater than after.
-func (t Table[T]) idsOf(tx *Tx, index, value, after string) func(func(string) bool) {
+// idsOf yields the ids of the resources with the given value in an index. If afterID is not empty,
+// idsOf yields only ids that are greater than afterID.
+func (t Table[T]) idsOf(tx *Tx, index, value, afterID string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		b := tx.read(t.index(index))
 		if b == nil {
@@ -203,10 +201,10 @@ func (t Table[T]) idsOf(tx *Tx, index, value, after string) func(func(string) bo
 		}
 		prefix := []byte(value + "\x00")
 		c := b.Cursor()
-		for k, _ := c.Seek(append(slices.Clip(prefix), after...)); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		for k, _ := c.Seek(append(slices.Clip(prefix), afterID...)); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 			id := string(k[len(prefix):])
-			if id <= after || strings.IndexByte(id, 0) >= 0 {
-				continue // the id is the parameter after, or the entry belongs to a longer value
+			if id <= afterID || strings.IndexByte(id, 0) >= 0 {
+				continue // the id is afterID, or the entry belongs to a longer value
 			}
 			if !yield(id) {
 				return
@@ -216,12 +214,12 @@ func (t Table[T]) idsOf(tx *Tx, index, value, after string) func(func(string) bo
 }
 
 // Scan yields the resources of a project, sorted by id. For the project "" it yields the resources
-// of all projects. If the parameter after is not empty, Scan yields only resources with a greater
-// id than after. It stops at an error.
-func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(func(T, error) bool) {
+// of all projects. If afterID is not empty, Scan yields only resources with a greater id than
+// afterID. It stops at an error.
+func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, afterID string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		if project != "" {
-			t.Find(tx, byProject, string(project), after)(yield)
+			t.Find(tx, byProject, string(project), afterID)(yield)
 			return
 		}
 		b := tx.read(t.bucket())
@@ -229,8 +227,8 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(fu
 			return
 		}
 		c := b.Cursor()
-		for k, raw := c.Seek([]byte(after)); k != nil; k, raw = c.Next() {
-			if string(k) == after {
+		for k, raw := c.Seek([]byte(afterID)); k != nil; k, raw = c.Next() {
+			if string(k) == afterID {
 				continue
 			}
 			var v T
@@ -315,8 +313,8 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.eventJSON(v, raw))
 }
 
-// eventJSON returns the JSON of v for the event. The parameter raw is the JSON of v, including the
-// fields that callers must not see.
+// eventJSON returns the JSON of v for the event. The JSON in raw is the JSON of v with all fields,
+// including the fields that callers must not see.
 func (t Table[T]) eventJSON(v *T, raw []byte) []byte {
 	if t.Public == nil {
 		return raw
@@ -355,16 +353,16 @@ func compareKeys(a, b [2][]byte) int {
 }
 
 // reindex removes the index entries and quota uses of the old value, and adds the index entries and
-// quota uses of the new value. The parameter old is the stored JSON, or nil for a new resource. The
-// parameter v is the new value, or nil for a deleted resource.
-func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
+// quota uses of the new value. The stored JSON is oldRaw, or nil for a new resource. The new value
+// is v, or nil for a deleted resource.
+func (t Table[T]) reindex(tx *Tx, id string, oldRaw []byte, v *T) error {
 	var before, after trace
 	key := t.key(id)
-	if last, ok := tx.traces[key]; old != nil && ok {
+	if last, ok := tx.traces[key]; oldRaw != nil && ok {
 		before = last
-	} else if old != nil {
+	} else if oldRaw != nil {
 		var was T
-		if err := json.Unmarshal(old, &was); err != nil {
+		if err := json.Unmarshal(oldRaw, &was); err != nil {
 			return fmt.Errorf("%s %s is damaged: %w", t.Kind, id, err)
 		}
 		before = t.trace(&was)
