@@ -57,12 +57,11 @@ const MaxRetryWait = 30 * time.Second
 // smaller than this limit.
 const maxReply = 64 << 20
 
-// call sends a request and decodes the JSON answer. The parameter named in is the value for
-// the JSON body of the request. If this parameter is nil, the request has no body. For a
-// reply with status 204, call returns the zero value. The caller must escape variable
-// segments of the path with the function seg.
-func call[T any](ctx context.Context, c *Client, method, path string, in any, opts ...func(*http.Request)) (out T, err error) {
-	resp, err := c.insist(ctx, method, path, in, opts...)
+// call sends a request and decodes the JSON answer. The JSON body of the request contains the value
+// reqBody. If reqBody is nil, the request has no body. For a reply with status 204, call returns
+// the zero value. The caller must escape variable segments of the path with seg.
+func call[T any](ctx context.Context, c *Client, method, path string, reqBody any, opts ...func(*http.Request)) (out T, err error) {
+	resp, err := c.insist(ctx, method, path, reqBody, opts...)
 	if err != nil {
 		return out, err
 	}
@@ -78,9 +77,8 @@ func call[T any](ctx context.Context, c *Client, method, path string, in any, op
 	return out, nil
 }
 
-// insist sends a request with the method do. If the cloud refuses the request with a
-// Retry-After header, insist repeats the request. The comment of the field Client.Retries
-// contains the rules.
+// insist sends a request with Client.do. If the cloud refuses the request with a Retry-After
+// header, insist repeats the request. The comment of the field Client.Retries contains the rules.
 func (c *Client) insist(ctx context.Context, method, path string, in any, opts ...func(*http.Request)) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)

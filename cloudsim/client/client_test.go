@@ -32,8 +32,7 @@ func balancer(name string, targets ...cloudsim.InstanceID) cloudsim.CreateLoadBa
 	return req
 }
 
-// The function named must returns a function. The returned function returns v, or ends the
-// test if err is not nil.
+// The expression must(v, err)(t) returns v. If err is not nil, the expression ends the test t.
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()

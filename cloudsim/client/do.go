@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 )
 
-// Do sends a request to a path of the API. Use Do for an operation of the API that has no
-// method in Client. The parameter named in contains the JSON body of the request, or nil.
-// The result is the JSON answer, or nil. The path must begin with /v1 and must be escaped.
-// Do returns the same errors as the other methods of Client.
-func (c *Client) Do(ctx context.Context, method, path string, in json.RawMessage) (json.RawMessage, error) {
-	if in == nil {
+// Do sends a request to a path of the API. Use Do for an operation of the API that has no method in
+// Client. The JSON body of the request is reqBody. If reqBody is nil, the request has no body. The
+// result is the JSON answer, or nil. The path must begin with /v1 and must be escaped. Do returns
+// the same errors as the other methods of Client.
+func (c *Client) Do(ctx context.Context, method, path string, reqBody json.RawMessage) (json.RawMessage, error) {
+	if reqBody == nil {
 		return call[json.RawMessage](ctx, c, method, path, nil)
 	}
-	return call[json.RawMessage](ctx, c, method, path, in)
+	return call[json.RawMessage](ctx, c, method, path, reqBody)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// callAffected makes a call that the faults of a preset affect. The result named saw is true if
-// the call had the expected effect.
+// callAffected makes a call that the faults of a preset affect. It returns true if the call had the
+// expected effect.
 type callAffected func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) callAffected {
@@ -33,12 +33,12 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll returns a function that calls change and checks two results. The function change
-// must return an error of the given kind. Nevertheless, the cloud must have made the
-// change, so that it has the given number of instances.
-func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) callAffected {
+// doneAll returns a function that calls makeChange and checks two results. The function makeChange
+// must return an error of the given kind. Nevertheless, the cloud must have made the change, so
+// that it has the given number of instances.
+func doneAll(with cloudsim.Kind, makeChange func(context.Context, *client.Client) error, instances int) callAffected {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
-		err := change(ctx, c)
+		err := makeChange(ctx, c)
 		l, lerr := c.ListInstances(ctx, cloudsim.ListOptions{})
 		return errors.Is(err, with) && lerr == nil && len(l.Items) == instances, errors.Join(err, lerr)
 	}

@@ -196,14 +196,13 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	return req, nil
 }
 
-// compare returns an error that names the first difference between an answer and the
-// recorded answer. If the argument times is true, compare also compares the times in the
-// answers.
-func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
+// compare returns an error that names the first difference between an answer and the recorded
+// answer. If withTimes is true, compare also compares the times in the answers.
+func compare(call cloudsim.TranscriptCall, status int, raw []byte, withTimes bool) error {
 	if status != call.Status {
 		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shortAnswer(raw))
 	}
-	answer, members := cloudsim.Digest(raw, times)
+	answer, members := cloudsim.Digest(raw, withTimes)
 	if call.Answer == "" || answer == "" || answer == call.Answer {
 		return nil
 	}
