@@ -19,7 +19,7 @@ import (
 // testdata/aws-ccm.golden contains the calls of this program.
 func TestAWSCCM(t *testing.T) {
 	h := newLab(t)
-	ccm := awsCCM(t)
+	ccm := awsProgram(t, "aws-cloud-controller-manager")
 	t.Parallel() // this test needs little CPU time
 	h.must(h.allinone, "up", "--detach", "--port-base", "0", "--ccm", "none", "--dialect", "aws", "--profile", "instant")
 	for i := range 3 {
@@ -115,10 +115,10 @@ func TestAWSCCM(t *testing.T) {
 	}
 }
 
-// awsCCM returns the path of AWS's cloud controller manager.
-func awsCCM(t *testing.T) string {
+// awsProgram returns the path of a program of AWS.
+func awsProgram(t *testing.T, name string) string {
 	t.Helper()
-	path, err := filepath.Abs("../../bin/aws-cloud-controller-manager")
+	path, err := filepath.Abs(filepath.Join("../../bin", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func (l *labRun) startAWS(t *testing.T, ccm, extraConfig string) (stop func()) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(ccm, "--cloud-provider=aws", "--cloud-config="+conf, "--leader-elect=false", "--secure-port=0", "--node-monitor-period=1s",
-		"--configure-cloud-routes=true", "--allocate-node-cidrs", "--cluster-cidr=10.128.0.0/10", "--route-reconciliation-period=5s",
+		"--configure-cloud-routes=true", "--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8", "--route-reconciliation-period=5s",
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
 	cmd.Env = strings.Split(strings.TrimSpace(string(env)), "\n")
 	cmd.Stdout, cmd.Stderr = log, log

@@ -195,7 +195,7 @@ func onlyNightly(t *testing.T) {
 // dialect aws. docs/conformance.md has the results.
 func TestConformanceOfAWS(t *testing.T) {
 	onlyNightly(t)
-	program := awsCCM(t)
+	program := awsProgram(t, "aws-cloud-controller-manager")
 	t.Parallel()                              // this test mostly waits
 	c := newConformed(t, "instant", "writer") // AWS deletes load balancers at once
 	credentials, conf := filepath.Join(c.dir, "aws.credentials"), filepath.Join(c.dir, "aws.conf")

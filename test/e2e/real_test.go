@@ -218,12 +218,17 @@ func (l *labRun) connects(what, pod, to string) {
 	})
 }
 
-// testRealRoutes proves that pods of two nodes reach each other only through a route of the cloud.
-// The route controller replaces a deleted route.
 func (l *labRun) testRealRoutes(t *testing.T) {
 	pods := l.podsByNode("web")
+	l.testRouteRepair(t, pods["node-1"][0], pods["node-2"][1]+":8080")
+}
+
+// testRouteRepair proves that a pod of node-1 reaches an address of a pod of node-2 only through a route
+// of the cloud. The route controller replaces a deleted route.
+func (l *labRun) testRouteRepair(t *testing.T, pod, to string) {
+	t.Helper()
 	reach := func() error {
-		_, err := l.runProgram(l.kubectlPath(), "exec", pods["node-1"][0], "--", "/agnhost", "connect", "--timeout=2s", pods["node-2"][1]+":8080")
+		_, err := l.runProgram(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=2s", to)
 		return err
 	}
 	if err := reach(); err != nil {
@@ -239,7 +244,7 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to the pods %s of node-2", pods2)
 	}
-	// The route controller runs every ten seconds. Because of the fault, the route controller
+	// The route controller runs every five or ten seconds. Because of the fault, the route controller
 	// cannot replace the route before the test has seen that the route is missing.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
