@@ -81,6 +81,7 @@ func TestAWSCCM(t *testing.T) {
 	})
 	h.kubectl("patch", "service", "web", "-p", `{"spec":{"loadBalancerSourceRanges":null}}`)
 	h.answers("http://" + address + ":8080/")
+	h.testProxyProtocol(t, "http://"+address)
 	h.kubectl("delete", "service", "web")
 	h.awaitEmpty("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
 	h.awaitEmpty("the security group of the deleted Service is gone", func() string {
@@ -131,6 +132,42 @@ func awsProgram(t *testing.T, name string) string {
 // awsConf returns the configuration of AWS's cloud controller manager for a cluster with the given ID.
 func awsConf(cluster string) string {
 	return "[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nRouteTableID = rtb-00000000000000001\nKubernetesClusterID = " + cluster + "\n"
+}
+
+// testProxyProtocol proves that the classic load balancer of the Service web sends PROXY headers if the
+// Service has an annotation for them, also after a change of the Service's port.
+func (l *labRun) testProxyProtocol(t *testing.T, url string) {
+	const annotation = "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"
+	// The pods answer a request after a PROXY header with the status 400.
+	gets := func(port string) (header bool, reason string) {
+		_, err := fetch(url + ":" + port + "/")
+		switch {
+		case err == nil:
+			return false, ""
+		case strings.HasPrefix(err.Error(), "400 "):
+			return true, ""
+		}
+		return false, err.Error()
+	}
+	l.kubectl("annotate", "service", "web", annotation+"=*")
+	l.awaitEmpty("the load balancer sends PROXY headers", func() string {
+		header, reason := gets("8080")
+		if header || reason != "" {
+			return reason
+		}
+		return "the pods got no header"
+	})
+	// The node port does not change, so the cloud controller manager does not set its policy again.
+	l.kubectl("patch", "service", "web", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":8081}]`)
+	l.awaitEmpty("the load balancer sends PROXY headers from another port", func() string {
+		header, reason := gets("8081")
+		if !header && reason == "" {
+			t.Fatal("the pods of the new port got no header")
+		}
+		return reason
+	})
+	l.kubectl("annotate", "service", "web", annotation+"-")
+	l.answers(url + ":8081/")
 }
 
 // testNetworkLoadBalancer creates, changes, uses and deletes a Service with a network load balancer of

@@ -18,6 +18,8 @@ const (
 	runOne       = runInstances + "&MinCount=1&MaxCount=1"
 	createVolume = "Action=CreateVolume&AvailabilityZone=sim-1a"
 	createRoute  = "Action=CreateRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=10.244.1.0/24"
+	elbPolicy    = elbAction + "CreateLoadBalancerPolicy&LoadBalancerName=a&PolicyName=p"
+	elbProxy     = "&PolicyAttributes.member.1.AttributeName=ProxyProtocol&PolicyAttributes.member.1.AttributeValue="
 	elbCreate    = elbAction + "CreateLoadBalancer&Listeners.member.1.Protocol=TCP&Listeners.member.1.LoadBalancerPort=80&Listeners.member.1.InstancePort=30080"
 )
 
@@ -220,7 +222,7 @@ func TestErrors(t *testing.T) {
 	}
 	for _, tc := range []struct{ query, code, message string }{
 		{"Action=CreateVpc", "UnsupportedOperation", "ec2.CreateVpc"},
-		{"Action=CreateLoadBalancerPolicy&Version=2012-06-01", "UnsupportedOperation", "elb.CreateLoadBalancerPolicy"},
+		{"Action=SetLoadBalancerPoliciesOfListener&Version=2012-06-01", "UnsupportedOperation", "elb.SetLoadBalancerPoliciesOfListener"},
 		{"Action=", "MissingAction", "Action"},
 		{"Action=Describe%20Instances", "MissingAction", "Action"},
 		{"Action=DescribeInstances&Version=2000-01-01", "NoSuchVersion", "2000-01-01"},
@@ -378,6 +380,18 @@ func TestErrors(t *testing.T) {
 		{elbAction + "ModifyLoadBalancerAttributes&LoadBalancerName=a&LoadBalancerAttributes.ConnectionSettings.IdleTimeout=4001", "InvalidParameterValue", "IdleTimeout"},
 		{elbAction + "ModifyLoadBalancerAttributes&LoadBalancerName=a&LoadBalancerAttributes.AdditionalAttributes.member.1.Key=x", "UnknownParameter", "AdditionalAttributes"},
 		{elbAction + "ModifyLoadBalancerAttributes&LoadBalancerName=a&LoadBalancerAttributes.ConnectionDraining.Timeout=30", "MissingParameter", "ConnectionDraining.Enabled"},
+		{elbPolicy, "MissingParameter", "PolicyTypeName"},
+		{elbPolicy + "&PolicyTypeName=ProxyProtocolPolicyType", "InvalidConfigurationRequest", "ProxyProtocol"},
+		{elbPolicy + "&PolicyTypeName=ProxyProtocolPolicyType" + elbProxy + "false", "InvalidConfigurationRequest", "true"},
+		{elbPolicy + "&PolicyTypeName=ProxyProtocolPolicyType" + elbProxy + "true&PolicyAttributes.member.2.AttributeName=x", "InvalidConfigurationRequest", "only the attribute"},
+		{elbPolicy + "&PolicyTypeName=ProxyProtocolPolicyType" + elbProxy + "true", "LoadBalancerNotFound", "a"},
+		{strings.Replace(elbPolicy, "=p", "=a,b", 1) + "&PolicyTypeName=ProxyProtocolPolicyType" + elbProxy + "true", "InvalidParameterValue", "PolicyName"},
+		{elbPolicy + "&PolicyTypeName=SSLNegotiationPolicyType&PolicyAttributes.member.1.AttributeName=Reference-Security-Policy", "UnsupportedOperation", "SSLNegotiationPolicyType"},
+		{elbPolicy + "&PolicyTypeName=x", "PolicyTypeNotFound", "ProxyProtocolPolicyType"},
+		{elbAction + "DeleteLoadBalancerPolicy&LoadBalancerName=a", "MissingParameter", "PolicyName"},
+		{elbAction + "DescribeLoadBalancerPolicies", "MissingParameter", "LoadBalancerName"},
+		{elbAction + "SetLoadBalancerPoliciesForBackendServer&LoadBalancerName=a", "MissingParameter", "InstancePort"},
+		{elbAction + "SetLoadBalancerPoliciesForBackendServer&LoadBalancerName=a&InstancePort=70000", "InvalidParameterValue", "InstancePort"},
 		{elbAction + "AddTags&LoadBalancerNames.member.1=a&LoadBalancerNames.member.2=b&Tags.member.1.Key=a", "InvalidParameterValue", "LoadBalancerNames"},
 		{elbAction + "AddTags&LoadBalancerNames.member.1=a", "MissingParameter", "Tags"},
 		{"Action=GetCallerIdentity&Version=2011-06-15&X=1", "UnknownParameter", "X"},

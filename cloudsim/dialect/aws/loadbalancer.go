@@ -44,6 +44,8 @@ type loadBalancer struct {
 	Subnets     members[string]              `xml:"Subnets"`
 	VPCID       string                       `xml:"VPCId"`
 	Instances   members[registeredInstance]  `xml:"Instances"`
+	Backends    members[backendServer]       `xml:"BackendServerDescriptions"`
+	Policies    members[string]              `xml:"Policies>OtherPolicies"`
 	HealthCheck healthCheck                  `xml:"HealthCheck"`
 	Groups      members[string]              `xml:"SecurityGroups"`
 	Created     string                       `xml:"CreatedTime"`
@@ -79,7 +81,7 @@ func hostLabel(l cloudsim.LoadBalancer) string {
 // 127-65-0-1.
 func addressLabel(l cloudsim.LoadBalancer) string { return strings.ReplaceAll(l.IP, ".", "-") }
 
-// idsInLabel returns the ids in the value of a label. It returns nil if the load balancer does not
+// idsInLabel returns the ids or names in the value of a label. It returns nil if the load balancer does not
 // have the label.
 func idsInLabel(l cloudsim.LoadBalancer, label string) []string {
 	if l.Labels[label] == "" {
@@ -153,7 +155,7 @@ func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, e
 }
 
 // updateLoadBalancer changes a load balancer by the function fn, and then applies the rules of its
-// security groups. The parameter g is nil, or a security group with rules that the cloud has not
+// security groups and its policies. The parameter g is nil, or a security group with rules that the cloud has not
 // stored yet. For a network load balancer, updateLoadBalancer also applies the records; see
 // computeListeners. If the cloud is deleting the load balancer, updateLoadBalancer only calls fn.
 func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
@@ -170,6 +172,7 @@ func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cl
 		}
 		for n := range l.Listeners {
 			l.Listeners[n].Targets = nil // nil means the targets of the load balancer
+			l.Listeners[n].ProxyProtocol = proxyProtocol(*l, l.Listeners[n].TargetPort)
 		}
 		permit(&l.LoadBalancerSpec, rules, listenerPort)
 		return nil
@@ -345,6 +348,7 @@ func loadBalancerOf(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer
 	out := loadBalancer{
 		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: formatTime(l.CreatedAt), Scheme: schemeOf(l),
 		Subnets: members[string]{idsInLabel(l, labelSubnets)}, Groups: members[string]{idsInLabel(l, labelGroups)}, Instances: instancesOf(l),
+		Backends: backendServers(l), Policies: members[string]{idsInLabel(l, labelPolicies)},
 	}
 	for _, s := range all {
 		if slices.Contains(out.Subnets.Items, idOf(prefixSubnet, s.ID)) {

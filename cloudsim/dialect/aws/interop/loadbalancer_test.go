@@ -137,6 +137,8 @@ func testLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("with a second group: got %+v", l.LoadBalancerSpec)
 	}
 
+	testPolicies(t, w)
+
 	// Subnets and tags.
 	second := must(w.cloud.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "second", IPv4: "10.99.0.0/16"}))(t)
 	wrong := must(w.cloud.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "second", Network: second.ID, IPv4: "10.99.1.0/24"}))(t)
