@@ -266,8 +266,8 @@ func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily 
 	return families
 }
 
-// assignAddresses gives a load balancer one address for each IP family in families. The parameter
-// ips lists the requested addresses, which a client must have reserved. For a family without a
+// assignAddresses gives a load balancer one address for each IP family in families. The list ips
+// contains the requested addresses, which a client must have reserved. For a family without a
 // requested address, the load balancer keeps its present address or gets a new address.
 // assignAddresses releases the addresses that the load balancer no longer uses.
 func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {

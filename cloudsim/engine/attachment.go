@@ -165,14 +165,14 @@ func (e *Engine) forgetAttachment(tx *store.Tx, d *cloudsim.Disk, id cloudsim.In
 	d.Attachments = slices.DeleteFunc(d.Attachments, func(a cloudsim.Attachment) bool { return a.Instance == id })
 	switch was.State {
 	case cloudsim.AttachmentAttaching:
-		if err := e.end(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "instance " + string(id) + " is gone"}); err != nil {
+		if err := e.endOperation(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "instance " + string(id) + " is gone"}); err != nil {
 			return err
 		}
 		if err := arrive(d); err != nil {
 			return err
 		}
 	case cloudsim.AttachmentDetaching:
-		if err := e.end(tx, d.Operation, cloudsim.Settle, nil); err != nil {
+		if err := e.endOperation(tx, d.Operation, cloudsim.Settle, nil); err != nil {
 			return err
 		}
 		if err := arrive(d); err != nil {

@@ -194,7 +194,7 @@ func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 		return c.workload(tx)
 	}
 	if c.key != "" {
-		return c.signer(tx)
+		return c.signerToken(tx)
 	}
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {

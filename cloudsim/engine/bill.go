@@ -74,9 +74,9 @@ func (l *ledger) checkNumber(number uint64) error {
 	return nil
 }
 
-// read returns a page of the entries after the given number that match the options o. The result
-// next is the number of the last entry that read has checked. The result more is true if more
-// entries follow. If number is 0, read begins with the oldest entry in memory.
+// read returns a page of the entries after the given number that match the options o. It also
+// returns the number of the last entry that it has checked, and whether more entries follow. If
+// number is 0, read begins with the oldest entry in memory.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 			return cloudsim.Errorf(cloudsim.Conflict, "operation %s is %s: it cannot be cancelled any more", id, op.State)
 		}
 		why := &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "cancelled by " + call.Caller}
-		if err := e.end(tx, id, cloudsim.Cancel, why); err != nil {
+		if err := e.endOperation(tx, id, cloudsim.Cancel, why); err != nil {
 			return err
 		}
 		if err := e.undo(tx, op); err != nil {
@@ -75,10 +75,10 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s", op.Verb, op.Kind, op.Target)
 }
 
-// undoWork calls the function undo with the resource of operation op. Then
-// undoWork stores the resource, unless undo has deleted the resource. It
-// returns Conflict if a newer operation works on the resource.
-func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo func(*T) error) error {
+// undoWork calls undoFn with the resource of operation op. Then undoWork stores the resource,
+// unless undoFn has deleted the resource. It returns Conflict if a newer operation works on the
+// resource.
+func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undoFn func(*T) error) error {
 	v, err := t.Get(tx, op.Target)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo
 	if t.Meta(&v).Operation != op.ID {
 		return cloudsim.Errorf(cloudsim.Conflict, "operation %s no longer works on %s %s", op.ID, op.Kind, op.Target)
 	}
-	if err := undo(&v); err != nil || !t.Has(tx, op.Target) {
+	if err := undoFn(&v); err != nil || !t.Has(tx, op.Target) {
 		return err
 	}
 	return t.Put(tx, &v)

@@ -137,7 +137,7 @@ func (e *Engine) lateDevice(tx *store.Tx, d *cloudsim.Disk) error {
 	} else {
 		detail += ": check that the hypervisor runs, and repeat the request"
 	}
-	if err := e.end(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Unavailable, Detail: detail}); err != nil {
+	if err := e.endOperation(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Unavailable, Detail: detail}); err != nil {
 		return err
 	}
 	if err := e.undoDisk(tx, d); err != nil {

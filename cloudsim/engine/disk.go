@@ -200,7 +200,7 @@ func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cl
 }
 
 func (e *Engine) workOnDisk(tx *store.Tx, call Call, d *cloudsim.Disk, verb cloudsim.Verb) error {
-	return work(e, tx, call, disks, d, verb, e.cfg.Profile.Disk, e.settledDisk)
+	return beginWork(e, tx, call, disks, d, verb, e.cfg.Profile.Disk, e.settledDisk)
 }
 
 func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
@@ -221,7 +221,7 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err := arrive(d); err != nil {
 		return err
 	}
-	if err := e.end(tx, d.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, d.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if d.State != cloudsim.DiskDeleted {
@@ -244,7 +244,7 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		if err := d.Move(cloudsim.Fail); err != nil {
 			return err
 		}
-		if err := e.end(tx, d.Operation, cloudsim.Fail, lostDataError(d.Status)); err != nil {
+		if err := e.endOperation(tx, d.Operation, cloudsim.Fail, lostDataError(d.Status)); err != nil {
 			return err
 		}
 		return disks.Put(tx, d)
@@ -348,14 +348,14 @@ func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	})
 }
 
-// changeDisk calls the function change with the disk, in one transaction. If
-// change returns true, changeDisk begins an operation with the given verb.
-func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb cloudsim.Verb, change func(*store.Tx, *cloudsim.Disk) (bool, error)) (d cloudsim.Disk, err error) {
+// changeDisk calls changeFn with the disk, in one transaction. If changeFn returns true, changeDisk
+// begins an operation with the given verb.
+func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb cloudsim.Verb, changeFn func(*store.Tx, *cloudsim.Disk) (bool, error)) (d cloudsim.Disk, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if d, err = get(tx, call, disks, string(id)); err != nil {
 			return err
 		}
-		if changed, err := change(tx, &d); err != nil || !changed {
+		if changed, err := changeFn(tx, &d); err != nil || !changed {
 			return err
 		}
 		return e.workOnDisk(tx, call, &d, verb)
@@ -378,7 +378,7 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 		if req.SizeGiB == d.SizeGiB && d.State != cloudsim.DiskDeleting {
 			return false, nil
 		}
-		if err := free(tx, cloudsim.Resize, cloudsim.KindDisk, string(id)); err != nil {
+		if err := checkNoCopy(tx, cloudsim.Resize, cloudsim.KindDisk, string(id)); err != nil {
 			return false, err
 		}
 		if err := d.Move(cloudsim.Resize); err != nil {
@@ -453,7 +453,7 @@ func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.D
 		if d.State == cloudsim.DiskDeleting {
 			return false, nil
 		}
-		if err := free(tx, cloudsim.Delete, cloudsim.KindDisk, string(id)); err != nil {
+		if err := checkNoCopy(tx, cloudsim.Delete, cloudsim.KindDisk, string(id)); err != nil {
 			return false, err
 		}
 		return true, d.Move(cloudsim.Delete)

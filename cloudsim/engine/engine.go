@@ -155,7 +155,7 @@ type access struct {
 	*core
 	// projectOf returns the project in which a call creates resources.
 	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
-	placeOf   func(Subject) (*place, error)
+	placeOf   func(Subject) (*resourceInfo, error)
 
 	carried instanceTokens
 	rates   rates
@@ -223,7 +223,7 @@ func (e *Engine) Prepare() error {
 		if err := e.startClock(tx); err != nil {
 			return err
 		}
-		e.requests.begin = tx.Revision()
+		e.requests.firstRev = tx.Revision()
 		return e.prepare(tx)
 	})
 }
@@ -372,7 +372,7 @@ func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	return min(e.cfg.JournalKeep, max(n/2, journalLeast))
 }
 
-// waitDue waits until the duration wait has passed or the channel changed is closed. It returns
+// waitDue waits until the given duration has passed or the given channel is closed. It returns
 // false if ctx ended before that.
 func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(max(wait, 0))
@@ -386,8 +386,8 @@ func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) b
 	return true
 }
 
-// settle completes due work items in one transaction. The type step limits the number of work items
-// and events in the transaction.
+// settle completes due work items in one transaction. The type stepLimit limits the number of work
+// items and events in the transaction.
 func (e *Engine) settle() error {
 	e.settling.Lock()
 	defer e.settling.Unlock()
@@ -405,8 +405,8 @@ func (e *Engine) settle() error {
 	})
 }
 
-// settleIn runs the function fn in one transaction. The function fn calls its parameter settle to
-// complete work items. If a work item fails, settleIn logs and drops this item, and runs fn again
+// settleIn runs fn in one transaction, and passes a function to fn. The passed function completes
+// the given work items. If a work item fails, settleIn logs and drops this item, and runs fn again
 // without the item. Otherwise one failing item would prevent the cloud from completing the other
 // items.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
@@ -437,17 +437,17 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 	}
 }
 
-// step limits the size of one transaction of the loop. It counts work items and
+// stepLimit limits the size of one transaction of the loop. It counts work items and
 // events, because one work item may write many events.
-type step struct {
+type stepLimit struct {
 	did   int
 	begin uint64
 }
 
-func newStep(tx *store.Tx) step { return step{begin: tx.Revision()} }
+func newStep(tx *store.Tx) stepLimit { return stepLimit{begin: tx.Revision()} }
 
 // goesOn counts a work item, and reports whether the transaction may still complete this item.
-func (s *step) goesOn(tx *store.Tx) bool {
+func (s *stepLimit) goesOn(tx *store.Tx) bool {
 	s.did++
 	return s.did <= settleBatch && tx.Revision()-s.begin < 8*settleBatch
 }

@@ -110,7 +110,7 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 // a fault needs them.
 func (e *Engine) matchingFaults(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
 	now := e.Now()
-	var at *place
+	var at *resourceInfo
 	for i := range live {
 		f := &live[i]
 		m := f.Match
@@ -173,15 +173,15 @@ func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err erro
 	return hit, usedUp, nil
 }
 
-// place holds the name, zone, type and labels of a resource of any kind.
-type place struct {
+// resourceInfo holds the name, zone, type and labels of a resource of any kind.
+type resourceInfo struct {
 	Name   string            `json:"name"`
 	Zone   string            `json:"zone"`
 	Type   string            `json:"type"`
 	Labels map[string]string `json:"labels"`
 }
 
-func (p *place) in(m cloudsim.FaultMatch) bool {
+func (p *resourceInfo) in(m cloudsim.FaultMatch) bool {
 	if m.Zone != "" && m.Zone != p.Zone || m.Type != "" && m.Type != p.Type {
 		return false
 	}
@@ -197,17 +197,17 @@ func (p *place) in(m cloudsim.FaultMatch) bool {
 // the call has no target, placeOf reads these values from the request. If the
 // target does not exist, or the call has neither target nor request, placeOf
 // returns an empty place.
-func (e *Engine) placeOf(s Subject) (*place, error) {
-	p := &place{}
+func (e *Engine) placeOf(s Subject) (*resourceInfo, error) {
+	p := &resourceInfo{}
 	if s.Target != "" {
 		noun, _, _ := strings.Cut(s.Operation, ".")
-		table := store.Table[place]{Kind: kindOfNoun(noun)}
+		table := store.Table[resourceInfo]{Kind: kindOfNoun(noun)}
 		err := e.store.View(func(tx *store.Tx) (err error) {
 			*p, err = table.Get(tx, s.Target)
 			return err
 		})
 		if errors.Is(err, cloudsim.NotFound) {
-			return &place{}, nil // the call itself returns NotFound
+			return &resourceInfo{}, nil // the call itself returns NotFound
 		}
 		return p, err
 	}

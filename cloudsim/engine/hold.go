@@ -70,17 +70,17 @@ func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	return e.settleOne(tx, work)
 }
 
-// releaseAll releases all operations that a hold or a fault blocks. The parameter by is the id of
-// the hold or fault. releaseAll reads each operation again, because the end of one operation may
-// end other operations. For example, an instance that terminates ends the operations of its disks.
-func (e *Engine) releaseAll(tx *store.Tx, by string) error {
-	kept, err := operations.Lookup(tx, byHold, by)
+// releaseAll releases all operations that a hold or a fault blocks. The hold or fault has the id
+// blockerID. releaseAll reads each operation again, because the end of one operation may end other
+// operations. For example, an instance that terminates ends the operations of its disks.
+func (e *Engine) releaseAll(tx *store.Tx, blockerID string) error {
+	kept, err := operations.Lookup(tx, byHold, blockerID)
 	if err != nil {
 		return err
 	}
 	for _, k := range kept {
 		op, err := operations.Get(tx, string(k.ID))
-		if errors.Is(err, cloudsim.NotFound) || err == nil && op.HeldBy != by {
+		if errors.Is(err, cloudsim.NotFound) || err == nil && op.HeldBy != blockerID {
 			continue
 		}
 		if err != nil {
@@ -182,18 +182,18 @@ var workDurations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 const allDurations = "all"
 
 // durationOf returns the stored duration for a kind of resource and a verb. If the store has no
-// such duration, durationOf returns the parameter profile.
-func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
+// such duration, durationOf returns profileTime.
+func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profileTime time.Duration) (time.Duration, error) {
 	said, ok, err := workDurations.Get(tx, allDurations)
 	if err != nil || !ok {
-		return profile, err
+		return profileTime, err
 	}
 	for _, d := range said.Items {
 		if d.Covers(kind, verb) {
 			return time.Duration(d.Millis) * time.Millisecond, nil
 		}
 	}
-	return profile, nil
+	return profileTime, nil
 }
 
 // GetDurations returns the stored durations of operations, which override the durations in

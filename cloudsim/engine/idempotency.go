@@ -22,12 +22,12 @@ type madeByKey struct {
 	ID      string                `json:"id"`
 }
 
-// idempotent runs the function create and returns the new resource. If an earlier call with the
-// same Idempotency-Key created a resource, idempotent returns that resource instead. It returns
-// Conflict if the earlier call had another request, or if that resource no longer exists.
-func idempotent[T any](tx *store.Tx, call Call, t store.Table[T], req any, create func() (T, error)) (v T, err error) {
+// idempotent runs createFn and returns the new resource. If an earlier call with the same
+// Idempotency-Key created a resource, idempotent returns that resource instead. It returns Conflict
+// if the earlier call had another request, or if that resource no longer exists.
+func idempotent[T any](tx *store.Tx, call Call, t store.Table[T], req any, createFn func() (T, error)) (v T, err error) {
 	if call.IdempotencyKey == "" {
-		return create()
+		return createFn()
 	}
 	words, err := json.Marshal(req)
 	if err != nil {
@@ -47,7 +47,7 @@ func idempotent[T any](tx *store.Tx, call Call, t store.Table[T], req any, creat
 	case ok:
 		return get(tx, call, t, made.ID)
 	}
-	if v, err = create(); err != nil {
+	if v, err = createFn(); err != nil {
 		return v, err
 	}
 	if err := idempotencyKeys.Put(tx, key, madeByKey{t.Kind, hash, t.ID(&v)}); err != nil {

@@ -86,7 +86,7 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	if err != nil {
 		return i, err
 	}
-	n, s, err := e.place(tx, project, region, req)
+	n, s, err := e.placeInstance(tx, project, region, req)
 	if err != nil {
 		return i, err
 	}
@@ -128,7 +128,7 @@ func errUnknownReference(field, value, hint string) error {
 // crashed state of an instance.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
 	i.Crashed = nil
-	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {
+	if err := beginWork(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {
 		return err
 	}
 	return reroute(tx, i)
@@ -138,7 +138,7 @@ func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
 	if err := i.Move(cloudsim.Settle); err != nil {
 		return err
 	}
-	if err := e.end(tx, i.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, i.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if err := reroute(tx, i); err != nil {

@@ -170,14 +170,14 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
 }
 
-// checkTargetList returns the invalid targets of one list. The parameter list is the name of the
-// field that contains the targets.
-func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, list string, targets []cloudsim.Target, known map[cloudsim.TargetKey]bool) (bad []cloudsim.FieldError, err error) {
+// checkTargetList returns the invalid targets of one list. The request contains these targets in
+// the field fieldName.
+func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, fieldName string, targets []cloudsim.Target, known map[cloudsim.TargetKey]bool) (bad []cloudsim.FieldError, err error) {
 	for n, t := range targets {
 		if known[t.Key()] {
 			continue
 		}
-		field := fmt.Sprintf("%s[%d].instance", list, n)
+		field := fmt.Sprintf("%s[%d].instance", fieldName, n)
 		i, err := instances.Get(tx, string(t.Instance))
 		if err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return nil, err
@@ -188,7 +188,7 @@ func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, list stri
 		case i.Region != region:
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which is in region %s", t.Instance, i.Region)})
 		case t.IP != "" && !isBehind(i, t.IP):
-			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", list, n), Reason: fmt.Sprintf("is %s, which is neither an address of %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
+			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", fieldName, n), Reason: fmt.Sprintf("is %s, which is neither an address of %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
 		}
 	}
 	return bad, nil
@@ -202,14 +202,14 @@ func isBehind(i cloudsim.Instance, ip string) bool {
 }
 
 func (e *Engine) workOnLoadBalancer(tx *store.Tx, call Call, l *cloudsim.LoadBalancer, verb cloudsim.Verb) error {
-	return work(e, tx, call, loadBalancers, l, verb, e.cfg.Profile.LoadBalancer, e.settledLoadBalancer)
+	return beginWork(e, tx, call, loadBalancers, l, verb, e.cfg.Profile.LoadBalancer, e.settledLoadBalancer)
 }
 
 func (e *Engine) settledLoadBalancer(tx *store.Tx, l *cloudsim.LoadBalancer) error {
 	if err := l.Move(cloudsim.Settle); err != nil {
 		return err
 	}
-	if err := e.end(tx, l.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, l.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if l.State != cloudsim.LoadBalancerDeleted {

@@ -114,16 +114,16 @@ func (w *world) createDisk(t *rapid.T) {
 	_, err := w.e.CreateDisk(w.ctx, req)
 	switch {
 	case req.SizeGiB == 0 && source == "":
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case have != nil && have.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && (have.Zone != req.Zone || have.Type != req.Type || have.Source != source || have.Multi != req.MultiAttach || req.SizeGiB != 0 && have.Size != req.SizeGiB):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	default:
 		size, want := w.source(req)
-		agree(t, err, want)
+		mustAgree(t, err, want)
 		if want == nil {
 			w.disks[w.id("disk")] = &vol{
 				Name: req.Name, Zone: req.Zone, State: "creating", Source: source, Size: size, Multi: req.MultiAttach,
@@ -172,21 +172,21 @@ func (w *world) attachDisk(t *rapid.T) {
 	_, err := w.e.AttachDisk(w.ctx, cloudsim.DiskID(id), cloudsim.AttachDisk{Instance: cloudsim.InstanceID(to)})
 	switch {
 	case d == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case d.At[to] == "detaching":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case d.At[to] != "":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case len(d.At) > 0 && !d.Multi:
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case i == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case i.Zone != d.Zone:
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case i.State == "terminating" || d.State != "available" && d.State != "in-use":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		d.State, d.At[to], d.until = "attaching", "attaching", time.Now().Add(diskWork)
 	}
 }
@@ -198,20 +198,20 @@ func (w *world) detachDisk(t *rapid.T) {
 	_, err := w.e.DetachDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DetachDisk{Instance: cloudsim.InstanceID(from), Force: force})
 	switch {
 	case d == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case d.At[from] == "":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case force && i.State != "stopped" && i.State != "terminating":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case force:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		d.lose(from)
 	case d.At[from] == "detaching":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case d.State == "attaching" && d.At[from] == "attached", d.State != "attaching" && d.State != "in-use":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		d.State, d.At[from], d.until = "detaching", "detaching", time.Now().Add(diskWork)
 	}
 }
@@ -223,15 +223,15 @@ func (w *world) resizeDisk(t *rapid.T) {
 	_, err := w.e.ResizeDisk(w.ctx, cloudsim.DiskID(id), cloudsim.ResizeDisk{SizeGiB: size})
 	switch {
 	case d == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case size < d.Size:
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case size == d.Size && d.State != "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case w.isCopySource(id) || d.State != "available" && d.State != "in-use":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		d.State, d.Size, d.until = "resizing", size, time.Now().Add(diskWork)
 	}
 }
@@ -242,13 +242,13 @@ func (w *world) deleteDisk(t *rapid.T) {
 	_, err := w.e.DeleteDisk(w.ctx, cloudsim.DiskID(id))
 	switch {
 	case d == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case d.State == "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case w.isCopySource(id) || !slices.Contains([]string{"creating", "copying", "available"}, d.State):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		d.State, d.until = "deleting", time.Now().Add(diskWork)
 	}
 }
@@ -260,17 +260,17 @@ func (w *world) createSnapshot(t *rapid.T) {
 	_, err := w.e.CreateSnapshot(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && have.Disk != string(req.Disk):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case d == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case !d.hasData():
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		w.snapshots[w.id("snap")] = &shot{Name: req.Name, Disk: string(req.Disk), State: "creating", Size: d.Size, until: time.Now().Add(diskWork)}
 	}
 }
@@ -281,15 +281,15 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	_, err := w.e.DeleteSnapshot(w.ctx, cloudsim.SnapshotID(id))
 	switch {
 	case s == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case s.Group != "":
-		agree(t, err, cloudsim.Conflict) // a client can delete the members of a group only together with the group
+		mustAgree(t, err, cloudsim.Conflict) // a client can delete the members of a group only together with the group
 	case s.State == "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case w.isCopySource(id):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		s.State, s.until = "deleting", time.Now().Add(diskWork)
 	}
 }
@@ -298,16 +298,16 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 // does.
 func (w *world) reportData(t *rapid.T) {
 	if id := randomID(t, w.disks); w.disks[id] == nil {
-		agree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), cloudsim.NotFound)
+		mustAgree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), cloudsim.NotFound)
 	} else {
 		d := w.disks[id]
-		agree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), nil)
+		mustAgree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), nil)
 		if d.Data = true; d.State == "copying" {
 			d.State = "available"
 		}
 	}
 	id := randomID(t, w.snapshots)
-	agree(t, w.e.ReportSnapshots(w.ctx, []cloudsim.SnapshotReport{{ID: cloudsim.SnapshotID(id), Status: cloudsim.DiskStatus{SizeGiB: 1}}}), nil)
+	mustAgree(t, w.e.ReportSnapshots(w.ctx, []cloudsim.SnapshotReport{{ID: cloudsim.SnapshotID(id), Status: cloudsim.DiskStatus{SizeGiB: 1}}}), nil)
 	if s := w.snapshots[id]; s != nil {
 		if s.Data = true; s.Group != "" {
 			w.reportedGroup(s.Group)
@@ -321,8 +321,8 @@ func (w *world) reportData(t *rapid.T) {
 func (w *world) seenDisks(t *rapid.T, objects map[string]any) (map[string]*vol, map[string]*shot) {
 	ds, err1 := w.e.ListDisks(w.ctx, cloudsim.ListOptions{})
 	ss, err2 := w.e.ListSnapshots(w.ctx, cloudsim.ListOptions{})
-	agree(t, err1, nil)
-	agree(t, err2, nil)
+	mustAgree(t, err1, nil)
+	mustAgree(t, err2, nil)
 	disks, snapshots := map[string]*vol{}, map[string]*shot{}
 	for _, d := range ds.Items {
 		objects[string(d.ID)] = d

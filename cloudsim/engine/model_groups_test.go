@@ -65,26 +65,26 @@ func (w *world) createGroup(t *rapid.T) {
 	_, err := w.e.CreateSnapshotGroup(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 		return
 	case have != nil && !slices.Equal(have.Disks, disks):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 		return
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		return
 	}
 	for _, d := range disks {
 		switch {
 		case w.disks[d] == nil:
-			agree(t, err, cloudsim.NotFound)
+			mustAgree(t, err, cloudsim.NotFound)
 			return
 		case !w.disks[d].hasData():
-			agree(t, err, cloudsim.Conflict)
+			mustAgree(t, err, cloudsim.Conflict)
 			return
 		}
 	}
-	agree(t, err, nil)
+	mustAgree(t, err, nil)
 	g := &grp{Name: req.Name, Disks: disks, State: "creating", until: time.Now().Add(diskWork)}
 	id := w.id("sgrp")
 	w.groups[id] = g
@@ -101,13 +101,13 @@ func (w *world) deleteGroup(t *rapid.T) {
 	_, err := w.e.DeleteSnapshotGroup(w.ctx, cloudsim.SnapshotGroupID(id))
 	switch {
 	case g == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case g.State == "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case slices.ContainsFunc(g.Snapshots, w.isCopySource):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		w.moveGroup(g, "deleting")
 		g.until = time.Now().Add(diskWork)
 	}
@@ -123,11 +123,11 @@ func (w *world) modifyDisk(t *rapid.T) {
 	}
 	_, err := w.e.ModifyDisk(w.ctx, cloudsim.DiskID(id), req)
 	if req == (cloudsim.ModifyDisk{}) {
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 		return
 	}
 	if d == nil {
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 		return
 	}
 	kind, iops := d.Type, d.IOPS
@@ -139,13 +139,13 @@ func (w *world) modifyDisk(t *rapid.T) {
 	}
 	switch {
 	case kind == "moon", kind == "balanced" && (req.IOPS > 16_000 || d.Multi):
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case kind == d.Type && iops == d.IOPS && d.State != "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case d.State != "available" && d.State != "in-use":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		d.Type, d.IOPS, d.State, d.until = kind, iops, "modifying", time.Now().Add(diskWork)
 	}
 }
@@ -153,7 +153,7 @@ func (w *world) modifyDisk(t *rapid.T) {
 // seenGroups returns the cloud's snapshot groups in the form of the model.
 func (w *world) seenGroups(t *rapid.T, objects map[string]any) map[string]*grp {
 	gs, err := w.e.ListSnapshotGroups(w.ctx, cloudsim.ListOptions{})
-	agree(t, err, nil)
+	mustAgree(t, err, nil)
 	groups := map[string]*grp{}
 	for _, g := range gs.Items {
 		objects[string(g.ID)] = g

@@ -94,10 +94,10 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// hasAny reports whether the function ok returns true for at least one value of the map all.
-func hasAny[T any](all map[string]*T, ok func(*T) bool) bool {
+// hasAny reports whether isMatch returns true for at least one value of the map all.
+func hasAny[T any](all map[string]*T, isMatch func(*T) bool) bool {
 	for _, v := range all {
-		if ok(v) {
+		if isMatch(v) {
 			return true
 		}
 	}
@@ -113,15 +113,15 @@ func (w *world) createNetwork(t *rapid.T) {
 	_, err := w.e.CreateNetwork(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && (have.Range != req.IPv4 || have.Pods != "" || have.Routes != cloudsim.DefaultMaxRoutes):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case hasAny(w.networks, func(n *vnet) bool { return overlap(n.Range, req.IPv4) }):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		w.networks[w.id("net")] = &vnet{Name: req.Name, Range: req.IPv4, Routes: cloudsim.DefaultMaxRoutes, State: "creating", until: time.Now().Add(networkWork)}
 	}
 }
@@ -137,15 +137,15 @@ func (w *world) updateNetwork(t *rapid.T) {
 	_, err := w.e.UpdateNetwork(w.ctx, cloudsim.NetworkID(id), cloudsim.UpdateNetwork{NetworkSpec: spec}, 0)
 	switch {
 	case n == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case n.Pods == pods && n.Routes == most && n.State != "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case n.Pods != pods && hasAny(w.instances, func(i *vm) bool { return i.Pods && w.subnets[i.Subnet].Network == id }),
 		pods != "" && hasAny(w.networks, func(o *vnet) bool { return o != n && o.Pods != "" }),
 		!n.usable():
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		n.Pods, n.Routes, n.State, n.until = pods, most, "updating", time.Now().Add(networkWork)
 	}
 }
@@ -159,13 +159,13 @@ func (w *world) deleteNetwork(t *rapid.T) {
 	_, err := w.e.DeleteNetwork(w.ctx, cloudsim.NetworkID(id))
 	switch {
 	case n == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case n.State == "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case n.Name == cloudsim.DefaultNetwork, hasAny(w.subnets, func(s *part) bool { return s.Network == id }), hasAny(w.routes, func(r *way) bool { return r.Network == id }):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		n.State, n.until = "deleting", time.Now().Add(networkWork)
 	}
 }
@@ -181,23 +181,23 @@ func (w *world) createSubnet(t *rapid.T) {
 	_, err := w.e.CreateSubnet(w.ctx, req)
 	switch {
 	case req.Zone == "mars":
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case have != nil && have.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && (have.Network != string(req.Network) || have.Range != req.IPv4 || have.Zone != req.Zone):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case n == nil:
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case !n.usable():
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case !inside(req.IPv4, n.Range):
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case hasAny(w.subnets, func(s *part) bool { return s.Network == string(req.Network) && overlap(s.Range, req.IPv4) }):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		w.subnets[w.id("subnet")] = &part{Name: req.Name, Network: string(req.Network), Zone: req.Zone, Range: req.IPv4, State: "creating", until: time.Now().Add(networkWork)}
 	}
 }
@@ -208,13 +208,13 @@ func (w *world) deleteSubnet(t *rapid.T) {
 	_, err := w.e.DeleteSubnet(w.ctx, cloudsim.SubnetID(id))
 	switch {
 	case s == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case s.State == "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case s.Name == cloudsim.DefaultNetwork, hasAny(w.instances, func(i *vm) bool { return i.Subnet == id }):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		s.State, s.until = "deleting", time.Now().Add(networkWork)
 	}
 }
@@ -230,22 +230,22 @@ func (w *world) createInstanceIn(t *rapid.T) {
 	_, err := w.e.CreateInstance(w.ctx, req)
 	switch {
 	case have != nil && have.State == "terminating":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && (have.Zone != req.Zone || have.Subnet != string(req.Subnet)):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case s == nil, s.Zone != "" && s.Zone != req.Zone:
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case s.State != "available":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
 		address := w.freeIn(string(req.Subnet))
 		if address == "" {
-			agree(t, err, cloudsim.Exhausted)
+			mustAgree(t, err, cloudsim.Exhausted)
 			return
 		}
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, Subnet: string(req.Subnet), Pods: w.podsIn(string(req.Subnet)), until: time.Now().Add(slow.Provision)}
 	}
 }
@@ -258,7 +258,7 @@ func (w *world) freeIn(subnet string) string {
 	for _, i := range w.instances {
 		held[i.IP] = true
 	}
-	return free(in, held)
+	return lowestFree(in, held)
 }
 
 func (w *world) createRoute(t *rapid.T) {
@@ -271,28 +271,28 @@ func (w *world) createRoute(t *rapid.T) {
 	_, err := w.e.CreateRoute(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && (have.To != req.Destination || have.Hop != string(req.NextHop)):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case hop == nil:
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	default:
 		network := w.subnets[hop.Subnet].Network
 		switch {
 		case inside(req.Destination, w.networks[network].Range):
-			agree(t, err, cloudsim.Invalid)
+			mustAgree(t, err, cloudsim.Invalid)
 		case hasAny(w.networks, func(n *vnet) bool {
 			return n.Range != w.networks[network].Range && overlap(req.Destination, n.Range)
 		}):
-			agree(t, err, cloudsim.Conflict)
+			mustAgree(t, err, cloudsim.Conflict)
 		case hasAny(w.routes, func(r *way) bool { return r.Network == network && r.To == req.Destination }):
-			agree(t, err, cloudsim.Exists)
+			mustAgree(t, err, cloudsim.Exists)
 		case w.routesOf(network) >= w.networks[network].Routes:
-			agree(t, err, cloudsim.Exhausted)
+			mustAgree(t, err, cloudsim.Exhausted)
 		default:
-			agree(t, err, nil)
+			mustAgree(t, err, nil)
 			w.routes[w.id("route")] = &way{Name: req.Name, Network: network, To: req.Destination, Hop: string(req.NextHop), State: "creating", until: time.Now().Add(networkWork)}
 		}
 	}
@@ -313,11 +313,11 @@ func (w *world) deleteRoute(t *rapid.T) {
 	_, err := w.e.DeleteRoute(w.ctx, cloudsim.RouteID(id))
 	switch {
 	case r == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case r.State == "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		r.State, r.until = "deleting", time.Now().Add(networkWork)
 	}
 }
@@ -328,9 +328,9 @@ func (w *world) seenNetworks(t *rapid.T, objects map[string]any) (map[string]*vn
 	ns, err1 := w.e.ListNetworks(w.ctx, cloudsim.ListOptions{})
 	ss, err2 := w.e.ListSubnets(w.ctx, cloudsim.ListOptions{})
 	rs, err3 := w.e.ListRoutes(w.ctx, cloudsim.ListOptions{})
-	agree(t, err1, nil)
-	agree(t, err2, nil)
-	agree(t, err3, nil)
+	mustAgree(t, err1, nil)
+	mustAgree(t, err2, nil)
+	mustAgree(t, err3, nil)
 	networks, subnets, routes := map[string]*vnet{}, map[string]*part{}, map[string]*way{}
 	for _, n := range ns.Items {
 		objects[string(n.ID)] = n

@@ -129,9 +129,9 @@ func (w *world) id(prefix string) string {
 	return fmt.Sprintf("%s-%06x", prefix, w.seq[prefix])
 }
 
-// The function free returns the lowest address of range p that is not in held.
+// lowestFree returns the lowest address of range p that is not in held.
 // It returns "" if there is no such address.
-func free(p netip.Prefix, held map[string]bool) string {
+func lowestFree(p netip.Prefix, held map[string]bool) string {
 	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
 		if !held[a.String()] {
 			return a.String()
@@ -145,7 +145,7 @@ func (w *world) freeInstanceIP() string {
 	for _, i := range w.instances {
 		held[i.IP] = true
 	}
-	return free(fewInstances, held)
+	return lowestFree(fewInstances, held)
 }
 
 func (w *world) freeAddress() string {
@@ -153,7 +153,7 @@ func (w *world) freeAddress() string {
 	for _, a := range w.addresses {
 		held[a.IP] = true
 	}
-	return free(fewAddresses, held)
+	return lowestFree(fewAddresses, held)
 }
 
 // idOfName returns the id of the resource with the given name. It returns "" if there is no such
@@ -167,9 +167,9 @@ func idOfName[T any](all map[string]*T, name string, of func(*T) string) string 
 	return ""
 }
 
-// agree fails the test unless the cloud returned the error that the model
+// mustAgree fails the test unless the cloud returned the error that the model
 // expects. If want is nil, the cloud must have returned no error.
-func agree(t *rapid.T, got error, want error) {
+func mustAgree(t *rapid.T, got error, want error) {
 	t.Helper()
 	if want == nil && got == nil || want != nil && errors.Is(got, want) {
 		return

@@ -21,22 +21,22 @@ func (w *world) createInstance(t *rapid.T) {
 	got, err := w.e.CreateInstance(w.ctx, req)
 	switch {
 	case req.Name == "-a":
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case have != nil && have.State == "terminating":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && have.Zone != req.Zone:
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		if got.InternalIP() != have.IP {
 			t.Fatalf("repeated request: got %s, want %+v", got.ID, have)
 		}
 	case req.Zone == "mars":
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case address == "":
-		agree(t, err, cloudsim.Exhausted)
+		mustAgree(t, err, cloudsim.Exhausted)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, Subnet: "subnet-000001", Pods: w.podsIn("subnet-000001"), until: time.Now().Add(slow.Provision)}
 	}
 }
@@ -60,13 +60,13 @@ func (w *world) moveInstance(t *rapid.T) {
 	_, err := verb.do(w.ctx, cloudsim.InstanceID(id))
 	switch {
 	case i == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case name == "delete" && i.State == "terminating":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case !slices.Contains(verb.from, i.State):
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		i.State, i.until = verb.to, time.Now().Add(verb.takes)
 	}
 }
@@ -81,13 +81,13 @@ func (w *world) createAddress(t *rapid.T) {
 	_, err := w.e.CreateAddress(w.ctx, req)
 	switch {
 	case req.Name == "lb-000001":
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case address == "":
-		agree(t, err, cloudsim.Exhausted)
+		mustAgree(t, err, cloudsim.Exhausted)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		w.addresses[w.id("addr")] = &ip{Name: req.Name, IP: address, Static: true}
 	}
 }
@@ -98,11 +98,11 @@ func (w *world) deleteAddress(t *rapid.T) {
 	err := w.e.DeleteAddress(w.ctx, cloudsim.AddressID(id))
 	switch {
 	case a == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case a.UsedBy != "":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		delete(w.addresses, id)
 	}
 }
@@ -147,19 +147,19 @@ func (w *world) createBalancer(t *rapid.T) {
 	got, err := w.e.CreateLoadBalancer(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case have != nil && (static != "" && static != have.IP || spec.Listeners[0].Port != have.Port || !slices.Equal(targets, have.Targets)):
-		agree(t, err, cloudsim.Exists)
+		mustAgree(t, err, cloudsim.Exists)
 	case have != nil:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	case !known, static != "" && (on == nil || !on.Static):
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	case static != "" && on.UsedBy != "":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case static == "" && address == "":
-		agree(t, err, cloudsim.Exhausted)
+		mustAgree(t, err, cloudsim.Exhausted)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		l := &lb{Name: req.Name, State: "provisioning", IP: static, Port: spec.Listeners[0].Port, Targets: targets, until: time.Now().Add(slow.LoadBalancer), rev: got.Revision}
 		id := w.id("lb")
 		w.balancers[id] = l
@@ -177,13 +177,13 @@ func (w *world) createBalancer(t *rapid.T) {
 func (w *world) updateLB(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
 	switch {
 	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):
-		agree(t, err, nil) // an update without changes begins no work
+		mustAgree(t, err, nil) // an update without changes begins no work
 	case l.State == "deleting":
-		agree(t, err, cloudsim.Conflict)
+		mustAgree(t, err, cloudsim.Conflict)
 	case !known:
-		agree(t, err, cloudsim.Invalid)
+		mustAgree(t, err, cloudsim.Invalid)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		l.Port, l.Targets, l.until, l.rev = port, targets, time.Now().Add(slow.LoadBalancer), got.Revision
 		if l.State == "active" {
 			l.State = "updating"
@@ -200,7 +200,7 @@ func (w *world) updateBalancer(t *rapid.T) {
 	match := rapid.SampledFrom([]string{"none", "now", "before"}).Draw(t, "If-Match")
 	switch {
 	case l == nil:
-		agree(t, getErr, cloudsim.NotFound)
+		mustAgree(t, getErr, cloudsim.NotFound)
 	case match == "now":
 		rev = now.Revision
 	case match == "before":
@@ -209,9 +209,9 @@ func (w *world) updateBalancer(t *rapid.T) {
 	got, err := w.e.UpdateLoadBalancer(w.ctx, cloudsim.LoadBalancerID(id), cloudsim.UpdateLoadBalancer{LoadBalancerSpec: spec}, rev)
 	switch {
 	case l == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case rev != 0 && rev != now.Revision:
-		agree(t, err, cloudsim.Stale)
+		mustAgree(t, err, cloudsim.Stale)
 	default:
 		w.updateLB(t, l, spec.Listeners[0].Port, targets, known, got, err)
 	}
@@ -223,7 +223,7 @@ func (w *world) setTargets(t *rapid.T) {
 	list, targets, known := w.drawTargets(t)
 	got, err := w.e.SetLoadBalancerTargets(w.ctx, cloudsim.LoadBalancerID(id), cloudsim.SetTargets{Targets: list}, 0)
 	if l == nil {
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 		return
 	}
 	w.updateLB(t, l, l.Port, targets, known, got, err)
@@ -235,11 +235,11 @@ func (w *world) deleteBalancer(t *rapid.T) {
 	_, err := w.e.DeleteLoadBalancer(w.ctx, cloudsim.LoadBalancerID(id))
 	switch {
 	case l == nil:
-		agree(t, err, cloudsim.NotFound)
+		mustAgree(t, err, cloudsim.NotFound)
 	case l.State == "deleting":
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 	default:
-		agree(t, err, nil)
+		mustAgree(t, err, nil)
 		l.State, l.until = "deleting", time.Now().Add(slow.LoadBalancer)
 	}
 }

@@ -148,13 +148,13 @@ func wholeRanges(all ...netip.Prefix) []cloudsim.PodRange {
 	return out
 }
 
-// clash looks for a range in the list mine that overlaps a range in the list
-// theirs. It returns the two ranges and true, or false if no ranges overlap. If
-// shared is true, two identical ranges do not count as an overlap.
-func clash(mine, theirs []cloudsim.PodRange, shared bool) (a, b netip.Prefix, ok bool) {
+// clash looks for a range in the first list that overlaps a range in the second list. It returns
+// the two ranges and true, or false if no ranges overlap. If allowEqual is true, two identical
+// ranges do not count as an overlap.
+func clash(mine, theirs []cloudsim.PodRange, allowEqual bool) (a, b netip.Prefix, ok bool) {
 	for _, m := range mine {
 		for _, t := range theirs {
-			if m.In.Overlaps(t.In) && (!shared || m != t) {
+			if m.In.Overlaps(t.In) && (!allowEqual || m != t) {
 				return m.In, t.In, true
 			}
 		}
@@ -163,14 +163,14 @@ func clash(mine, theirs []cloudsim.PodRange, shared bool) (a, b netip.Prefix, ok
 }
 
 func (e *Engine) workOnNetwork(tx *store.Tx, call Call, n *cloudsim.Network, verb cloudsim.Verb) error {
-	return work(e, tx, call, networks, n, verb, e.cfg.Profile.Network, e.settledNetwork)
+	return beginWork(e, tx, call, networks, n, verb, e.cfg.Profile.Network, e.settledNetwork)
 }
 
 func (e *Engine) settledNetwork(tx *store.Tx, n *cloudsim.Network) error {
 	if err := n.Move(cloudsim.Settle); err != nil {
 		return err
 	}
-	if err := e.end(tx, n.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, n.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if n.State == cloudsim.NetworkDeleted {
@@ -279,9 +279,9 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 	return n, err
 }
 
-// checkUnused returns Conflict if a resource in the table users refers to the resource with the
-// given kind and id. checkUnused looks up the references in the index that the parameter index
-// names. The error names the first of the resources that refer to it.
+// checkUnused returns Conflict if a resource in the given table refers to the resource with the
+// given kind and id. checkUnused looks up the references in the given index of this table. The
+// error names the first of the resources that refer to it.
 func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

@@ -17,15 +17,15 @@ import (
 // validRanges returns an error if the configured ranges of default networks are
 // invalid.
 func (c Config) validRanges() error {
-	r := cloudsim.CreateNetwork{Name: cloudsim.DefaultNetwork, IPv4: text(c.Instances), IPv6: text(c.Instances6), NetworkSpec: cloudsim.NetworkSpec{PodRanges: c.Pods}}
+	r := cloudsim.CreateNetwork{Name: cloudsim.DefaultNetwork, IPv4: rangeText(c.Instances), IPv6: rangeText(c.Instances6), NetworkSpec: cloudsim.NetworkSpec{PodRanges: c.Pods}}
 	if err := r.Validate(); err != nil {
 		return fmt.Errorf("ranges of the default networks: %w", err)
 	}
 	return nil
 }
 
-// text formats range p for a resource. It returns "" if p is not valid.
-func text(p netip.Prefix) string {
+// rangeText formats range p for a resource. It returns "" if p is not valid.
+func rangeText(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""
 	}
@@ -42,7 +42,7 @@ func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) er
 	n := cloudsim.Network{
 		ID: cloudsim.NetworkID(id), Meta: cloudsim.Meta{Name: cloudsim.DefaultNetwork, Project: project},
 		NetworkSpec: wholeNetworkSpec(cloudsim.NetworkSpec{PodRanges: e.cfg.Pods}),
-		IPv4:        text(e.cfg.Instances), IPv6: text(e.cfg.Instances6), Default: true, State: cloudsim.NetworkAvailable,
+		IPv4:        rangeText(e.cfg.Instances), IPv6: rangeText(e.cfg.Instances6), Default: true, State: cloudsim.NetworkAvailable,
 	}
 	if err := networks.Put(tx, &n); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 // configuration has no pod ranges, n keeps the pod ranges that UpdateNetwork has set.
 func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	before := n
-	n.IPv4, n.IPv6 = text(e.cfg.Instances), text(e.cfg.Instances6)
+	n.IPv4, n.IPv6 = rangeText(e.cfg.Instances), rangeText(e.cfg.Instances6)
 	if e.cfg.Pods != (cloudsim.PodRanges{}) {
 		n.PodRanges = e.cfg.Pods.WithDefaults()
 	}

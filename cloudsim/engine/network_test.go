@@ -412,13 +412,13 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	}
 }
 
-// prepare calls Engine.Prepare for the cloud's file at path, and returns the error. The function
-// change first changes the default configuration.
-func prepare(t *testing.T, path string, change func(*engine.Config)) error {
+// prepare calls Engine.Prepare for the cloud's file at path, and returns the error. Before the
+// call, changeConfig changes the default configuration.
+func prepare(t *testing.T, path string, changeConfig func(*engine.Config)) error {
 	t.Helper()
 	st := must(store.Open(path))(t)
 	defer st.Close()
 	cfg := engine.Default()
-	change(&cfg)
+	changeConfig(&cfg)
 	return engine.New(slog.New(slog.DiscardHandler), st, cfg).Prepare()
 }

@@ -27,9 +27,9 @@ const byHold = "hold"
 
 // begin creates an operation for work on a resource, and ends the resource's earlier operation. If
 // the work takes time, begin adds the work to the due list. begin changes m, the metadata of the
-// resource, and the caller must store m afterwards. The result waits is true if the work takes
-// time, or if a hold or a fault blocks the operation. If waits is false, the caller must complete
-// the work at once.
+// resource, and the caller must store m afterwards. It returns true if the work takes time, or if a
+// hold or a fault blocks the operation. If begin returns false, the caller must complete the work
+// at once.
 func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, profile time.Duration) (waits bool, err error) {
 	if err := e.supersede(tx, m.Operation, verb); err != nil {
 		return false, err
@@ -69,12 +69,12 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 // supersede ends an operation that a newer operation replaces. The old
 // operation fails with Conflict.
 func (e *Engine) supersede(tx *store.Tx, id cloudsim.OperationID, by cloudsim.Verb) error {
-	return e.end(tx, id, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "overtaken by " + string(by)})
+	return e.endOperation(tx, id, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "overtaken by " + string(by)})
 }
 
-// end finishes an operation. It does nothing if the operation is over or no
+// endOperation finishes an operation. It does nothing if the operation is over or no
 // longer exists.
-func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, why *cloudsim.OperationError) error {
+func (e *Engine) endOperation(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, why *cloudsim.OperationError) error {
 	if id == "" {
 		return nil
 	}
@@ -159,11 +159,10 @@ func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 	return l, err
 }
 
-// AwaitOperation waits until an operation is over, and returns the operation.
-// If the duration in the parameter wait ends first, AwaitOperation returns the
-// operation in its present state.
-func (e *Engine) AwaitOperation(ctx context.Context, id cloudsim.OperationID, wait time.Duration) (cloudsim.Operation, error) {
-	timer := time.NewTimer(wait)
+// AwaitOperation waits until an operation is over, and returns the operation. If maxWait ends
+// first, AwaitOperation returns the operation in its present state.
+func (e *Engine) AwaitOperation(ctx context.Context, id cloudsim.OperationID, maxWait time.Duration) (cloudsim.Operation, error) {
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	for {
 		changed := e.store.Changed()

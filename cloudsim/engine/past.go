@@ -36,7 +36,7 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 			if ev.Kind != t.Kind {
 				continue
 			}
-			if err := p.take(t, before, ev, at); err != nil {
+			if err := p.addEvent(t, before, ev, at); err != nil {
 				return p, err
 			}
 		}
@@ -49,22 +49,22 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// take adds one event of the journal to p. The parameter at is the earlier time that p describes.
-// For an event up to this time, take stores the new value in the map before. For a later event,
-// take uses only the first event of each resource. If the resource was created after this time,
-// take notes that the resource did not exist. Otherwise take uses the value in this first event, in
+// addEvent adds one event of the journal to p. The earlier time that p describes is pastTime. For an
+// event up to this time, addEvent stores the new value in lastValues. For a later event, addEvent
+// uses only the first event of each resource. If the resource was created after this time, addEvent
+// notes that the resource did not exist. Otherwise addEvent uses the value in this first event, in
 // case the journal has no event of the resource up to this time.
-func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
+func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {
 		return cloudsim.Errorf(cloudsim.Internal, "event %d, %s %s: %w", ev.Rev, ev.Kind, ev.ID, err)
 	}
 	switch _, seen := p.was[ev.ID]; {
-	case !ev.Time.After(at) && ev.Type == cloudsim.EventDelete:
-		before[ev.ID] = nil
-	case !ev.Time.After(at):
-		before[ev.ID] = v
-	case !seen && t.Meta(v).CreatedAt.After(at):
+	case !ev.Time.After(pastTime) && ev.Type == cloudsim.EventDelete:
+		lastValues[ev.ID] = nil
+	case !ev.Time.After(pastTime):
+		lastValues[ev.ID] = v
+	case !seen && t.Meta(v).CreatedAt.After(pastTime):
 		p.was[ev.ID] = nil
 	case !seen:
 		p.was[ev.ID] = v

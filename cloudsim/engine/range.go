@@ -15,13 +15,13 @@ type wantedRange struct {
 	netip.Prefix
 }
 
-// newRanges returns the ranges that a change adds to a network. The parameter n is the network
-// after the change. The parameter before is the same network before the change.
-func newRanges(n, before cloudsim.Network) []wantedRange {
+// newRanges returns the ranges that a change adds to a network. The change replaces the network old
+// by the network n.
+func newRanges(n, old cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
-		{"ipv4", n.IPv4, before.IPv4}, {"ipv6", n.IPv6, before.IPv6},
-		{"podRanges.ipv4", n.PodRanges.IPv4, before.PodRanges.IPv4}, {"podRanges.ipv6", n.PodRanges.IPv6, before.PodRanges.IPv6},
+		{"ipv4", n.IPv4, old.IPv4}, {"ipv6", n.IPv6, old.IPv6},
+		{"podRanges.ipv4", n.PodRanges.IPv4, old.PodRanges.IPv4}, {"podRanges.ipv6", n.PodRanges.IPv6, old.PodRanges.IPv6},
 	} {
 		if p, err := netip.ParsePrefix(r.is); err == nil && r.is != r.was {
 			all = append(all, wantedRange{r.field, p})
@@ -90,10 +90,10 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 }
 
 // checkAddressQuota returns Exhausted if the networks of a project would have more addresses than
-// the quota of the project. The parameter n is the network after a change. The parameter before is
-// the same network before the change.
-func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
-	more := e.addressesOf(n) - e.addressesOf(before)
+// the quota of the project. The cause would be a change that replaces the network old by the
+// network n.
+func (e *Engine) checkAddressQuota(tx *store.Tx, n, old cloudsim.Network) error {
+	more := e.addressesOf(n) - e.addressesOf(old)
 	if more <= 0 {
 		return nil
 	}
@@ -109,13 +109,13 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 }
 
 // checkRoute returns Conflict if a new route in network n would redirect traffic of load balancers,
-// of other networks, or of the pods of other instances. The parameter hop is the next hop of the
-// route. The parameter to is the destination of the route.
-func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
-	if _, b, ok := clash(wholeRanges(to), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)
+// of other networks, or of the pods of other instances. The next hop of the route is the instance
+// hop. The destination of the route is dest.
+func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
+	if _, b, ok := clash(wholeRanges(dest), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", dest, b)
 	}
-	if err := e.routableToPods(n, hop, to); err != nil {
+	if err := e.routableToPods(n, hop, dest); err != nil {
 		return err
 	}
 	own := allRanges(n)
@@ -124,8 +124,8 @@ func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Insta
 			return err
 		}
 		theirs := slices.DeleteFunc(allRanges(other), func(r cloudsim.PodRange) bool { return slices.Contains(own, r) })
-		if _, b, ok := clash(wholeRanges(to), theirs, false); ok {
-			return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, which another network has: a route leads to addresses outside all networks, or to pods of its own network", to, b)
+		if _, b, ok := clash(wholeRanges(dest), theirs, false); ok {
+			return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, which another network has: a route leads to addresses outside all networks, or to pods of its own network", dest, b)
 		}
 	}
 	return nil

@@ -39,9 +39,9 @@ type bucketKey struct {
 	limit  cloudsim.Rate // part of the key, so that new limits begin with new buckets
 }
 
-// maxBuckets limits the memory for buckets. If there are maxBuckets buckets, the method take
-// deletes all full buckets before it adds a bucket. The deletion of a full bucket does not affect
-// its caller, because a new bucket is also full.
+// maxBuckets limits the memory for buckets. If there are maxBuckets buckets, takeToken deletes all
+// full buckets before it adds a bucket. The deletion of a full bucket does not affect its caller,
+// because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
@@ -106,7 +106,7 @@ func (ac *access) throttle(c *Call, class Access) error {
 	if limit.PerSecond == 0 {
 		return nil
 	}
-	wait := ac.rates.take(c, bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
+	wait := ac.rates.takeToken(c, bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
 	if wait == 0 {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (ac *access) throttleProject(c *Call) error {
 	if !bound || limit.PerSecond == 0 {
 		return nil
 	}
-	wait := ac.rates.take(c, bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
+	wait := ac.rates.takeToken(c, bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -145,10 +145,10 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 	return c.Token
 }
 
-// take takes a token from a bucket and returns 0. If the bucket is empty, take returns the time
-// until the bucket has a token again. It stores the state of the bucket in c.RateLimit, unless
+// takeToken takes a token from a bucket and returns 0. If the bucket is empty, takeToken returns the
+// time until the bucket has a token again. It stores the state of the bucket in c.RateLimit, unless
 // c.RateLimit already has the state of a bucket with fewer tokens.
-func (r *rates) take(c *Call, key bucketKey, now time.Time) time.Duration {
+func (r *rates) takeToken(c *Call, key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.buckets[key]

@@ -214,14 +214,13 @@ func (im *imageManager) CreateRegistryBearer(c RegistryCaller, requestID string,
 	return b, err
 }
 
-// CreateRegistryRefusal creates a bearer token that permits nothing. The
-// registry answers each use of the token with the reason in the parameter why.
-// This token is for clients that show users the answers of the registry, but do
-// not show the answers of the token endpoint.
-func (im *imageManager) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
+// CreateRegistryRefusal creates a bearer token that permits nothing. The registry answers each use
+// of the token with the given reason. This token is for clients that show users the answers of the
+// registry, but do not show the answers of the token endpoint.
+func (im *imageManager) CreateRegistryRefusal(reason string) (b RegistryBearer, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		claims := im.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
-		claims.Refused = why
+		claims.Refused = reason
 		b = RegistryBearer{IssuedAt: tx.Now, Life: cloudsim.RegistryBearerLife}
 		b.Token, err = sign(tx, cloudsim.KeyRegistry, claims)
 		return err
@@ -320,13 +319,13 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 	d.next = (d.next + 1) % maxDecisions
 }
 
-// KeepRegistryDecisions initializes the audit trail. The parameter before is an iterator over the
-// existing lines of the audit file. Each line contains one decision as JSON. KeepRegistryDecisions
-// ignores invalid lines. The parameter to is the writer for the audit file. The engine writes each
-// new decision to this writer as one line, with one call of Write.
-func (im *imageManager) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
+// KeepRegistryDecisions initializes the audit trail. The iterator oldLines yields the existing
+// lines of the audit file. Each line contains one decision as JSON. KeepRegistryDecisions ignores
+// invalid lines. The engine writes each new decision to auditFile as one line, with one call of
+// Write.
+func (im *imageManager) KeepRegistryDecisions(oldLines iter.Seq[[]byte], auditFile io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
-	for line := range before {
+	for line := range oldLines {
 		if len(lines) == 2*maxDecisions { // keep only the last lines, so that most lines of a long file need no decoding
 			lines = append(lines[:0], lines[maxDecisions:]...)
 		}
@@ -334,7 +333,7 @@ func (im *imageManager) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Wri
 	}
 	im.decisions.mu.Lock()
 	defer im.decisions.mu.Unlock()
-	im.decisions.last, im.decisions.next, im.decisions.to = nil, 0, to
+	im.decisions.last, im.decisions.next, im.decisions.to = nil, 0, auditFile
 	for _, line := range lines {
 		var d cloudsim.RegistryDecision
 		if json.Unmarshal(line, &d) == nil {

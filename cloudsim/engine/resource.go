@@ -62,11 +62,10 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 	return v, err
 }
 
-// listPage returns one page of a table. The function in the parameter zone
-// returns the zone of a resource. This parameter is nil for kinds without zones.
-// For a filter by name, source or instance, listPage reads an index. For other
-// filters it reads all resources of the project.
-func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
+// listPage returns one page of a table. The function getZone returns the zone of a resource. It is
+// nil for kinds without zones. For a filter by name, source or instance, listPage reads an index.
+// For other filters it reads all resources of the project.
+func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, getZone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
 	}
@@ -100,7 +99,7 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 			}
 		}
 		m := t.Meta(v)
-		if !call.canSee(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (zone == nil || zone(v) != o.Zone) {
+		if !call.canSee(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (getZone == nil || getZone(v) != o.Zone) {
 			return false
 		}
 		for k, want := range o.Labels {

@@ -121,14 +121,14 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 }
 
 func (e *Engine) workOnRoute(tx *store.Tx, call Call, r *cloudsim.Route, verb cloudsim.Verb) error {
-	return work(e, tx, call, routes, r, verb, e.cfg.Profile.Network, e.settledRoute)
+	return beginWork(e, tx, call, routes, r, verb, e.cfg.Profile.Network, e.settledRoute)
 }
 
 func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 	if err := r.Move(cloudsim.Settle); err != nil {
 		return err
 	}
-	if err := e.end(tx, r.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, r.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if r.State == cloudsim.RouteDeleted {

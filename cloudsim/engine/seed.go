@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// requestIDs counts the request ids that this process has generated. The field
-// begin is the revision of the journal at the start of the process. Because of
-// this field, a later process on the same file generates different ids.
+// requestIDs counts the request ids that this process has generated. The field firstRev is the
+// revision of the journal at the start of the process. Because of firstRev, a later process on the
+// same file generates different ids.
 type requestIDs struct {
-	begin uint64
-	made  atomic.Uint64
+	firstRev uint64
+	made     atomic.Uint64
 }
 
 // NewRequestID generates an id for a request that came without an id. If the cloud has a seed, the
-// n-th id of a process depends only on the seed and on the field begin. NewRequestID hashes the
+// n-th id of a process depends only on the seed and on requestIDs.firstRev. NewRequestID hashes the
 // seed together with the word "request", so that the ids are independent of other uses of the seed.
 func (e *Engine) NewRequestID() string {
 	var b [8]byte
@@ -26,7 +26,7 @@ func (e *Engine) NewRequestID() string {
 		return "req-" + hex.EncodeToString(b[:])
 	}
 	seed := []byte("request")
-	for _, n := range []uint64{e.cfg.Seed, e.requests.begin, e.requests.made.Add(1)} {
+	for _, n := range []uint64{e.cfg.Seed, e.requests.firstRev, e.requests.made.Add(1)} {
 		seed = binary.BigEndian.AppendUint64(seed, n)
 	}
 	sum := sha256.Sum256(seed)

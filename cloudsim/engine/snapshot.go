@@ -55,7 +55,7 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 			return s, err
 		}
 		s.Name, s.Labels = req.Name, req.Labels
-		return s, work(e, tx, call, snapshots, &s, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshot)
+		return s, beginWork(e, tx, call, snapshots, &s, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshot)
 	case err != nil:
 		return s, err
 	case have.State == cloudsim.SnapshotDeleting:
@@ -101,7 +101,7 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	if err := s.Move(cloudsim.Settle); err != nil {
 		return err
 	}
-	if err := e.end(tx, s.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, s.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if s.State == cloudsim.SnapshotDeleted {
@@ -131,7 +131,7 @@ func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 		if err := s.Move(cloudsim.Fail); err != nil {
 			return err
 		}
-		if err := e.end(tx, s.Operation, cloudsim.Fail, lostDataError(s.Status)); err != nil {
+		if err := e.endOperation(tx, s.Operation, cloudsim.Fail, lostDataError(s.Status)); err != nil {
 			return err
 		}
 		return snapshots.Put(tx, s)
@@ -166,20 +166,20 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 		case s.State == cloudsim.SnapshotDeleting:
 			return nil
 		}
-		if err := free(tx, cloudsim.Delete, cloudsim.KindSnapshot, string(id)); err != nil {
+		if err := checkNoCopy(tx, cloudsim.Delete, cloudsim.KindSnapshot, string(id)); err != nil {
 			return err
 		}
 		if err := s.Move(cloudsim.Delete); err != nil {
 			return err
 		}
-		return work(e, tx, call, snapshots, &s, cloudsim.Delete, e.cfg.Profile.Disk, e.settledSnapshot)
+		return beginWork(e, tx, call, snapshots, &s, cloudsim.Delete, e.cfg.Profile.Disk, e.settledSnapshot)
 	})
 	return s, err
 }
 
-// While the cloud makes a disk or a snapshot from the resource with the given id, free returns
+// While the cloud makes a disk or a snapshot from the resource with the given id, checkNoCopy returns
 // Conflict.
-func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
+func checkNoCopy(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {
 			return err

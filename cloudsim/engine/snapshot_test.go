@@ -32,8 +32,8 @@ func expectRefused(t *testing.T, what string, err error, kind cloudsim.Kind, fie
 	}
 }
 
-// completeStatus returns the status that a data plane reports for complete data.
-// The parameter size is in GiB.
+// completeStatus returns the status that a data plane reports for complete data of the given size
+// in GiB.
 func completeStatus(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
 
 var gone = cloudsim.DiskStatus{Error: "its data is lost", Lost: true}

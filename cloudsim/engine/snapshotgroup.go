@@ -78,7 +78,7 @@ func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 			return g, err
 		}
 	}
-	return g, work(e, tx, call, snapshotGroups, &g, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshotGroup)
+	return g, beginWork(e, tx, call, snapshotGroups, &g, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshotGroup)
 }
 
 // membersOf returns the snapshots of a group.
@@ -126,7 +126,7 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 	if err := moveGroup(tx, g, all, cloudsim.Settle); err != nil {
 		return err
 	}
-	if err := e.end(tx, g.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, g.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if g.State == cloudsim.SnapshotDeleted {
@@ -146,7 +146,7 @@ func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []clou
 		if err := moveGroup(tx, g, all, cloudsim.Fail); err != nil {
 			return err
 		}
-		if err := e.end(tx, g.Operation, cloudsim.Fail, lostDataError(m.Status)); err != nil {
+		if err := e.endOperation(tx, g.Operation, cloudsim.Fail, lostDataError(m.Status)); err != nil {
 			return err
 		}
 		return snapshotGroups.Put(tx, g)
@@ -200,7 +200,7 @@ func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGr
 			return err
 		}
 		for _, m := range g.Snapshots {
-			if err := free(tx, cloudsim.Delete, cloudsim.KindSnapshot, string(m)); err != nil {
+			if err := checkNoCopy(tx, cloudsim.Delete, cloudsim.KindSnapshot, string(m)); err != nil {
 				return err
 			}
 		}
@@ -211,7 +211,7 @@ func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGr
 		if err := moveGroup(tx, &g, all, cloudsim.Delete); err != nil {
 			return err
 		}
-		return work(e, tx, call, snapshotGroups, &g, cloudsim.Delete, e.cfg.Profile.Disk, e.settledSnapshotGroup)
+		return beginWork(e, tx, call, snapshotGroups, &g, cloudsim.Delete, e.cfg.Profile.Disk, e.settledSnapshotGroup)
 	})
 	return g, err
 }

@@ -78,9 +78,9 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 	})
 }
 
-// keepState creates the file of a saved state. The function write writes the content. If write
-// fails, keepState deletes the file.
-func (ss *stateManager) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
+// keepState creates the file of a saved state. It calls writeContent to write the content. If
+// writeContent fails, keepState deletes the file.
+func (ss *stateManager) keepState(name string, writeContent func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := ss.statePath(name)
 	if err != nil {
 		return s, err
@@ -97,7 +97,7 @@ func (ss *stateManager) keepState(name string, write func(*os.File) error) (s cl
 		return s, err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // if this fails, the next start removes the file
-	err = write(f)
+	err = writeContent(f)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return s, err
 	}
@@ -134,8 +134,7 @@ func (ss *stateManager) openState(name string) (*os.File, error) {
 	return f, err
 }
 
-// withState opens the file of a saved state, and calls withUnpacked with this file and the
-// function fn.
+// withState opens the file of a saved state, and calls withUnpacked with this file and fn.
 func (ss *stateManager) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
 	f, err := ss.openState(name)
 	if err != nil {
@@ -252,7 +251,7 @@ func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim
 		if data != nil && ss.cfg.DiskFiles == nil {
 			return cloudsim.Errorf(cloudsim.Conflict, "the state has the data of disks, and this cloud has none: set recordsOnly, or start the cloud with its data plane")
 		}
-		return ss.replace(ctx, from, data, func(tx *store.Tx) error {
+		return ss.replaceAll(ctx, from, data, func(tx *store.Tx) error {
 			if data != nil {
 				if err := checkUnattached(tx); err != nil {
 					return err
@@ -280,24 +279,24 @@ var accessKinds = []cloudsim.ResourceKind{
 // clock stay. The numbers in the ids of new resources begin at 1 again, but revisions continue.
 // Open watches end with the error Gone.
 func (ss *stateManager) ResetState(ctx context.Context) error {
-	return ss.replace(ctx, nil, nil, func(tx *store.Tx) error {
+	return ss.replaceAll(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
 	})
 }
 
-// replace replaces the records and the disk data of the cloud. The function fn replaces the
-// records. The parameter from is the store that has the new records. The parameter data is a reader
-// of the new disk data (see stage). The engine completes no work while fn runs. At the end, replace
-// updates the engine's copies of records in memory.
-func (ss *stateManager) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
+// replaceAll replaces the records and the disk data of the cloud. It calls fn to replace the records.
+// The new records are in the store source. The new disk data comes from the reader data (see
+// stage). The engine completes no work while fn runs. At the end, replaceAll updates the engine's
+// copies of records in memory.
+func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()
-	s, err := ss.stage(ctx, from, data)
+	s, err := ss.stage(ctx, source, data)
 	if err != nil {
 		return err
 	}
 	var late error
-	return errors.Join(ss.swap(s, func() error {
+	return errors.Join(ss.swapDiskData(s, func() error {
 		ss.settling.Lock()
 		defer ss.settling.Unlock()
 		if ctx.Err() != nil { // a caller that no longer waits must not cause a change
@@ -308,7 +307,7 @@ func (ss *stateManager) replace(ctx context.Context, from *store.Store, data *st
 		}); err != nil {
 			return errors.Join(err, ss.cloud.loadZones())
 		}
-		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // replace returns this error only after the swap of the disk data, because the error must not prevent the swap
+		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // replaceAll returns this error only after the swap of the disk data, because the error must not prevent the swap
 		return nil
 	}), late)
 }

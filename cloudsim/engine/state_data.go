@@ -18,11 +18,10 @@ type DiskFiles interface {
 	// If r is nil, Stage prepares the present data of the disks and snapshots
 	// with the given ids. It returns Invalid for damaged data.
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
-	// Swap calls the function commit while no data file of a disk or snapshot
-	// is in use. Then Swap replaces all present data by the staged data that
-	// commit returns, and deletes all remaining staged data. If commit fails,
-	// the present data stays.
-	Swap(commit func() (cloudsim.StagedData, error)) error
+	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
+	// all present data by the staged data that commitState returns, and deletes all remaining
+	// staged data. If commitState fails, the present data stays.
+	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
 
 // stagedDisks stores the name of the staged disk data that belongs to the records in the store. The
@@ -73,17 +72,16 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data that belongs to the records of the store in the parameter from. The
-// parameter r is a reader of this disk data. If r is nil, stage prepares the running cloud's
-// present data for the disks and snapshots in that store. If both r and from are nil, stage
-// prepares no data.
-func (ss *stateManager) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
+// stage prepares the disk data that belongs to the records of the store source. The reader r
+// returns this disk data. If r is nil, stage prepares the running cloud's present data for the
+// disks and snapshots in that store. If both r and source are nil, stage prepares no data.
+func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil
 	}
 	var ids []string
-	if from != nil && r == nil {
-		if err := from.View(func(tx *store.Tx) error {
+	if source != nil && r == nil {
+		if err := source.View(func(tx *store.Tx) error {
 			ids, err = diskIDs(tx)
 			return err
 		}); err != nil {
@@ -93,13 +91,13 @@ func (ss *stateManager) stage(ctx context.Context, from *store.Store, r *statefi
 	return ss.cfg.DiskFiles.Stage(ctx, r, ids)
 }
 
-// swap calls the function replace, and then replaces the disk data by the staged data. The function
-// replace must store s in stagedDisks.
-func (ss *stateManager) swap(s cloudsim.StagedData, replace func() error) error {
+// swapDiskData calls replaceRecords, and then replaces the disk data by the staged data. The function
+// replaceRecords must store s in stagedDisks.
+func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func() error) error {
 	if ss.cfg.DiskFiles == nil {
-		return replace()
+		return replaceRecords()
 	}
-	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replace() })
+	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replaceRecords() })
 }
 
 // recoverData completes an interrupted load of a saved state. If the killed process had already

@@ -150,14 +150,14 @@ func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.Network
 }
 
 func (e *Engine) workOnSubnet(tx *store.Tx, call Call, s *cloudsim.Subnet, verb cloudsim.Verb) error {
-	return work(e, tx, call, subnets, s, verb, e.cfg.Profile.Network, e.settledSubnet)
+	return beginWork(e, tx, call, subnets, s, verb, e.cfg.Profile.Network, e.settledSubnet)
 }
 
 func (e *Engine) settledSubnet(tx *store.Tx, s *cloudsim.Subnet) error {
 	if err := s.Move(cloudsim.Settle); err != nil {
 		return err
 	}
-	if err := e.end(tx, s.Operation, cloudsim.Settle, nil); err != nil {
+	if err := e.endOperation(tx, s.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
 	if s.State == cloudsim.SubnetDeleted {
@@ -204,8 +204,8 @@ func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s clou
 	return s, err
 }
 
-// place returns the network and the subnet of a new instance.
-func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, req cloudsim.CreateInstance) (n cloudsim.Network, s cloudsim.Subnet, err error) {
+// placeInstance returns the network and the subnet of a new instance.
+func (e *Engine) placeInstance(tx *store.Tx, project cloudsim.ProjectID, region string, req cloudsim.CreateInstance) (n cloudsim.Network, s cloudsim.Subnet, err error) {
 	if req.Subnet != "" {
 		s, err = subnets.Get(tx, string(req.Subnet))
 		switch {

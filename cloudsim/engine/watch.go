@@ -23,7 +23,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	return func(yield func(cloudsim.Event, error) bool) {
 		rev, epoch := o.Since, uint64(0)
 		read := func() (evs []cloudsim.Event, more bool, err error) {
-			evs, next, end, err := e.events(ctx, rev, &epoch, o)
+			evs, next, end, err := e.readEvents(ctx, rev, &epoch, o)
 			if err == nil {
 				rev = next
 			}
@@ -34,13 +34,13 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watch calls the function read repeatedly and yields the items that read returns. The sequence
-// ends when ctx ends or read returns an error. watch yields this error as the last item. If the
-// result more of read is true, watch calls read again at once. Otherwise watch waits until the
-// channel that the function changed returned is closed. Before its first wait, watch yields a
-// bookmark, which is the result of the function mark. Later, watch yields one bookmark in each
-// period, after a call of read. If period is 0, watch yields no bookmarks.
-func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changed func() <-chan struct{}, read func() (items []T, more bool, err error), mark func() T) iter.Seq2[T, error] {
+// watch calls readItems repeatedly and yields the items that readItems returns. The sequence ends
+// when ctx ends or readItems returns an error. watch yields this error as the last item. If
+// readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
+// waits until the channel of changedChan is closed. Before its first wait, watch yields a bookmark,
+// which is the result of newBookmark. Later, watch yields one bookmark in each period, after a call
+// of readItems. If period is 0, watch yields no bookmarks.
+func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		var idle <-chan time.Time // nil if the watch has no bookmarks; nothing ever arrives on a nil channel
@@ -53,11 +53,11 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 		share, leave := shares.join(ctx)
 		defer leave()
 		for {
-			next := changed() // call changed before the read: see Store.Changed
+			next := changedChan() // call changed before the read: see Store.Changed
 			if share.wait(ctx) != nil {
 				return // ctx ended
 			}
-			items, more, err := read()
+			items, more, err := readItems()
 			if err != nil {
 				yield(none, err)
 				return
@@ -71,7 +71,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 				continue
 			}
 			if !told {
-				if told = true; !yield(mark(), nil) {
+				if told = true; !yield(newBookmark(), nil) {
 					return
 				}
 			}
@@ -88,16 +88,16 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 
 // sameEpoch returns Gone if LoadState or ResetState has replaced the contents of the store since
 // the reader began, because the reader's revision rev then belongs to the old contents. The epoch
-// of the store is the revision of the last replacement. The parameter epoch points to the epoch at
-// which the reader began. For a new reader it points to 0. If the revision of a new reader is 0 or
-// is at least the epoch of the store, sameEpoch stores the epoch of the store in the parameter
-// epoch. A new reader that begins at revision 0 also reads the events from the loaded state.
-func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
+// of the store is the revision of the last replacement. The pointer readerEpoch points to the epoch
+// at which the reader began. For a new reader it points to 0. If the revision of a new reader is 0
+// or is at least the epoch of the store, sameEpoch stores the epoch of the store in *readerEpoch. A
+// new reader that begins at revision 0 also reads the events from the loaded state.
+func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
-	if *epoch == 0 && (rev == 0 || rev >= now) {
-		*epoch = max(now, 1) // 1 means that the contents were never replaced
+	if *readerEpoch == 0 && (rev == 0 || rev >= now) {
+		*readerEpoch = max(now, 1) // 1 means that the contents were never replaced
 	}
-	if *epoch != max(now, 1) {
+	if *readerEpoch != max(now, 1) {
 		return cloudsim.Errorf(cloudsim.Gone, "a state was loaded at revision %d, after revision %d: list again and watch from there", now, rev)
 	}
 	return nil
@@ -113,7 +113,7 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
 	}
-	l.Items, l.Revision, _, err = e.events(ctx, o.Since, new(uint64), o)
+	l.Items, l.Revision, _, err = e.readEvents(ctx, o.Since, new(uint64), o)
 	if l.Items == nil {
 		l.Items = []cloudsim.Event{}
 	}
@@ -162,10 +162,10 @@ func (e *Engine) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) 
 	return l, err
 }
 
-// events returns a page of the events after revision rev that the caller may see. The result next
-// is the last revision that events has read. The result end is the newest revision in the journal.
-// In the same transaction, events checks the epoch (see sameEpoch) and the caller's permissions.
-func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, o cloudsim.WatchOptions) (evs []cloudsim.Event, next, end uint64, err error) {
+// readEvents returns a page of the events after revision rev that the caller may see. It also returns
+// the last revision that it has read, and the newest revision in the journal. In the same
+// transaction, readEvents checks the epoch (see sameEpoch) and the caller's permissions.
+func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cloudsim.WatchOptions) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
 		return nil, 0, 0, err
@@ -196,23 +196,21 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, o clouds
 	return evs, next, end, err
 }
 
-// overGap returns the revision at which a reader continues. The parameter read
-// is the last revision that the reader has read. The epoch is the revision at
-// which LoadState or ResetState last replaced the contents. The journal has no
-// events between the last event from the loaded state and the epoch. If the
-// parameter read is in this gap, overGap returns the epoch. Otherwise it
-// returns the value of the parameter read. See sameEpoch, which checks the
-// result.
-func overGap(tx *store.Tx, read uint64) (uint64, error) {
+// overGap returns the revision at which a reader continues. The reader has read the revisions up to
+// lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
+// The journal has no events between the last event from the loaded state and the epoch. If lastRead
+// is in this gap, overGap returns the epoch. Otherwise it returns lastRead. See sameEpoch, which
+// checks the result.
+func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
-	if read >= epoch {
-		return read, nil
+	if lastRead >= epoch {
+		return lastRead, nil
 	}
-	_, at, err := tx.Since(read, 1)
-	if err == nil && (at == read || at >= epoch) {
+	_, at, err := tx.Since(lastRead, 1)
+	if err == nil && (at == lastRead || at >= epoch) {
 		return epoch, nil
 	}
-	return read, err
+	return lastRead, err
 }
 
 // eventFilter returns a function that reports whether the call may see an event. The

@@ -16,10 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Why explains how an object reached its present state. The parameter object is
-// an id or kind/name. Why reads the journal. It can therefore also explain
-// deleted objects whose events are still in the journal. It returns NotFound if
-// the journal has no event of the object.
+// Why explains how an object reached its present state. The caller names the object by its id or by
+// kind/name. Why reads the journal. It can therefore also explain deleted objects whose events are
+// still in the journal. It returns NotFound if the journal has no event of the object.
 func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// work begins an operation on resource v. Before the call, the caller must change the state of v.
-// If the operation takes no time, and no hold or fault blocks the operation, work calls the
-// function settled at once. The parameter takes is the operation's duration in Config.Profile. A
-// stored duration overrides the parameter takes (see SetDurations).
-func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
-	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes)
+// beginWork begins an operation on resource v. Before the call, the caller must change the state of v.
+// If the operation takes no time, and no hold or fault blocks the operation, beginWork calls
+// onSettled at once. The operation's duration in Config.Profile is profileTime. A stored duration
+// overrides profileTime (see SetDurations).
+func beginWork[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, profileTime time.Duration, onSettled func(*store.Tx, *T) error) error {
+	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), profileTime)
 	if err != nil {
 		return err
 	}
 	if err := t.Put(tx, v); err != nil || waits {
 		return err
 	}
-	return settled(tx, v)
+	return onSettled(tx, v)
 }
 
 // settleDue completes a due work item. It does nothing if the resource no longer exists, or if
