@@ -99,7 +99,7 @@ func (c chooser) health(id cloudsim.InstanceID, h cloudsim.TargetHealth) {
 
 func (c chooser) pick(client netip.Addr) choice {
 	c.t.Helper()
-	p, ok := c.balancer.pickTarget(c.l, client, nil)
+	p, ok := c.pickTarget(c.l, client, nil)
 	if !ok {
 		c.t.Fatal("pick returned no target")
 	}
@@ -138,7 +138,7 @@ func TestPick(t *testing.T) {
 	if want := "abcabcacaacdcd"; got != want {
 		t.Errorf("got targets %s, want %s", got, want)
 	}
-	if p, ok := c.balancer.pickTarget(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
+	if p, ok := c.pickTarget(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
 		t.Errorf("pick returned target %s, which was already tried", p.target.key.Instance)
 	}
 	if got := c.take(2, true); got != "cd" && got != "dc" {
