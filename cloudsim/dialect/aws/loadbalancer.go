@@ -90,6 +90,14 @@ func idsInLabel(l cloudsim.LoadBalancer, label string) []string {
 	return strings.Split(l.Labels[label], ",")
 }
 
+// setList stores ids or names as the value of a label. If the list is empty, setList deletes the label.
+func setList(l *cloudsim.LoadBalancer, label string, names []string) {
+	l.Labels[label] = strings.Join(names, ",")
+	if len(names) == 0 {
+		delete(l.Labels, label)
+	}
+}
+
 // isClassic returns a function that reports whether a load balancer is a classic load balancer in
 // the given region. The function returns false during the deletion of a load balancer, because AWS
 // does not show such a load balancer.
@@ -379,7 +387,7 @@ func applyGroups(q *query) (any, error) {
 		if err != nil {
 			return err
 		}
-		l.Labels[labelGroups] = strings.Join(ids, ",")
+		setList(l, labelGroups, ids)
 		return checkGroups(q, ids, network)
 	})
 	return &queryAnswer{Result: groupsResult{Groups: members[string]{ids}}}, err
@@ -422,7 +430,7 @@ func changeSubnets(q *query, fn func(have, given []string) []string) (out subnet
 	}
 	l, err := changeLoadBalancer(q, name, func(l *cloudsim.LoadBalancer) error {
 		ids := fn(idsInLabel(*l, labelSubnets), slices.Clone(given))
-		l.Labels[labelSubnets] = strings.Join(ids, ",")
+		setList(l, labelSubnets, ids)
 		_, err := networkOfSubnets(q, ids)
 		return err
 	})

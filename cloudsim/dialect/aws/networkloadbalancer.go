@@ -330,7 +330,7 @@ func setGroups(q *query) (any, error) {
 		if l.Labels[labelGroups] == "" {
 			return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the load balancer "+clipARN(wanted)+" was created without security groups: create another load balancer with security groups")
 		}
-		l.Labels[labelGroups] = strings.Join(ids, ",")
+		setList(l, labelGroups, ids)
 		return checkGroups(q, ids, cloudsim.NetworkID(l.Labels[labelNetwork]))
 	})
 	return networkAnswer(q, networkResult{Groups: &members[string]{ids}}), err

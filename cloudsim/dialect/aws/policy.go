@@ -61,14 +61,6 @@ func proxyProtocol(l cloudsim.LoadBalancer, port int) cloudsim.ProxyProtocol {
 	return cloudsim.ProxyV1
 }
 
-// setList stores names in a label. Without names it deletes the label.
-func setList(l *cloudsim.LoadBalancer, label string, names []string) {
-	l.Labels[label] = strings.Join(names, ",")
-	if len(names) == 0 {
-		delete(l.Labels, label)
-	}
-}
-
 // createPolicy creates a policy. If the policy exists, it changes nothing, as in AWS.
 func createPolicy(q *query) (any, error) {
 	wanted, name, kind := q.requiredText("LoadBalancerName"), q.requiredText("PolicyName"), q.requiredText("PolicyTypeName")
