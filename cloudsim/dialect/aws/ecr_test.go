@@ -2,7 +2,6 @@ package aws_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -30,18 +29,10 @@ func (w *world) ecr(tb testing.TB, call, body string) *http.Request {
 	return r
 }
 
-// doJSON sends a request. It returns the status, the code of the error or "", and the body.
+// doJSON sends a request of ECR. It returns the status, the code of the error or "", and the body.
 func doJSON(tb testing.TB, r *http.Request) (status int, code, body string) {
 	tb.Helper()
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	resp, raw := send(tb, r)
 	var e struct {
 		Type    string `json:"__type"`
 		Message string

@@ -97,8 +97,8 @@ func (w *world) sign(tb testing.TB, at time.Time, service, body string, amz map[
 	return r
 }
 
-// do sends a request. It returns the status, the code of the error or "", and the body.
-func do(tb testing.TB, r *http.Request) (status int, code, body string) {
+// send sends a request. It returns the answer and its body.
+func send(tb testing.TB, r *http.Request) (*http.Response, []byte) {
 	tb.Helper()
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -109,6 +109,14 @@ func do(tb testing.TB, r *http.Request) (status int, code, body string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return resp, raw
+}
+
+// do sends a request of a protocol with XML. It returns the status, the code of the error or "", and the
+// body.
+func do(tb testing.TB, r *http.Request) (status int, code, body string) {
+	tb.Helper()
+	resp, raw := send(tb, r)
 	var e struct {
 		EC2   string `xml:"Errors>Error>Code"`
 		Query string `xml:"Error>Code"`
