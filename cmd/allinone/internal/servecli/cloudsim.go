@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +31,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
-	"github.com/cloudsim-dev/allinone/internal/hostnet"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
@@ -147,154 +145,6 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging, with every request")
 	return cmd
-}
-
-// config converts the flags to the Config of the engine. It returns the errors of all invalid
-// flags in one error.
-func (f *cloudsimFlags) config() (engine.Config, error) {
-	cfg := engine.Default()
-	var err error
-	var bad []error
-	prefix := func(flag, s string) netip.Prefix {
-		p, err := netip.ParsePrefix(s)
-		if err != nil || p.Addr().BitLen()-p.Bits() < 2 {
-			bad = append(bad, fmt.Errorf("--%s must be a range of at least four addresses, such as 127.64.0.0/16, got %q", flag, s))
-			return netip.Prefix{}
-		}
-		return p.Masked()
-	}
-	ranges := []struct {
-		flag, given string
-		set         *netip.Prefix
-		ipv6, must  bool
-	}{
-		{"instance-range", f.instanceRange, &cfg.Instances, false, true},
-		{"instance-range6", f.instanceRange6, &cfg.Instances6, true, false},
-		{"load-balancer-range", f.loadBalancerRange, &cfg.LoadBalancers, false, true},
-		{"load-balancer-range6", f.loadBalancerRange6, &cfg.LoadBalancers6, true, false},
-		{"internal-load-balancer-range", f.internalRange, &cfg.InternalLoadBalancers, false, false},
-		{"internal-load-balancer-range6", f.internalRange6, &cfg.InternalLoadBalancers6, true, false},
-	}
-	for i, r := range ranges {
-		*r.set = netip.Prefix{}
-		if r.given == "" && !r.must {
-			continue
-		}
-		*r.set = prefix(r.flag, r.given)
-		if r.set.IsValid() && r.set.Addr().Is6() != r.ipv6 {
-			bad = append(bad, fmt.Errorf("--%s %s is of the other family", r.flag, r.given))
-		}
-		for _, other := range ranges[:i] {
-			if r.set.IsValid() && other.set.IsValid() && r.set.Overlaps(*other.set) {
-				bad = append(bad, fmt.Errorf("--%s %s and --%s %s overlap", other.flag, other.set, r.flag, r.set))
-			}
-		}
-	}
-	if f.published != "" {
-		if cfg.Published, err = parsePublished(f.published); err != nil {
-			bad = append(bad, err)
-		}
-	}
-	bad = append(bad, f.pods.Apply(&cfg.Pods), f.setNetworks(&cfg))
-	var ok bool
-	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
-		bad = append(bad, fmt.Errorf("--profile must be instant or realistic, got %q", f.profile))
-	}
-	if cfg.Catalogue, err = readCatalogue(f.catalogue); err != nil {
-		bad = append(bad, fmt.Errorf("--catalogue: %w", err))
-	}
-	if u, err := url.Parse(f.issuer); f.issuer != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
-		bad = append(bad, fmt.Errorf("--issuer must be a URL such as https://cloud.example:8180, got %q", f.issuer))
-	}
-	_, err = cli.ParseDialects("dialect", f.dialects)
-	bad = append(bad, err, cli.CheckCollector(f.tracing))
-	if f.dataDir == "" {
-		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))
-	}
-	if len(f.listen) == 0 {
-		bad = append(bad, errors.New("--listen must be an address such as 127.0.0.1:8180, got none"))
-	}
-	if (f.tls.Cert == "") != (f.tls.Key == "") {
-		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
-	}
-	bad = append(bad, f.parseLimits(&cfg))
-	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
-	cfg.Seed = f.randSeed
-	if f.diskCooldown < 0 {
-		bad = append(bad, fmt.Errorf("--disk-modify-cooldown must not be negative, got %s", f.diskCooldown))
-	}
-	if at, err := cli.Instant("frozen-at", f.frozenAt); err != nil {
-		bad = append(bad, err)
-	} else if at != nil {
-		cfg.FrozenAt = *at
-	}
-	return cfg, errors.Join(bad...)
-}
-
-// setNetworks sets the address ranges that projects may use. The flag --network-ranges lists
-// these ranges. Without the flag, projects may not use addresses to which this machine has
-// routes, because the operator did not allow these addresses.
-func (f *cloudsimFlags) setNetworks(cfg *engine.Config) error {
-	if len(f.networkRanges) == 0 {
-		cfg.HostRoutes = hostnet.Routes
-		return nil
-	}
-	cfg.NetworkRanges = nil
-	for _, s := range f.networkRanges {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return fmt.Errorf("--network-ranges must be ranges of addresses such as 10.20.0.0/16, got %q", s)
-		}
-		cfg.NetworkRanges = append(cfg.NetworkRanges, p)
-	}
-	if err := cloudsim.ValidateNetworkRanges(cfg.NetworkRanges); err != nil {
-		return fmt.Errorf("--network-ranges: %w", err)
-	}
-	return nil
-}
-
-// setDialTargets sets the addresses of instances and pods to which the data plane may connect.
-// These are the addresses in default networks, and the addresses in the ranges of --network-ranges.
-// Without this flag, no network of this machine has the addresses of project networks, so the data
-// plane cannot connect to these addresses.
-func (f *cloudsimFlags) setDialTargets(plane *dataplane.Config, cfg engine.Config) {
-	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
-		if p.IsValid() {
-			plane.Instances = append(plane.Instances, p)
-		}
-	}
-	for _, pods := range cfg.Pods.Families() {
-		plane.Instances = append(plane.Instances, pods.In)
-	}
-	if len(f.networkRanges) > 0 {
-		plane.Networks = cfg.NetworkRanges
-	}
-}
-
-// parsePublished parses a host and a range of ports in the form HOST:FIRST-LAST.
-func parsePublished(s string) (engine.Published, error) {
-	host, ports, err := net.SplitHostPort(s)
-	low, high, isRange := strings.Cut(ports, "-")
-	if !isRange {
-		high = low
-	}
-	first, err1 := strconv.Atoi(low)
-	last, err2 := strconv.Atoi(high)
-	if _, ipErr := netip.ParseAddr(host); errors.Join(err, err1, err2, ipErr) != nil || first < 1 || last > 65535 || first > last {
-		return engine.Published{}, fmt.Errorf("--published-ports must be an IP address and a range of ports, such as 127.0.0.1:30080-30099, got %q", s)
-	}
-	return engine.Published{Host: host, First: first, Last: last}, nil
-}
-
-// parseLimits parses the flags for quotas and rate limits, and writes their values into
-// cfg.
-func (f *cloudsimFlags) parseLimits(cfg *engine.Config) error {
-	var quotas, read, write, project error
-	cfg.Quotas, quotas = cli.ParseQuotas("quota", f.quotas)
-	cfg.RateLimits.Read, read = cli.ParseRate("rate-limit-read", f.rateRead)
-	cfg.RateLimits.Write, write = cli.ParseRate("rate-limit-write", f.rateWrite)
-	cfg.ProjectRate, project = cli.ParseRate("project-rate-limit", f.rateProject)
-	return errors.Join(quotas, read, write, project, cfg.RateLimits.Validate(), cloudsim.RateLimits{Read: cfg.ProjectRate}.Validate())
 }
 
 func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
@@ -510,55 +360,4 @@ func (f *cloudsimFlags) openListener(log *slog.Logger, addr string) (net.Listene
 		return ln, nil
 	}
 	return tls.NewListener(ln, conf), nil
-}
-
-// ensureSecret returns the secret in a file. It returns an error if other users can read the file.
-// If the file does not exist, ensureSecret creates the file with a new secret.
-func ensureSecret(path string) (string, error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := makeSecret(path); err != nil {
-			return "", err
-		}
-	}
-	return readSecret(path)
-}
-
-// makeSecret creates a file with a new secret. If the process dies during the call, the file is
-// complete or does not exist, because an incomplete file would make every later start fail. If two
-// processes create the file concurrently, both processes use the secret of the first process.
-func makeSecret(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.WriteString(engine.NewSecret() + "\n")
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
-}
-
-func readSecret(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	// The group may read the file, because the files of a Secret in a pod belong to the group of
-	// the pod.
-	if info.Mode().Perm()&0o037 != 0 {
-		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	secret := strings.TrimSpace(string(raw))
-	if len(secret) < 32 {
-		return "", fmt.Errorf("%s holds no token of at least 32 characters: remove it to have one made", path)
-	}
-	return secret, nil
 }
