@@ -153,8 +153,8 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 // Health returns the error that /healthz reports about the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
-// Resync returns the resync period of informers. If isChosen is true, this is
-// the period for a user who set upstream's default explicitly.
+// Resync returns the resync period of informers, with upstream's default in the
+// flag of this period. If isChosen is true, the user set the flag to this value.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 )
 
 // LabelNode is a label of routes. Its value is the name of the Node to which
-// the route leads. The CCM does not read this label. The label helps people who
-// look at routes.
+// the route leads. The CCM does not read this label. Users can read it in
+// lists of routes.
 const LabelNode = "kubernetes.io/node-name"
 
 // routes is a cloudprovider.Routes. It manages the routes in the cloud's

@@ -21,7 +21,7 @@ import (
 
 // These labels record the owner of a load balancer. The CCM checks the owner
 // with LabelCluster and LabelServiceUID. It uses LabelServiceNamespace and
-// LabelServiceName only in events. All four labels help people who look at load
+// LabelServiceName only in events. Users can read all four labels in lists of load
 // balancers.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"

@@ -47,7 +47,7 @@ func (c *Client) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 }
 
 // ListLoadBalancerStats returns the traffic counters of the load balancers of one page. It
-// leaves out a load balancer whose connections no data plane forwards.
+// omits load balancers for which the data plane has no counters.
 func (c *Client) ListLoadBalancerStats(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancerTraffic], error) {
 	return call[cloudsim.List[cloudsim.LoadBalancerTraffic]](ctx, c, "GET", "/v1/load-balancers/stats"+listQuery(o), nil)
 }

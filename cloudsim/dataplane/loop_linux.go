@@ -277,8 +277,9 @@ func (l *loop) watch(fd int, events uint32, s descriptorOwner) (id uint64, err e
 	return id, nil
 }
 
-// newEpollEvent returns an epoll event whose data is the id. The data is not the descriptor number,
-// because the kernel uses descriptor numbers again. The loop never uses an id again.
+// newEpollEvent returns an epoll event. Its data is the id of a connection or listener. The data is
+// not the descriptor number, because the kernel uses descriptor numbers again. The loop never uses
+// an id again.
 func newEpollEvent(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // the two halves of the id
 }

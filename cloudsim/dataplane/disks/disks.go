@@ -292,11 +292,11 @@ func (k *manager) makeFile(d cloudsim.Disk) error {
 	return errors.Join(f.Truncate(want), f.Close())
 }
 
-// errNotRegular is the error for a disk whose path is not a regular file, for
-// example a link. Machines of a lab may write to the folder with the disks'
-// data, so this folder may contain links to any file of the host. The data
-// plane follows no link, so that it reads and changes no other files of the
-// host.
+// errNotRegular is the error if the path of a disk leads to another kind of
+// file than a regular file, for example to a link. Machines of a lab may write
+// to the folder with the disks' data, so this folder may contain links to any
+// file of the host. The data plane follows no link, so that it reads and
+// changes no other files of the host.
 var errNotRegular = errors.New("its data is not a regular file: no link to the data of a disk is followed; move the file back")
 
 func grow(path string, bytes int64) error {
