@@ -17,8 +17,10 @@ type requestIDs struct {
 }
 
 // NewRequestID generates an id for a request that came without an id. If the cloud has a seed, the
-// n-th id of a process depends only on the seed and on requestIDs.firstRev. NewRequestID hashes the
-// seed together with the word "request", so that the ids are independent of other uses of the seed.
+// n-th id of a process depends only on the seed and on the field requestIDs.firstRev.
+//
+// NewRequestID hashes the seed together with the word "request", so that the ids are independent of
+// other uses of the seed.
 func (e *Engine) NewRequestID() string {
 	var b [8]byte
 	if e.cfg.Seed == 0 {
