@@ -53,7 +53,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 		share, leave := shares.join(ctx)
 		defer leave()
 		for {
-			next := changedChan() // call changed before the read: see Store.Changed
+			next := changedChan() // this call must precede the read: see Store.Changed
 			if share.wait(ctx) != nil {
 				return // ctx ended
 			}

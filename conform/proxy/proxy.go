@@ -262,10 +262,10 @@ func (p *Proxy) completeRecord(call *conform.Call, status int, f conform.Fault) 
 	return p.onLost
 }
 
-// After Intercept, chooseFault selects the fault of each call, and the fault of SetFault has no
-// effect. The proxy passes the name of the call to choose, and whether the call changes the cloud.
-// chooseFault must not call the proxy. When a reply gets lost, the proxy calls onLost. At this
-// time, the cloud has executed the call, and the caller of the proxy waits until lost returns.
+// Intercept sets the function that selects the fault of each call. Then the fault of SetFault has no
+// effect. The proxy passes the name of the call to chooseFault, and whether the call changes the
+// cloud. chooseFault must not call the proxy. When a reply gets lost, the proxy calls onLost. At this
+// time, the cloud has executed the call, and the caller of the proxy waits until onLost returns.
 func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fault, onLost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -154,7 +154,7 @@ func (l *Loop) setMark(f *os.File) error {
 }
 
 // removeMark removes the mark that setMark made. On a device with XFS,
-// unmark does nothing, because mkfs has replaced the mark by the superblock.
+// removeMark does nothing, because mkfs has replaced the mark by the superblock.
 func (l *Loop) removeMark(f *os.File, fsType string) error {
 	switch {
 	case !l.managed:
