@@ -88,14 +88,26 @@ export class Problem extends Error {
   }
 }
 
-/** call sends a request to the API and returns the decoded answer. */
+/** repeat sends a request up to three times, until an answer arrives. A change of the machine's network interrupts requests of the browser. */
+async function repeat(path, options) {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await fetch(path, options);
+    } catch (e) {
+      if (tries === 3) throw e;
+    }
+    await new Promise((r) => setTimeout(r, 1000));
+  }
+}
+
+/** call sends a request to the API and returns the decoded answer. It repeats only reads. */
 export async function call(method, path, body, ofProject) {
   const headers = { Authorization: `Bearer ${token}` };
   if (ofProject) headers['Cloud-Project'] = ofProject;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   let resp;
   try {
-    resp = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: 'omit', cache: 'no-store' });
+    resp = await (method === 'GET' ? repeat : fetch)(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: 'omit', cache: 'no-store' });
   } catch {
     throw new Problem(0, 'The cloud did not answer. The call may have had an effect: look before you repeat it.');
   }
@@ -156,7 +168,7 @@ export async function begin() {
     history.replaceState(null, '', '#/map'); // first, so that the browser's history does not contain the code
     readRoute();
     try {
-      const resp = await fetch('session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }), credentials: 'omit' });
+      const resp = await repeat('session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }), credentials: 'omit' });
       const answer = await resp.json();
       if (resp.ok) {
         sessionStorage.setItem('token', answer.token);

@@ -4,10 +4,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/network"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -32,6 +34,54 @@ func TestKilledCloud(t *testing.T) {
 	c.instance("node-2", "sim-1b")
 	p.card("node-2", "running")
 	p.awaitTrue("window.same === true && [...document.querySelectorAll('button.card')].filter((b) => b.innerText.startsWith('node-1')).length === 1")
+}
+
+// A change of the machine's network, such as a new network device, interrupts the requests of the
+// browser. The page then loads its files again, and repeats the sign-in and its reads.
+func TestInterruptedRequests(t *testing.T) {
+	c := startCloud(t)
+	ctx := browser(t)
+	p := &page{t: t, ctx: ctx}
+	var mu sync.Mutex
+	requests := map[string]int{} // by path
+	if err := chromedp.Listen(ctx, func(ev any) {
+		if r, ok := ev.(*fetch.EventRequestPaused); ok {
+			go func() { // the listener must not wait for an answer of the browser
+				path, _, _ := strings.Cut(strings.TrimPrefix(r.Request.URL, c.url), "#")
+				mu.Lock()
+				requests[path]++
+				n := requests[path]
+				mu.Unlock()
+				var err error
+				if path != "/console/" && n <= 3 && n%2 == 1 { // the first and the third request of each file
+					_, err = chromedp.Call(ctx, fetch.FailRequest, fetch.FailRequestParams{RequestID: r.RequestID, ErrorReason: network.ErrorReasonConnectionFailed})
+				} else {
+					_, err = chromedp.Call(ctx, fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: r.RequestID})
+				}
+				if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), "Invalid InterceptionId") { // the page has dropped the request
+					t.Errorf("request %d of %s: %v", n, path, err)
+				}
+			}()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	command(p, fetch.Enable, fetch.EnableParams{})
+	p = openPage(t, ctx, c.link("--read-only", "--project", "default"))
+	p.awaitText("live")
+	p.awaitText("No instance yet")
+	mu.Lock()
+	defer mu.Unlock()
+	for _, path := range []string{"/console/app.js", "/console/store.js", "/console/console.css", "/console/vendor/htm-preact.js"} {
+		if requests[path] < 4 {
+			t.Errorf("%d requests of %s, want 4: a failed and a successful request before and after the sign-in", requests[path], path)
+		}
+	}
+	for _, path := range []string{"/console/session", "/v1/whoami", "/console/scene"} {
+		if requests[path] != 2 {
+			t.Errorf("%d requests of %s, want a failed and a successful request", requests[path], path)
+		}
+	}
 }
 
 // A browser without a network shows old data in grey. If the user presses a button, the page shows
