@@ -99,8 +99,8 @@ func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 // a profile must take less time than this limit.
 const clientTimeout = 25 * time.Second
 
-// runner contains the inputs of the command for the functions that upstream
-// calls.
+// runner contains the inputs of the command. The functions that upstream calls
+// read these inputs.
 type runner struct {
 	getenv        func(string) string
 	stderr        io.Writer

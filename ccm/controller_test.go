@@ -393,8 +393,8 @@ func TestRefusalIsAnEvent(t *testing.T) {
 // delays.
 func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The settle time of a minute ensures that only upstream's controller
-		// retries during the test.
+		// The CCM waits a minute (its settle time) before it retries. So only
+		// upstream's controller retries during the test.
 		p := normalPeriodsAt(t, time.Minute, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
 		p.postService(t, newService())
 		awaitEverySecond(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.getService(t)) }) // exponential retries begin at 5 s

@@ -129,9 +129,9 @@ type Resource interface{ Head() Meta }
 // Head implements Resource.
 func (m Meta) Head() Meta { return m }
 
-// All reads every page of a list. The returned revision is the revision of the first page.
-// A watch from this revision misses no event, but it can report a change that a later page
-// already contains.
+// All calls page until it has all pages of a list. The returned revision is the revision of the
+// first page. A watch from this revision misses no event, but it can report a change that a later
+// page already contains.
 func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
 	var all []T
 	var rev uint64

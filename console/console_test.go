@@ -179,8 +179,8 @@ func (v *viewer) ruleIDs() string {
 	return strings.Join(all, " ")
 }
 
-// The console accepts a code only once, and refuses a wrong code. The cloud checks the permission to
-// create a link.
+// The console accepts a code only once, and refuses a wrong code. The cloud checks the permission
+// to create a link.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)
@@ -243,7 +243,7 @@ func TestOldCode(t *testing.T) {
 }
 
 // A compressed stream contains the same lines as a plain stream, even for a viewer that connects
-// later.
+// after the stream has begun.
 func TestCompressedScene(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)
@@ -457,8 +457,8 @@ func visit(ctx context.Context, c *console.Console, secret string, d time.Durati
 	return w.Body.String()
 }
 
-// Without viewers, the hub makes no calls. It stops its watches 30 seconds after the last viewer has
-// left, and starts them again for the next viewer.
+// Without viewers, the hub makes no calls. It stops its watches 30 seconds after the last viewer
+// has left, and starts them again for the next viewer.
 func TestIdleHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := cloudtest.Start(t, cloudtest.InBubble())

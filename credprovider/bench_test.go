@@ -63,8 +63,8 @@ func (s *shape) median() float64 {
 }
 
 // BenchmarkProgram measures the time from the start of a program to its exit.
-// In each iteration it runs the plugin, the plugin of another cloud, and the
-// program bare. The program bare only reads and writes JSON. The plugin of the
+// In each iteration it runs the plugin, the plugin of another cloud, and a
+// program with the name "bare", which only reads and writes JSON. The plugin of the
 // other cloud gets an invalid request, so it makes no calls. The metrics are
 // the medians in milliseconds, and the ratios of these medians to the median of
 // bare. The plugin calls the metadata service and the cloud, so it takes longer

@@ -79,7 +79,7 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 }
 
 // folder returns an error if the folder of the disks does not exist. If the
-// folder hangs, the method returns the error of ctx when ctx ends.
+// access to the folder hangs, this method returns the error of ctx when ctx ends.
 func (i *identity) folder(ctx context.Context) error {
 	_, err := lookFor(ctx, &i.looks, "", func() (os.FileInfo, error) { return os.Stat(i.cfg.Node.DisksDir) })
 	return err

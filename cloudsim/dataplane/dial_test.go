@@ -48,9 +48,9 @@ func TestDialPolicy(t *testing.T) {
 	}
 }
 
-// If this machine gets an address that the policy has allowed, the policy begins to refuse this
-// address. If the policy cannot read this machine's addresses, it refuses all addresses of
-// networks.
+// The policy refuses the addresses of this machine. If this machine gets an address that the policy
+// allowed before, the policy refuses this address from now on. If the policy cannot read this
+// machine's addresses, the policy allows no address in the ranges of Config.Networks.
 func TestDialPolicyReadsAgain(t *testing.T) {
 	p := newDialPolicy(Config{Networks: prefixesOf("10.0.0.0/8")})
 	var host []netip.Prefix

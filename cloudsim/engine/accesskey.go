@@ -88,10 +88,10 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 // verifySignature verifies a bearer token that contains an AWS signature (Signature Version 4). It
 // returns Unauthenticated if the access key or the session token does not exist, if the session
 // token has expired, or if the signature is wrong. It also returns Unauthenticated if the
-// signature's time is more than SignatureSkew after the cloud's time. A later call of signerToken
-// refuses a signature that is too old. The error contains the name of the wrong part of the
-// signature. With this name, a dialect (a server for the API of another cloud) can choose the error
-// code of its API.
+// signature's time is more than SignatureSkew after the cloud's time. verifySignature does not
+// refuse an old signature: its caller calls signerToken afterwards, which does this. The error
+// contains the name of the wrong part of the signature. With this name, a dialect (a server for the
+// API of another cloud) can choose the error code of its API.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)
 	if !ok {
@@ -120,10 +120,11 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 	return shown, nil
 }
 
-// signerToken returns the token that determines the permissions of a signed request. Credential c must
-// be a result of verifySignature. For an access key, signerToken makes a token with the service
-// account of the key, and does not store this token. It returns Unauthenticated if the access key
-// or the session token no longer exists, or if the session token or the signature has expired.
+// signerToken returns the token that determines the permissions of a signed request. Credential c
+// must be a result of verifySignature. For an access key, signerToken makes a token with the
+// service account of the key, and does not store this token. It returns Unauthenticated if the
+// access key or the session token no longer exists, or if the session token or the signature has
+// expired.
 func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	if c.hash != "" {
 		t, err = c.session(tx)

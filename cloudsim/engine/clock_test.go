@@ -69,8 +69,8 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 	}
 }
 
-// TestAdvanceFollowsTheChain proves that AdvanceClock also completes work that earlier work adds to
-// the due list. The example is the deletion of a finished operation a day after its end.
+// TestAdvanceFollowsTheChain proves that AdvanceClock also completes work that other work of the
+// same call adds. The example is the deletion of a finished operation a day after its end.
 func TestAdvanceFollowsTheChain(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -281,7 +281,7 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 
 // checkUnused returns Conflict if a resource in the given table refers to the resource with the
 // given kind and id. checkUnused looks up the references in the given index of this table. The
-// error names the first of the resources that refer to it.
+// error names the first resource that contains such a reference.
 func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

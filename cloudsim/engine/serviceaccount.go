@@ -58,8 +58,8 @@ func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrNam
 	return a.ID, mayBe(tx, call, a)
 }
 
-// mayBe returns Denied if service account a has permissions that the caller
-// does not have.
+// mayBe returns Denied if the given service account has permissions that the
+// caller does not have.
 func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 	all, err := grantsOf(tx, cloudsim.Token{ServiceAccount: a.ID})
 	for _, g := range all {

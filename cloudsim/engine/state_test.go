@@ -122,10 +122,10 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side describes the content of a cloud. The account and a token "ci"
-	// belong to the last project in the list. If account is not empty, the
-	// account has the role. Otherwise the token has the role. If role is empty,
-	// there is no token.
+	// side describes the content of a cloud. The last of the projects contains
+	// a service account, whose name is in account, and a token "ci". If account
+	// is "", the cloud has no service account, and the token itself has the
+	// role. If role is "", the cloud has no token.
 	type side struct {
 		projects []string
 		account  string

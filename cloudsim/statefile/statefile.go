@@ -195,8 +195,8 @@ func (r *Reader) EndSection(more bool) error {
 	return nil
 }
 
-// The method bytes reads a length n, and then n bytes. It returns an error if n exceeds
-// most. The caller owns the result.
+// The method bytes reads a length n, and then n bytes. It returns an error if n is larger
+// than the argument most. The caller owns the result.
 func (r *Reader) bytes(most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {

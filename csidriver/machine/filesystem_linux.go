@@ -294,11 +294,10 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// runToTheEnd starts workFn and waits for its result until ctx ends. If ctx
-// ends first, workFn continues. If runToTheEnd stopped workFn, each call would
-// start the check of the filesystem again, or the resize would damage the
-// filesystem. Until workFn returns, runToTheEnd keeps the lock on f and keeps
-// the device open, so that the next call waits.
+// runToTheEnd starts workFn and waits for its result until ctx ends. If ctx ends first, workFn
+// continues: a stopped check of the filesystem would begin again at each call, and a stopped resize
+// would damage the filesystem. Until workFn returns, runToTheEnd keeps the lock on f and keeps the
+// device open, so that the next call waits.
 func runToTheEnd(ctx context.Context, f *os.File, l *Loop, workFn func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

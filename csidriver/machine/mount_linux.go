@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// mountFlags maps mount options to the kernel's flag bits. An option sets these
-// bits, or clears them if its field clear is true.
+// mountFlags maps mount options to the kernel's flag bits. A mount with
+// the option has these bits, or does not have them if the field clear is true.
 var mountFlags = map[string]struct {
 	bits  uintptr
 	clear bool

@@ -25,7 +25,7 @@ type driver struct {
 
 // dial connects to a driver and waits until the driver is ready. If the
 // connection fails later, gRPC connects again, and the controllers repeat
-// failed calls. It reads the driver's capabilities only once. If a driver gets
+// failed calls. The function dial reads the driver's capabilities only once. If a driver gets
 // new capabilities, a user must restart this process.
 func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, error) {
 	count := metrics.NewCSIMetricsManagerWithOptions("", metrics.WithProcessStartTime(false), metrics.WithSubsystem(metrics.SubsystemSidecar))

@@ -165,10 +165,10 @@ func backingOf(path string) (b backingFile, err error) {
 }
 
 // mayBe compares names, and reports whether the file of device n may be b.
-// Find calls this method first, so that Find opens only few devices of other
-// files. The kernel cannot always show the folder of a file, for example if
-// the container that attached the file no longer exists. If inAnyFolder is
-// true, the function therefore ignores the folder. Callers pass true if they
+// Find calls this method before Find opens a device. So Find rarely opens a
+// device of another file. The kernel cannot always show the folder of a file, for example if
+// the container that attached the file no longer exists. So mayBe
+// ignores the folder if inAnyFolder is true. Callers pass true if they
 // can compare inodes.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)

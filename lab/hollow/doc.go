@@ -1,6 +1,7 @@
 // Package hollow runs the instances of a simulated cloud as hollow Kubernetes nodes:
-// machines without a kernel, containers or processes. The package has three parts,
-// which watch the cloud and the cluster independently.
+// machines without a kernel, containers or processes. The process that runs this package
+// is a hypervisor. The package has three parts, which watch the cloud and the cluster
+// independently.
 //
 // # Kubelets
 //
@@ -45,9 +46,9 @@
 // A node port without usable endpoints has no socket, so the kernel refuses connections.
 // kube-proxy also rejects such connections.
 //
-// Each port of each node needs a socket and a goroutine, which use about 9 KiB. For example,
-// 1,000 nodes with 10 node ports take 11,000 open files and 95 MiB. The package collects
-// changes for 50 ms before it updates the sockets.
+// Each port of each node needs a socket and a goroutine, which use about 9 KiB. For example, 1,000
+// nodes with 10 node ports and the port 10256 take 11,000 open files and 95 MiB. The package
+// collects changes for 50 ms before it updates the sockets.
 //
 // # kwok
 //
@@ -63,7 +64,8 @@
 //     component removes it.
 //   - node stages that match this label. One stage must set Ready=True whenever Ready is
 //     not True. No stage may write addresses, taints, capacity, nodeInfo or labels. Kwok's
-//     default stage for nodes replaces the host name with an empty list of addresses.
+//     default stage for nodes writes an empty list of addresses. This removes the address of
+//     the type Hostname.
 //   - a pod stage that runs a pod after the pod has an address, and assigns no address. Kwok's
 //     own assignment of addresses loses its records at a restart. Until kwok has read all pods
 //     again, it may assign an address that a pod already uses.

@@ -46,7 +46,8 @@ func (d Dir) path(elem ...string) string {
 // Kubeconfig returns the path of the cluster administrator's kubeconfig.
 func (d Dir) Kubeconfig() string { return d.path("kubeconfig") }
 
-// EnvFile returns the path of a shell script that sets the variables for kubectl and the cloud's CLI.
+// EnvFile returns the path of a shell script that sets the variables for kubectl and the cloud's
+// CLI.
 func (d Dir) EnvFile() string { return d.path("env") }
 
 // Bin returns the folder with links to kubectl and allinone.
@@ -103,7 +104,7 @@ func (d Dir) claim() error {
 	return d.ensureSocketDir()
 }
 
-// errLocked is the error of lock if another process has locked the data dir.
+// lockDir returns errLocked if another process has locked the data dir.
 var errLocked = errors.New("the data dir is in use")
 
 // lockDir locks the folder for this process until the caller calls unlock. It returns errLocked if

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Cause is the reason for a failed dial, as one word that programs can compare. An agent with the
-// extension writes the Cause before the error text of a DIAL_RSP. An example is "refused: dial
-// tcp 10.0.0.1:80: connect: connection refused".
+// Cause is the reason for a failed dial, as one word that programs can compare. An agent that
+// supports cloudsim's extension of the protocol writes the Cause before the error text of a
+// DIAL_RSP. An example is "refused: dial tcp 10.0.0.1:80: connect: connection refused".
 type Cause string
 
 const (

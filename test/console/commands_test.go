@@ -136,8 +136,9 @@ func withoutRunValues(v any) any {
 	return v
 }
 
-// The command that a button shows has the same effect as the button. The test presses a button in the
-// browser of one cloud, types its command for another cloud, and compares the two clouds.
+// The command that a button shows has the same effect as the button. The test presses a button in
+// the console of one cloud, runs the command of this button for another cloud, and compares the two
+// clouds.
 func TestCommands(t *testing.T) {
 	flags := []string{"--seed", "7", "--frozen-at", "2030-01-01T00:00:00Z", "--profile", "instant"}
 	a, b := startCloud(t, flags...), startCloud(t, flags...)

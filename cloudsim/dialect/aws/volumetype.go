@@ -37,8 +37,9 @@ var volumeTypes = map[string]volumeType{
 var shownTypes = map[string]string{"balanced": "gp3", "fast": "io2", "standard": "standard"}
 
 // typeOf returns EC2's type of a disk. This is the type in the last request through this dialect,
-// if no other client has changed the disk type since. Otherwise it is the type in shownTypes. For a
-// disk type that is not in shownTypes, typeOf returns the name of the disk type.
+// if no other client has changed the disk type since. Otherwise it is the EC2 type that shownTypes
+// contains for the disk type. For a disk type that is not in shownTypes, typeOf returns the name of
+// the disk type.
 func typeOf(d cloudsim.Disk) string {
 	if name := d.Labels[labelVolumeType]; name == d.Type || name != "" && volumeTypes[name].own == d.Type {
 		return name

@@ -396,8 +396,8 @@ func FullName(said string) (string, error) {
 	return ref.String(), nil
 }
 
-// dockerImage returns the image with the name said from a docker-archive. If said is "", the
-// archive must contain only one image, and dockerImage returns this image.
+// dockerImage reads a docker-archive, and returns the image with the given name. Without a name,
+// the archive must contain only one image, and dockerImage returns this image.
 func dockerImage(file, said string) (v1.Image, error) {
 	if said == "" {
 		return tarball.ImageFromPath(file, nil)

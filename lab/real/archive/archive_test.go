@@ -100,7 +100,8 @@ func zst(t *testing.T, raw []byte) []byte {
 	return w.EncodeAll(raw, nil)
 }
 
-// load reads an archive and discards the output of Write, which checks the digests.
+// load reads an archive. It also calls Write for each image, because Write checks the digests, and
+// discards the output of Write.
 func load(t *testing.T, raw []byte) (all []Image, err error) {
 	t.Helper()
 	all, err = Read(t.Context(), bytes.NewReader(raw), t.TempDir())

@@ -60,8 +60,8 @@ type Program struct {
 	Log  string   `json:"log"`
 	// Env is the environment of this program in addition to Spec.Env.
 	Env []string `json:"env,omitempty"`
-	// Await is the path of a Unix socket. The first process starts the program when this socket
-	// accepts connections. "" means that the program does not wait.
+	// Await is the path of a Unix socket. The machine's first process (PID 1) starts the program
+	// when this socket accepts connections. "" means that the program does not wait.
 	Await string `json:"await,omitempty"`
 }
 
