@@ -47,7 +47,7 @@ func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
 	f.StringVar(&c.TokenFile, "token-file", "", "file with the token for the cloud (CLOUDSIM_TOKEN_FILE)")
 	f.StringVar(&c.CAFile, "ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
 	f.StringVar(&c.Project, "project", "", "project of the command (name or id); for callers with a role in several projects (CLOUDSIM_PROJECT)")
-	f.StringVar(&c.DataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
+	f.StringVar(&c.DataDir, "data-dir", "", "data dir of a lab, to use the cloud of this lab (CLOUDSIM_DATA_DIR)")
 	_ = cmd.RegisterFlagCompletionFunc("project", c.Complete(projectNames)) // error only for an unknown flag name
 }
 
@@ -98,7 +98,7 @@ func (c *Connection) lab() (w whereCloud, err error) {
 	raw, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && c.DataDir != "":
-		return w, cloudsim.Errorf(cloudsim.Unavailable, "--data-dir %s: no lab runs there (it has no cloud.yaml)", c.DataDir)
+		return w, cloudsim.Errorf(cloudsim.Unavailable, "--data-dir %s: no lab runs in this folder (it has no cloud.yaml)", c.DataDir)
 	case errors.Is(err, fs.ErrNotExist):
 		return w, nil
 	case err != nil:
@@ -208,7 +208,7 @@ func Advise(cl *client.Client, err error) error {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return cloudsim.Errorf(cloudsim.Unavailable, "%w; the cloud at %s has no certificate: use http://", http.ErrSchemeMismatch, cl.URL)
 	case errors.Is(err, cloudsim.Unauthenticated) && cl.Token == nil:
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "the cloud at %s wants a token: set --token-file", cl.URL)
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the cloud at %s requires a token: set --token-file", cl.URL)
 	}
 	return err
 }

@@ -108,7 +108,7 @@ func ParseDialects(flag string, given []string) ([]DialectAt, error) {
 		}
 		for _, have := range all {
 			if have.Name == name {
-				return nil, BadFlag(flag, s, "each dialect once")
+				return nil, BadFlag(flag, s, "each dialect at most once")
 			}
 		}
 		all = append(all, DialectAt{d, address})

@@ -25,17 +25,17 @@ var exitCodes = map[cloudsim.Kind]struct {
 	code    int
 	meaning string
 }{
-	cloudsim.Internal:        {1, "it failed"},
-	cloudsim.Invalid:         {ExitUsage, "the command line or the request is wrong"},
-	cloudsim.NotFound:        {3, "there is no such resource"},
-	cloudsim.Exists:          {4, "the name is taken by a resource that differs"},
-	cloudsim.Conflict:        {5, "the resource is in the wrong state"},
-	cloudsim.Stale:           {6, "the resource changed in between"},
-	cloudsim.Unauthenticated: {7, "there is no token, or the cloud does not know it"},
-	cloudsim.Denied:          {8, "the token may not do this"},
-	cloudsim.Exhausted:       {9, "a quota, a rate or an address range is used up"},
-	cloudsim.Unavailable:     {10, "the cloud does not answer, or it took too long"},
-	cloudsim.Gone:            {11, "the events asked for are no longer kept"},
+	cloudsim.Internal:        {1, "the command failed"},
+	cloudsim.Invalid:         {ExitUsage, "the command line or the request is invalid"},
+	cloudsim.NotFound:        {3, "the resource does not exist"},
+	cloudsim.Exists:          {4, "a different resource already has the name"},
+	cloudsim.Conflict:        {5, "the state of the resource does not permit the request"},
+	cloudsim.Stale:           {6, "the resource changed after the command read it"},
+	cloudsim.Unauthenticated: {7, "the token is missing or invalid"},
+	cloudsim.Denied:          {8, "the token does not have the required permission"},
+	cloudsim.Exhausted:       {9, "a quota, a rate limit or an address range is exhausted"},
+	cloudsim.Unavailable:     {10, "the cloud does not answer, or a time limit has expired"},
+	cloudsim.Gone:            {11, "the cloud no longer stores the requested events"},
 }
 
 // ExitCode returns the exit code for an error of a command.
@@ -54,7 +54,7 @@ func NewExitCodesTopic() *cobra.Command {
 	var b strings.Builder
 	b.WriteString("Every command exits with one of these codes:\n\n")
 	line := func(code int, meaning string) { fmt.Fprintf(&b, "  %3d  %s\n", code, meaning) }
-	line(ExitOK, "it worked")
+	line(ExitOK, "the command succeeded")
 	for code := range len(exitCodes) + 1 {
 		for _, row := range exitCodes {
 			if row.code == code {
@@ -62,7 +62,7 @@ func NewExitCodesTopic() *cobra.Command {
 			}
 		}
 	}
-	line(ExitInterrupted, "it was interrupted")
+	line(ExitInterrupted, "the command was interrupted")
 	return &cobra.Command{Use: "exit-codes", Short: "Meaning of the exit codes", Long: b.String()}
 }
 
@@ -97,7 +97,7 @@ func Explain(w io.Writer, path string, err error) {
 		fmt.Fprintf(w, "%s: %v\n", path, err)
 		return
 	}
-	fmt.Fprintf(w, "%s: %d fields are wrong:\n", path, len(e.Fields))
+	fmt.Fprintf(w, "%s: %d fields are invalid:\n", path, len(e.Fields))
 	for _, f := range e.Fields {
 		fmt.Fprintf(w, "  %s %s\n", f.Field, f.Reason)
 	}

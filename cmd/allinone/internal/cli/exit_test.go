@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 		{"joined", errors.Join(errors.New("no"), errors.Join(errors.New("never"))), "cmd: no\ncmd: never\n"},
 		{"two wrapped errors", fmt.Errorf("%w while %w", errors.New("no"), errors.New("at it")), "cmd: no while at it\n"},
 		{"error with several lines", errors.Join(errors.New("etcd does not start; its log ends:\nno\nroom"), errors.New("no")), "cmd: etcd does not start; its log ends:\nno\nroom\ncmd: no\n"},
-		{"fields", two, "cmd: 2 fields are wrong:\n  a is bad\n  b is worse\n"},
+		{"fields", two, "cmd: 2 fields are invalid:\n  a is bad\n  b is worse\n"},
 		{"one field", &cloudsim.Error{Msg: "a is bad", Fields: two.Fields[:1]}, "cmd: a is bad\n"},
 		{"interrupted", fmt.Errorf("x: %w", context.Canceled), "cmd: interrupted\n"},
 	} {

@@ -122,7 +122,7 @@ type PodFlags struct {
 // Flags adds the flags to f.
 func (p *PodFlags) Flags(f *pflag.FlagSet) {
 	p.given = f
-	f.StringSliceVar(&p.ranges, "pod-range", nil, "`RANGE` from which each new instance gets a range for its pods, such as 10.244.0.0/16; at most one for each family")
+	f.StringSliceVar(&p.ranges, "pod-range", nil, "`RANGE` from which each new instance gets a range for its pods, such as 10.244.0.0/16; at most one for each address family")
 	f.IntVar(&p.mask, "pod-mask", 0, "prefix length `BITS` of an instance's IPv4 pod range (default 24)")
 	f.IntVar(&p.mask6, "pod-mask6", 0, "prefix length `BITS` of an instance's IPv6 pod range (default 64)")
 }
@@ -138,7 +138,7 @@ func (p *PodFlags) Apply(r *cloudsim.PodRanges) error {
 				in = &r.IPv6
 			}
 			if *in != "" {
-				return BadFlag("pod-range", s, "one range of each family")
+				return BadFlag("pod-range", s, "at most one range of each address family")
 			}
 			*in = s
 		}

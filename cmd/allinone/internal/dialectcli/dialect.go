@@ -33,7 +33,7 @@ func NewDialectCommand(e cli.Env) *cobra.Command {
 		Short: "Serve the API of another cloud",
 		Long: `Serve the API of another cloud, so that the programs of that cloud run on this cloud.
 A dialect translates each call to calls of this cloud, with the token of the caller. So
-permissions, quotas, rate limits, faults, holds and the audit apply.
+permissions, quotas, rate limits, faults, holds and the audit trail apply.
 
 A dialect can also run in the process of the cloud: 'allinone cloudsim --dialect' and
 'allinone up --dialect'.`,
@@ -84,7 +84,7 @@ Prometheus. 'allinone dialect calls %s' lists the supported calls.`, d.Title, ca
 	fl.StringVar(&f.listen, "listen", cli.DefaultDialectAddress, "address to listen on, HOST:PORT; port 0 chooses a free port")
 	fl.StringVar(&f.tls.Cert, "tls-cert-file", "", "certificate for HTTPS (PEM); a changed file takes effect without a restart")
 	fl.StringVar(&f.tls.Key, "tls-private-key-file", "", "private key of --tls-cert-file (PEM)")
-	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.Var(&f.logFormat, "log-format", "log format: text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging, with every request")
 	return cmd
 }
@@ -116,7 +116,7 @@ func (f *serveFlags) url(ln net.Listener) string {
 
 func (f *serveFlags) open(ctx context.Context, log *slog.Logger) (net.Listener, error) {
 	if (f.tls.Cert == "") != (f.tls.Key == "") {
-		return nil, cloudsim.Misuse(errors.New("--tls-cert-file and --tls-private-key-file go together"))
+		return nil, cloudsim.Misuse(errors.New("--tls-cert-file and --tls-private-key-file must be set together"))
 	}
 	var conf *tls.Config
 	if f.tls.Cert != "" {
@@ -227,7 +227,7 @@ the tree.`,
 				return cloudsim.Misuse(err)
 			}
 			if d.Metadata == nil {
-				return cloudsim.Errorf(cloudsim.Invalid, "the dialect %s has no metadata tree: write one, and set it with 'allinone cloud metadata-trees set'", d.Name)
+				return cloudsim.Errorf(cloudsim.Invalid, "the dialect %s has no metadata tree: write a metadata tree, and set it with 'allinone cloud metadata-trees set'", d.Name)
 			}
 			raw, err := yaml.Marshal(d.Metadata)
 			if err != nil {

@@ -41,7 +41,7 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	if (len(given.Regions) == 0) != (len(given.Zones) == 0) {
-		return c, fmt.Errorf("%s: regions and zones go together: a zone is in a region of the same file", path)
+		return c, fmt.Errorf("%s: regions and zones must be set together, because each zone needs a region of the same file", path)
 	}
 	if err := given.Validate(); err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)

@@ -45,19 +45,20 @@ func NewCertificatesCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certificates",
 		Short: "Create or renew the certificates of the cloud's API",
-		Long: `Make the certificates with which a cloud serves its API over HTTPS. The command
+		Long: `Create the certificates with which a cloud serves its API over HTTPS. The command
 writes these files into the folder --out, keys with mode 0600:
 
-  ca.crt, ca.key              the certificate authority; it lasts ten years
-  cloudsim.crt, cloudsim.key  the cloud's certificate; it lasts one year
-  secrets.yaml                both for kubectl apply, as deploy/ expects them
+  ca.crt, ca.key              the certificate authority; valid for ten years
+  cloudsim.crt, cloudsim.key  the cloud's certificate; valid for one year
+  secrets.yaml                ca.crt, cloudsim.crt and cloudsim.key as Kubernetes objects
+                              for the manifests in deploy/
 
 If the folder has an authority, the command keeps it and renews the cloud's
-certificate. Clients that trust the authority go on. A running cloud reads the new
-certificate without a restart.
+certificate. Clients that trust the authority continue to work. A running cloud reads
+the new certificate without a restart.
 
-A cloud that served HTTP until now keeps its data directory: start it with
---tls-cert-file and --tls-private-key-file, and give its clients --ca-file.`,
+A cloud that served HTTP can keep its data directory: start the cloud with
+--tls-cert-file and --tls-private-key-file, and start its clients with --ca-file.`,
 		Example: `  # A cloud on this machine
   allinone certificates --out ./certificates --host cloud.example
   allinone cloudsim --tls-cert-file certificates/cloudsim.crt --tls-private-key-file certificates/cloudsim.key
@@ -70,7 +71,7 @@ A cloud that served HTTP until now keeps its data directory: start it with
 		RunE: func(*cobra.Command, []string) error { return f.run(e.Stdout, time.Now()) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.out, "out", "", "folder to write into")
+	fl.StringVar(&f.out, "out", "", "folder for the files; the command creates a missing folder")
 	fl.StringSliceVar(&f.hosts, "host", nil, "additional host name or address of the cloud in the certificate (always included: "+strings.Join(cloudHosts, ", ")+")")
 	_ = cmd.MarkFlagRequired("out") // error only for an unknown flag name
 	_ = cmd.MarkFlagDirname("out")
@@ -138,9 +139,9 @@ func (f *certificatesFlags) openAuthority(now time.Time) (*cert.Pair, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the certificate authority: %w", err)
 	case !ca.Cert.IsCA:
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the certificate authority: %s is not an authority: move it away", f.path(cloudCA+".crt"))
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the certificate authority: %s is not the certificate of an authority: move this file and ca.key away", f.path(cloudCA+".crt"))
 	case now.AddDate(1, 0, 0).After(ca.Cert.NotAfter):
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "the certificate authority %s ends on %s: move ca.crt and ca.key away to make a new one, and give it to all clients",
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the certificate authority %s expires on %s: move ca.crt and ca.key away, run the command again to create a new authority, and give the new ca.crt to all clients",
 			f.path(cloudCA+".crt"), ca.Cert.NotAfter.Format(time.DateOnly))
 	}
 	return ca, nil

@@ -124,7 +124,7 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.StringSliceVar(&f.dialects, "dialect", nil, "`NAME=HOST:PORT`: API of another cloud to serve as well, e.g. hcloud="+cli.DefaultDialectAddress+"; may be repeated; see 'allinone dialect'")
 	f.registry.flags(fl)
 	fl.StringVar(&f.issuer, "issuer", "", "URL of the cloud for verifiers of signed documents (default the URL of the cloud)")
-	fl.StringVar(&f.readyFile, "ready-file", "", "file that has the URL while the cloud serves; the cloud removes it when it stops")
+	fl.StringVar(&f.readyFile, "ready-file", "", "file to which the cloud writes its URL when it is ready; the cloud removes the file when it stops")
 	fl.StringVar(&f.tls.Cert, "tls-cert-file", "", "certificate for HTTPS (PEM); a changed file takes effect without a restart; 'allinone certificates' creates it")
 	fl.StringVar(&f.tls.Key, "tls-private-key-file", "", "private key of --tls-cert-file (PEM)")
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep only records: load balancers do not forward, and disks have no data")
@@ -142,7 +142,7 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.StringVar(&f.record, "record", "", "new `FILE` for a transcript of every call, without secrets; see 'allinone cloud replay'")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "`TIME` (RFC 3339) at which the clock of a new cloud is stopped; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "minimum time between two modifications of a disk")
-	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.Var(&f.logFormat, "log-format", "log format: text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging, with every request")
 	return cmd
 }

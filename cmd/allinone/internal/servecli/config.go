@@ -49,7 +49,11 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		}
 		*r.set = prefix(r.flag, r.given)
 		if r.set.IsValid() && r.set.Addr().Is6() != r.ipv6 {
-			bad = append(bad, fmt.Errorf("--%s %s is of the other family", r.flag, r.given))
+			want := "IPv4"
+			if r.ipv6 {
+				want = "IPv6"
+			}
+			bad = append(bad, fmt.Errorf("--%s %s has the wrong address family: want %s", r.flag, r.given, want))
 		}
 		for _, other := range ranges[:i] {
 			if r.set.IsValid() && other.set.IsValid() && r.set.Overlaps(*other.set) {
@@ -76,13 +80,13 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	_, err = cli.ParseDialects("dialect", f.dialects)
 	bad = append(bad, err, cli.CheckCollector(f.tracing))
 	if f.dataDir == "" {
-		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))
+		bad = append(bad, errors.New("--data-dir is required: there is no home directory (HOME) for the default folder"))
 	}
 	if len(f.listen) == 0 {
 		bad = append(bad, errors.New("--listen must be an address such as 127.0.0.1:8180, got none"))
 	}
 	if (f.tls.Cert == "") != (f.tls.Key == "") {
-		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
+		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file must be set together"))
 	}
 	bad = append(bad, f.parseLimits(&cfg))
 	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane

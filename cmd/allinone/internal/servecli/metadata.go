@@ -60,7 +60,7 @@ instance.`,
 	fl.StringVar(&f.instance, "instance", "", "id of the instance that the service describes to every caller")
 	fl.BoolVar(&f.trust, "trust-loopback", false, trustLoopbackHelp)
 	fl.StringSliceVar(&f.hosts, "host", []string{"localhost"}, "host name that requests may use, besides IP addresses; may be repeated")
-	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.Var(&f.logFormat, "log-format", "log format: text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging")
 	return cmd
 }
@@ -83,7 +83,7 @@ func (f *metadataFlags) run(ctx context.Context, log *slog.Logger) error {
 	return metadata.Run(ctx, log, metadata.Config{Listener: ln, Instance: cloudsim.InstanceID(f.instance), Hosts: f.hosts, TrustLoopback: f.trust}, cl)
 }
 
-const trustLoopbackHelp = "give user data, identity documents and service account tokens also to callers from 127.0.0.0/8: any user of this machine can call as any instance there"
+const trustLoopbackHelp = "return user data, identity documents and service account tokens also to callers from 127.0.0.0/8; any user of this machine can then call as any instance with such an address"
 
 // listenMetadata opens a listener at a loopback or link-local address. It refuses other
 // addresses, because the metadata is confidential and the metadata service has no encryption.

@@ -32,8 +32,8 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.listen, "registry-listen", "", "address of the image registry, e.g. 127.0.0.1:5000 (default no registry)")
 	fl.StringVar(&f.name, "registry-name", "", "host[:port] of the registry in image names (default --registry-listen)")
 	fl.BoolVar(&f.plainHTTP, "registry-plain-http", false, "serve the registry without TLS, only on loopback")
-	fl.DurationVar(&f.cfg.Collect, "registry-collect", 0, "interval of the removal of unreferenced blobs, and their minimum age (default 1h)")
-	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "limit of token requests per second, for each address and for each caller, with bursts of ten times this number (default 50)")
+	fl.DurationVar(&f.cfg.Collect, "registry-collect", 0, "interval at which the registry removes unreferenced blobs, and minimum age of the removed blobs (default 1h)")
+	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "limit of token requests per second, for each address and for each caller, with bursts of ten times this limit (default 50)")
 	fl.Int64Var(&f.reserve, "registry-reserve", defaultRegistryReserve, "free space in `MIB` that pushes must leave on the disk; 0 for none")
 }
 
@@ -42,14 +42,14 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 // certificate of the registry. Clients must trust this authority, whose certificate is ca.crt.
 func (f *registryFlags) openListener(ctx context.Context, dir string) (string, error) {
 	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 || f.reserve < 0 || f.reserve > math.MaxInt64>>20 {
-		return "", cloudsim.Misuse(errors.New("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, nor more than there can be"))
+		return "", cloudsim.Misuse(errors.New("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative or too large"))
 	}
 	if f.cfg.Reserve = f.reserve << 20; f.reserve == 0 {
 		f.cfg.Reserve = -1
 	}
 	if f.listen == "" {
 		if f.name != "" || f.plainHTTP || f.cfg.Collect != 0 || f.cfg.TokensPerSecond != 0 || f.reserve != defaultRegistryReserve {
-			return "", cloudsim.Misuse(errors.New("--registry-name, --registry-plain-http, --registry-collect, --registry-tokens-per-second and --registry-reserve are for a registry: say where with --registry-listen"))
+			return "", cloudsim.Misuse(errors.New("--registry-name, --registry-plain-http, --registry-collect, --registry-tokens-per-second and --registry-reserve need a registry: set --registry-listen"))
 		}
 		return "", nil
 	}
@@ -62,7 +62,7 @@ func (f *registryFlags) openListener(ctx context.Context, dir string) (string, e
 	f.cfg.URL = "http://" + f.cfg.Name
 	if f.plainHTTP {
 		if at, err := netip.ParseAddrPort(ln.Addr().String()); err != nil || !at.Addr().IsLoopback() {
-			return "", errors.Join(fmt.Errorf("--registry-plain-http is for loopback, and not for %s", ln.Addr()), ln.Close())
+			return "", errors.Join(fmt.Errorf("--registry-plain-http needs a loopback address in --registry-listen, got %s", ln.Addr()), ln.Close())
 		}
 		return f.cfg.Name, nil
 	}

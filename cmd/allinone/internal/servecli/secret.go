@@ -49,7 +49,7 @@ func readSecret(path string) (string, error) {
 	// The group may read the file, because the files of a Secret in a pod belong to the group of
 	// the pod.
 	if info.Mode().Perm()&0o037 != 0 {
-		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
+		return "", fmt.Errorf("other users can read %s (mode %04o): run chmod 600 on this file", path, info.Mode().Perm())
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func readSecret(path string) (string, error) {
 	}
 	secret := strings.TrimSpace(string(raw))
 	if len(secret) < 32 {
-		return "", fmt.Errorf("%s holds no token of at least 32 characters: remove it to have one made", path)
+		return "", fmt.Errorf("%s contains no token of at least 32 characters: remove the file, and the next start creates a new token", path)
 	}
 	return secret, nil
 }
