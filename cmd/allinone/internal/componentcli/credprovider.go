@@ -40,7 +40,7 @@ Configure the kubelet to run that program.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := credprovider.Main(cmd.Context(), config, args, e.Stdin, e.Stdout)
 			if failed, ok := errors.AsType[*credprovider.Error](err); ok && failed.Code == credprovider.CodeConfig {
-				return fmt.Errorf("%w; 'allinone credprovider config' writes one", err)
+				return fmt.Errorf("%w; 'allinone credprovider config' writes a configuration file", err)
 			}
 			return err
 		},
@@ -89,7 +89,7 @@ has no permission, the plugin does not try the node's identity instead.`,
 	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "path on nodes of the certificate authority of an https --node-cloud-url (PEM)")
 	fl.StringVar(&f.MetadataURL, "metadata-url", client.DefaultMetadataURL, "URL at which nodes reach their metadata service")
 	fl.StringVar(&f.CacheDir, "cache-dir", "/var/lib/cloudsim/credprovider", "folder on nodes for cached credentials; empty for no cache")
-	fl.StringVar(&f.to, "dir", "", "folder to write to; the command creates a missing folder")
+	fl.StringVar(&f.to, "dir", "", "folder for the files; the command creates a missing folder")
 	fl.StringVar(&f.Dir, "node-dir", "", "folder of the files on nodes (default --dir)")
 	fl.StringVar(&f.Audience, "audience", "", "use the tokens of pods' service accounts, with this audience")
 	fl.BoolVar(&f.Optional, "allow-no-service-account", false, "with --audience: use the node's identity for pods without a service account, such as static pods")

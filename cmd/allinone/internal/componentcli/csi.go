@@ -61,22 +61,22 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	}
 	cmd.AddCommand(newCSITranslateCommand(e), newCSIRegisterCommand(e))
 	fl := cmd.Flags()
-	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket to serve on")
+	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket on which the driver serves")
 	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "services to run: controller, node or all")
 	fl.StringVar(&f.Name, "driver-name", f.Name, "name of the driver in StorageClasses and PersistentVolumes")
-	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "legacy drivers to serve too, each on NAME.sock beside the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "additional in-tree drivers to serve, each at the socket NAME.sock in the folder of the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass has no type")
 	fl.StringVar(&f.instance, "node-instance", "", "instance (id or name) of this machine; required by the node service")
 	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder of the disks' files, or /dev/disk/by-id if the hypervisor makes the devices (default cloud/disks in the data dir)")
-	fl.StringVar(&f.Node.RegistrationDir, "kubelet-registration-dir", "", "folder in which the node service registers with the kubelet, such as /var/lib/kubelet/plugins_registry; not needed beside node-driver-registrar")
+	fl.StringVar(&f.Node.RegistrationDir, "kubelet-registration-dir", "", "folder in which the node service registers with the kubelet, such as /var/lib/kubelet/plugins_registry; not needed if node-driver-registrar runs")
 	fl.StringVar(&f.Node.KubeletSocketDir, "kubelet-socket-dir", "", "path of the endpoint's folder in the kubelet's filesystem, if the path differs there")
 	fl.StringVar(&f.HealthAddress, "health-bind-address", "", "host:port for /healthz and /readyz, in place of the sidecar livenessprobe")
 	fl.StringVar(&f.URL, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
 	fl.StringVar(&f.TokenFile, "cloud-token-file", "", "file with the token for the cloud, read again for each call (CLOUDSIM_TOKEN_FILE)")
 	fl.StringVar(&f.CAFile, "cloud-ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
 	fl.StringVar(&f.Project, "cloud-project", "", "project of the disks, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
-	fl.StringVar(&f.DataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
-	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.StringVar(&f.DataDir, "data-dir", "", "data dir of a lab, to use the cloud of this lab (CLOUDSIM_DATA_DIR)")
+	fl.Var(&f.logFormat, "log-format", "log format: text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every call")
 	_ = cmd.RegisterFlagCompletionFunc("serve-as", cli.Fixed(csidriver.LegacyNames()...))
 	_ = cmd.RegisterFlagCompletionFunc("mode", cli.Fixed(csidriver.Modes()...)) // error only for an unknown flag name
@@ -90,7 +90,7 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	if cl.Token != nil {
 		if _, err := cl.Token(); err != nil {
-			log.Warn("there is no token to call the cloud with, see --cloud-token-file; it is read again for each call", "error", err)
+			log.Warn("cannot read the token for the cloud: see --cloud-token-file; the driver reads the file again for each call", "error", err)
 		}
 	}
 	f.Cloud, f.Version = cl, cmp.Or(cli.Release, f.Version)
@@ -124,6 +124,6 @@ A node of 'allinone csi' registers itself: see --kubelet-registration-dir.`,
 	fl.StringVar(&r.Endpoint, "endpoint", "", "socket of the driver, such as unix:///var/lib/kubelet/plugins/NAME/csi.sock")
 	fl.StringVar(&r.Dir, "kubelet-registration-dir", r.Dir, "folder of the kubelet for registrations")
 	fl.StringVar(&r.KubeletSocketDir, "kubelet-socket-dir", "", "path of the endpoint's folder in the kubelet's filesystem, if the path differs there")
-	fl.Var(&logFormat, "log-format", "log as text or json")
+	fl.Var(&logFormat, "log-format", "log format: text or json")
 	return cmd
 }

@@ -33,10 +33,10 @@ func newCredproviderDoctorCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check whether the kubelet would call the plugin for an image, and call it",
 		Long: `Explain whether a kubelet with this configuration would run the plugin for this
-image. If it would not, print the reason, such as the port, capital letters, a
-pattern in a path, IPv6, or a scheme. With --bin-dir the command also runs the
-plugin, as the kubelet would. It checks the response as strictly as the kubelet, and
-prints the response without the password.`,
+image. If the kubelet would not run the plugin, the command prints the reason, such
+as the port, capital letters, a pattern in a path, IPv6, or a scheme. With --bin-dir
+the command also runs the plugin, as the kubelet would. The command checks the
+response as strictly as the kubelet, and prints the response without the password.`,
 		Example: `  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web:v1
   kubectl create token web --audience registry.cloudsim --bound-object-kind Pod --bound-object-name web-0 >token.txt
   allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web --service-account token.txt --bin-dir ./bin`,
@@ -46,11 +46,11 @@ prints the response without the password.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&d.config, "config", "", "the kubelet's CredentialProviderConfig")
+	fl.StringVar(&d.config, "config", "", "file with the kubelet's CredentialProviderConfig")
 	fl.StringVar(&d.image, "image", "", "image name, as in the specification of a pod")
 	fl.StringVar(&d.account, "service-account", "", "`FILE` with a token of the pod's service account (kubectl create token)")
 	fl.StringArrayVar(&d.annotations, "annotation", nil, "annotation `KEY=VALUE` of the pod's service account; may be repeated")
-	fl.StringVar(&d.binDir, "bin-dir", "", "folder of the plugin, as in the kubelet's --image-credential-provider-bin-dir; run the plugin")
+	fl.StringVar(&d.binDir, "bin-dir", "", "folder of the plugin, as in the kubelet's --image-credential-provider-bin-dir; with this flag, the command runs the plugin")
 	for _, name := range []string{"config", "image"} {
 		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}
@@ -80,7 +80,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	if err != nil {
 		return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
-	fmt.Fprintf(e.Stdout, "image: the kubelet asks for %s\n", name)
+	fmt.Fprintf(e.Stdout, "image: the kubelet requests credentials for %s\n", name)
 	asked := 0
 	for _, provider := range c.Providers {
 		p := doctor.Provider(provider)
@@ -97,7 +97,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 		}
 		asked++
 		if t := p.TokenAttributes; t != nil {
-			fmt.Fprintf(e.Stdout, "provider %s: gets tokens for %s, if kubelets may ask for them: kubectl auth can-i request-serviceaccounts-token-audience %s --as system:node:NODE --as-group system:nodes\n", p.Name, t.ServiceAccountTokenAudience, t.ServiceAccountTokenAudience)
+			fmt.Fprintf(e.Stdout, "provider %s: gets tokens for the audience %s if kubelets may request such tokens; to check this permission: kubectl auth can-i request-serviceaccounts-token-audience %s --as system:node:NODE --as-group system:nodes\n", p.Name, t.ServiceAccountTokenAudience, t.ServiceAccountTokenAudience)
 		}
 		if d.binDir == "" {
 			continue
@@ -108,9 +108,9 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	}
 	switch {
 	case asked == 0:
-		return cloudsim.Errorf(cloudsim.NotFound, "no provider is asked for %s: the kubelet pulls without credentials, and says nothing", name)
+		return cloudsim.Errorf(cloudsim.NotFound, "the kubelet runs no provider for %s: it pulls without credentials and reports no error", name)
 	case len(problems) > 0:
-		return cloudsim.Errorf(cloudsim.Invalid, "%d problems, see above", len(problems))
+		return cloudsim.Errorf(cloudsim.Invalid, "the configuration has %d problems: see the output above", len(problems))
 	}
 	return nil
 }
@@ -124,10 +124,10 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 		return ""
 	}
 	if t.RequireServiceAccount != nil && *t.RequireServiceAccount && d.account == "" {
-		return "needs a service account: the kubelet does not run it for a pod without one. Try with --service-account"
+		return "needs a service account: the kubelet does not run the provider for a pod without a service account. Set --service-account"
 	}
 	if key := p.MissingAnnotation(annotations); key != "" {
-		return "needs the annotation " + key + " of the pod's service account: the kubelet does not run it without. Try with --annotation"
+		return "needs the annotation " + key + " of the pod's service account: the kubelet does not run the provider without the annotation. Set --annotation"
 	}
 	return ""
 }
@@ -141,7 +141,7 @@ func writableByOthers(paths ...string) (problems []string) {
 		if err != nil {
 			problems = append(problems, err.Error())
 		} else if info.Mode().Perm()&0o022 != 0 {
-			problems = append(problems, fmt.Sprintf("%s can be changed by others (mode %04o): run chmod go-w on it", path, info.Mode().Perm()))
+			problems = append(problems, fmt.Sprintf("other users can change %s (mode %04o): run chmod go-w on this path", path, info.Mode().Perm()))
 		}
 	}
 	return problems
@@ -168,7 +168,7 @@ func (d credproviderDoctor) runPlugin(ctx context.Context, e cli.Env, p doctor.P
 	}
 	if err := run.Run(); err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("it runs for more than %s", pluginTimeout)
+			err = fmt.Errorf("the plugin runs for more than %s", pluginTimeout)
 		}
 		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: %s (%w): the kubelet would pull without credentials", p.Name, strings.TrimSpace(said.String()), err)
 	}
@@ -177,7 +177,7 @@ func (d credproviderDoctor) runPlugin(ctx context.Context, e cli.Env, p doctor.P
 		return cloudsim.Errorf(cloudsim.Denied, "provider %s: %w: the kubelet would pull without credentials", p.Name, err)
 	}
 	for key, user := range a.Users {
-		fmt.Fprintf(e.Stdout, "provider %s: answers for %s as %q, kept %s by %s\n", p.Name, key, user, a.CacheDuration, a.CacheKeyType)
+		fmt.Fprintf(e.Stdout, "provider %s: returns credentials for %s with the user name %q; cache duration: %s, cache key type: %s\n", p.Name, key, user, a.CacheDuration, a.CacheKeyType)
 	}
 	return nil
 }

@@ -57,8 +57,8 @@ differences. It needs the permission to list and watch nodes, pods, services,
 persistentvolumes and volumeattachments. With --data-dir, the console also shows the
 logs of the lab's components and real nodes.
 
-The token of --token-file reads the cloud for all viewers. Each viewer makes calls
-with its own token, and sees only what this token may read.`,
+The console reads the cloud for all viewers with the token of --token-file. Each viewer
+makes calls with its own token, and sees only the resources that this token may read.`,
 		Example: `  # Open the console of the running lab
   allinone console open
 
@@ -73,9 +73,9 @@ with its own token, and sees only what this token may read.`,
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.listen, "listen", defaultListen, "address to listen on, HOST:PORT; port 0 chooses a free port")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty: the console shows the cloud alone")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty: the console shows only the cloud")
 	fl.StringSliceVar(&f.hosts, "console-host", nil, "additional host name in the URL of the console; may be repeated")
-	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.Var(&f.logFormat, "log-format", "log format: text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging")
 	cmd.AddCommand(newLinkCommand(&f.Connection, "open", "Open the console in a browser"), newLinkCommand(&f.Connection, "link", "Print a link to the console"))
 	return cmd
@@ -133,8 +133,8 @@ func newLinkCommand(c *cli.Connection, name, short string) *cobra.Command {
 		Short: short,
 		Long: short + `. The link signs in one browser, and is valid for two minutes and for
 one use. The link of an administrator without --project can change everything. With
---project, the link can change the resources of one project. With --read-only, it can
-only read one project.`,
+--project, the link can change the resources of one project. With --read-only, the
+link can only read one project.`,
 		Example: `  allinone console ` + name + `
   allinone console ` + name + ` --read-only --ttl 4h --project default`,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
@@ -150,8 +150,8 @@ only read one project.`,
 		}),
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.url, "console-url", "", "URL of the console without a path; the console of the lab or of the cloud if empty (CLOUDSIM_CONSOLE_URL)")
-	fl.BoolVar(&f.readOnly, "read-only", false, "make a link that can only read")
+	fl.StringVar(&f.url, "console-url", "", "URL of the console without a path (CLOUDSIM_CONSOLE_URL; default the console of the lab or of the cloud)")
+	fl.BoolVar(&f.readOnly, "read-only", false, "create a read-only link")
 	fl.DurationVar(&f.ttl, "ttl", 12*time.Hour, "time for which the browser stays signed in")
 	return cmd
 }

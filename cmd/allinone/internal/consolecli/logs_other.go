@@ -10,5 +10,5 @@ import (
 
 // logsOf returns an error, because labs run only on Linux.
 func logsOf(string) (func() ([]console.Log, error), error) {
-	return nil, errors.New("a lab runs only on Linux")
+	return nil, errors.New("--data-dir: a lab runs only on Linux")
 }

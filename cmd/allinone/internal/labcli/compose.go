@@ -32,7 +32,7 @@ cloud and cluster, nodes for the instances, and readiness probes.
 		Example: `  docker compose up --detach
   docker compose exec toolbox bash
 
-  # What its health checks ask
+  # A probe that the health checks of the services use
   allinone compose probe http://127.0.0.1:8180/readyz`,
 	}
 	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeCloudCommand(e), newComposeHypervisorCommand(e),
@@ -70,7 +70,7 @@ configuration of each service into the service's own folder.`,
 	}
 	composedFlag(cmd.Flags(), &dir)
 	nodesFlag(cmd.Flags(), &nodes)
-	cmd.Flags().StringVar(&published, "published-api", "https://127.0.0.1:8181", "`URL` of kube-apiserver for the kubeconfig that is used outside of the containers")
+	cmd.Flags().StringVar(&published, "published-api", "https://127.0.0.1:8181", "`URL` of kube-apiserver for the kubeconfig for programs outside the containers")
 	return cmd
 }
 
@@ -90,7 +90,7 @@ creates instances.`,
 			if err := compose.Dir(dir).Seed(cmd.Context(), instances, nodes); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(e.Stdout, "the cloud and the cluster have their first objects")
+			_, err := fmt.Fprintln(e.Stdout, "the first objects of the cloud and the cluster exist")
 			return err
 		},
 	}
@@ -105,8 +105,8 @@ func newComposeHypervisorCommand(e cli.Env) *cobra.Command {
 		Use:   "hypervisor",
 		Short: "Run a hollow node for each instance of the cloud",
 		Long: `Run a hollow node, which kwok keeps alive, for each instance of the cloud. The
-service must be in the network of the cloud's load balancers, because it listens
-there for the nodes.`,
+service must be in the network of the cloud's load balancers, because it listens at
+the addresses of the nodes.`,
 		Example: `  allinone compose hypervisor --dir /lab`,
 	})
 }
@@ -121,7 +121,7 @@ func newComposeRouterCommand(e cli.Env) *cobra.Command {
 		Short: "Create the network of real machines, and route in it",
 		Long: `Create the network of the real machines, and serve as its router: the router has the
 routes of the cloud's route table, the metadata service, and a route to
-kube-apiserver. It must be in the network of the cloud's load balancers. Machines
+kube-apiserver. The router must be in the network of the cloud's load balancers. Machines
 keep running when the router stops. The next router takes over their links.
 
 The router logs which running instances have no machine because no host serves
@@ -134,7 +134,7 @@ their zone.`,
 
 // noInternetFlag adds the flag that turns the internet access of real nodes off.
 func noInternetFlag(fl *pflag.FlagSet, off *bool) {
-	fl.BoolVar(off, "no-internet", false, "give real nodes no internet access, also if this host has a default route")
+	fl.BoolVar(off, "no-internet", false, "no internet access for real nodes, even if this host has a default route")
 }
 
 // mirrorFlag adds the flag for registry mirrors.
@@ -161,8 +161,9 @@ func newComposeMachinesCommand(e cli.Env) *cobra.Command {
 		Long: `Run a machine with a kubelet for each instance in some zones, as a cloud's host in
 these zones does. The command must be the only program in its container;
 docs/howto/compose.md lists the permissions of the container. The container must be
-in the network of 'allinone compose router'. If the command is killed, its machines
-end, and the next start boots them again. If it is stopped, it shuts them down.`,
+in the same network namespace as 'allinone compose router'. If the command is killed,
+its machines end, and the next start boots these machines again. If the command is
+stopped, it shuts its machines down.`,
 		Example: `  allinone compose machines --zone sim-1a
   allinone compose machines --zone sim-1b --zone sim-1c`,
 	})

@@ -44,6 +44,6 @@ terminal, and wait until all of its processes have ended. The data dir stays, an
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "time limit for the lab to stop, before it is killed")
+	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "time limit for the lab to stop, before the command kills the lab")
 	return cmd
 }

@@ -59,7 +59,7 @@ func enterMachine(machines machineFinder, node string, command []string) error {
 	}
 	nsenter, err := exec.LookPath("nsenter")
 	if err != nil {
-		return fmt.Errorf("%w: apt-get install util-linux", err)
+		return fmt.Errorf("%w: install nsenter with 'apt-get install util-linux'", err)
 	}
 	if len(command) == 0 {
 		command = []string{"/bin/bash"}

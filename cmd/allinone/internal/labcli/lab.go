@@ -103,7 +103,7 @@ func (p *courseState) currentStep() (l course.Lab, step course.Step, isDone bool
 		return l, step, false, err
 	}
 	if p.progress.Now == "" {
-		return l, step, false, cloudsim.Errorf(cloudsim.Conflict, "no lab was started; 'allinone lab list' shows them, 'allinone lab start 1' starts the first")
+		return l, step, false, cloudsim.Errorf(cloudsim.Conflict, "you have not started a guided lab; 'allinone lab list' lists the labs, 'allinone lab start 1' starts the first lab")
 	}
 	if l, err = course.Find(p.labs, p.progress.Now); err != nil {
 		return l, step, false, err
@@ -299,7 +299,7 @@ the result and the expected result.`,
 			return nil
 		}),
 	}
-	cmd.Flags().DurationVar(&timeout, "wait", verifyTimeout, "time limit for checks whose result can still change")
+	cmd.Flags().DurationVar(&timeout, "wait", verifyTimeout, "time limit until the checks succeed")
 	return cmd
 }
 
@@ -307,7 +307,7 @@ the result and the expected result.`,
 // an error.
 func (p *courseState) look(ctx context.Context, s course.Step, timeout time.Duration) error {
 	if len(s.Checks) == 0 {
-		fmt.Fprintln(p.Stdout, "This step has nothing to verify. It only shows something.")
+		fmt.Fprintln(p.Stdout, "This step has no checks.")
 		return nil
 	}
 	found, err := s.Verify(ctx, p.shell(), timeout)
@@ -318,7 +318,7 @@ func (p *courseState) look(ctx context.Context, s course.Step, timeout time.Dura
 		f.Print(p.Stdout)
 	}
 	if !course.Good(found) {
-		return cloudsim.Errorf(cloudsim.Conflict, "%q is not done; 'allinone lab hint' shows a hint, 'allinone lab solve' runs the solution", s.Title)
+		return cloudsim.Errorf(cloudsim.Conflict, "step %q is not done; 'allinone lab hint' shows a hint, 'allinone lab solve' runs the solution", s.Title)
 	}
 	return nil
 }
@@ -363,8 +363,8 @@ func (c *labCLI) reset() *cobra.Command {
 	return &cobra.Command{
 		Use: "reset [LAB]", Short: "Undo the changes of a lab", Args: cobra.MaximumNArgs(1),
 		Long: `Undo your current lab, or the lab LAB: delete the objects that the lab created, and
-repair the faults that it caused. Other objects in the cluster and the cloud do not
-change. 'allinone lab start' then starts the lab again.`,
+repair the faults that the lab caused. Other objects in the cluster and the cloud do
+not change. 'allinone lab start' then starts the lab again.`,
 		Example:           `  allinone lab reset`,
 		ValidArgsFunction: c.complete,
 		RunE: c.runWithCourse(func(ctx context.Context, p *courseState, args []string) error {
@@ -376,7 +376,7 @@ change. 'allinone lab start' then starts the lab again.`,
 				name = args[0]
 			}
 			if name == "" {
-				return cloudsim.Errorf(cloudsim.Conflict, "no lab was started, so there is nothing to undo; 'allinone lab reset LAB' undoes a lab anyway")
+				return cloudsim.Errorf(cloudsim.Conflict, "you have not started a guided lab, so there is nothing to undo; 'allinone lab reset LAB' undoes the changes of the lab LAB")
 			}
 			l, err := course.Find(p.labs, name)
 			if err != nil {
@@ -410,14 +410,14 @@ func (p *courseState) undo(ctx context.Context, l course.Lab) error {
 
 func (p *courseState) sayStep(l course.Lab) {
 	fmt.Fprint(p.Stdout, l.Steps[p.progress.Steps[l.ID]].Text)
-	fmt.Fprintf(p.Stdout, "-- %s, %s. Then: allinone lab verify, hint, solve, next\n", l.ID, p.progress.State(l))
+	fmt.Fprintf(p.Stdout, "-- %s, %s. Next commands: allinone lab verify, hint, solve or next\n", l.ID, p.progress.State(l))
 }
 
 func (p *courseState) sayOver(l course.Lab) {
-	fmt.Fprintf(p.Stdout, "\nLab %s is done. 'allinone lab reset' cleans up", l.ID)
+	fmt.Fprintf(p.Stdout, "\nLab %s is done. 'allinone lab reset' undoes the changes of this lab", l.ID)
 	at := slices.IndexFunc(p.labs, func(o course.Lab) bool { return o.ID == l.ID })
 	if at+1 < len(p.labs) {
-		fmt.Fprintf(p.Stdout, "; 'allinone lab start %d' also cleans up and starts the next lab:\n%s", at+2, p.labs[at+1].Title)
+		fmt.Fprintf(p.Stdout, "; 'allinone lab start %d' also undoes the changes, and starts the next lab:\n%s", at+2, p.labs[at+1].Title)
 	}
 	fmt.Fprintln(p.Stdout)
 }

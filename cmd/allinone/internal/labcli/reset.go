@@ -28,7 +28,7 @@ lab.`,
 				return err
 			}
 			if !yes {
-				return cloudsim.Errorf(cloudsim.Invalid, "the command deletes the cluster and the cloud in %s and cannot be undone: add --yes", dir)
+				return cloudsim.Errorf(cloudsim.Invalid, "the command deletes the cluster and the cloud in %s, and you cannot undo this: add --yes", dir)
 			}
 			if err := process.Reset(cmd.Context(), dir, stopTimeout); err != nil {
 				return err

@@ -46,7 +46,7 @@ func NewUpCommand(e cli.Env) *cobra.Command {
 		Short: "Start a cluster on a simulated cloud",
 		Long: `Start a cluster on a simulated cloud: the cloud, etcd, the Kubernetes control
 plane, the cloud controller manager, and nodes. It needs no root, no Docker and
-no download. Ctrl-C stops everything. A second Ctrl-C kills everything.
+no download. Ctrl-C stops the lab. A second Ctrl-C kills the lab.
 
 If some nodes are not Ready within --timeout, 'up' prints how many nodes are Ready
 and why the others are not. The lab keeps running. With --detach, the exit code is
@@ -56,7 +56,8 @@ never become Ready, the exit code is 10 when the lab is stopped.
 Real nodes reach the internet if this host has a default route. Their pulls of images
 use the proxy in HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 
-The data dir holds the cluster and the cloud. The next 'up' continues with both.`,
+The data dir stores the cluster and the cloud. The next 'up' starts the same cluster
+and cloud again.`,
 		Example: `  # Three nodes in three zones
   allinone up
 
@@ -90,7 +91,7 @@ The data dir holds the cluster and the cloud. The next 'up' continues with both.
 	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or Docker archives, *.tar")
 	noInternetFlag(fl, &f.NoInternet)
 	mirrorFlag(fl, &f.Mirrors)
-	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "let kube-apiserver reach nodes through the lab's network proxy")
+	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "connect kube-apiserver to nodes through the lab's network proxy")
 	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "EgressSelectorConfiguration of an existing network proxy, instead of the lab's network proxy")
 	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "in-tree drivers that the CSI driver also serves (KEP-625): "+cli.Join(csidriver.LegacyNames()))
 	fl.BoolVar(&f.Volumes, "volumes", f.Volumes, "start the CSI driver and its sidecars for pods on real nodes; 'make csi' builds the sidecars")
@@ -116,7 +117,7 @@ func dataDirFlag(fl *pflag.FlagSet, dir *string, e cli.Env) {
 // labDir converts the flag to a process.Dir. It returns an error if dir is empty.
 func labDir(dir string) (process.Dir, error) {
 	if dir == "" {
-		return "", errors.New("--data-dir is required: there is no home directory to keep the lab in")
+		return "", errors.New("--data-dir is required: there is no home directory (HOME) for the default folder")
 	}
 	return process.DirAt(dir)
 }
@@ -150,7 +151,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 		}
 	}
 	if len(f.ServeAs) > 0 && f.Nodes != lab.Real {
-		return cli.BadFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with it: other nodes mount nothing")
+		return cli.BadFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with this flag, because only real nodes mount volumes")
 	}
 	f.DiskLinks, f.RegistryHosts, f.MetadataTrees = cli.DiskLinks(f.Dialects), cli.RegistryHosts(f.Dialects), cli.MetadataTrees(f.Dialects)
 	return cloudsim.Misuse(f.Validate())
@@ -227,9 +228,9 @@ func summarise(ctx context.Context, w io.Writer, r process.Report, foreground bo
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
 		shell = "Start a shell in a pod:\n\n  kubectl run -it --rm shell --image=" + lab.ShellImage + " -- sh\n\n"
 	}
-	stop := "Ctrl-C stops it."
+	stop := "Ctrl-C stops the lab."
 	if !foreground {
-		stop = "'allinone down' stops it."
+		stop = "'allinone down' stops the lab."
 	}
 	fmt.Fprintf(w, `
 Set the kubeconfig for kubectl:
@@ -272,7 +273,7 @@ func consoleHint(ctx context.Context, r process.Report) string {
 	if err != nil {
 		return "'allinone console open' opens the web console. There is no link yet: " + err.Error()
 	}
-	return "Open the web console. This link works once, within two minutes. 'allinone console open' makes another one:\n\n  " + link
+	return "Open the web console. This link works once, within two minutes. 'allinone console open' creates another link:\n\n  " + link
 }
 
 // unreadyNodes returns an error if the lab in the report runs but some of its nodes are not
