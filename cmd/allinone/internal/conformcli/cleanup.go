@@ -33,7 +33,7 @@ The command does not find a load balancer without a machine.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.driver == driverFake {
-				return cloudsim.Misuse(errors.New("--driver: the cloud of the driver fake ends with its process"))
+				return cloudsim.Misuse(errors.New("--driver fake: this driver needs no cleanup, because its cloud ends with its process"))
 			}
 			if err := f.check(); err != nil {
 				return err
@@ -45,8 +45,8 @@ The command does not find a load balancer without a machine.`,
 	}
 	f.addTo(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; absent for only the cloud")
-	fl.StringVar(&run, "run", "", "name of a run; absent for all runs")
+	fl.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default none: the command deletes objects only in the cloud)")
+	fl.StringVar(&run, "run", "", "name of a run (default all runs)")
 	fl.DurationVar(&timeout, "timeout", conform.DefaultTimeout, "longest time until the CCM has deleted the load balancers of the Services")
 	return cmd
 }

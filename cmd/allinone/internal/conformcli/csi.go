@@ -45,8 +45,9 @@ volumes and snapshots of the driver with those before the mode.
 
 The environment variables of --driver-command are CONFORM_API_URL, the URL of the proxy, and
 CSI_ENDPOINT, the socket on which the driver must serve. The environment variable of
---sanity-command is CSI_ENDPOINT, the socket that csi-sanity must test. This command runs the program
-csi-sanity, or a Go test with the package github.com/kubernetes-csi/csi-test/v5/pkg/sanity.
+--sanity-command is CSI_ENDPOINT, the socket that csi-sanity must test. --sanity-command
+runs the program csi-sanity, or a Go test with the package
+github.com/kubernetes-csi/csi-test/v5/pkg/sanity.
 
 The exit code is 1 if a check fails or a call budget has grown. It is 10 if the run is not
 complete, for example because the driver does not start.`,

@@ -75,10 +75,10 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	f.driverFlags.addTo(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.bug, "bug", "", "bug of the CCM of the driver fake, such as Leak")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; absent for an API server that the command starts")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default an API server that the command starts)")
 	fl.BoolVar(&f.envtest, "envtest", false, "start etcd and kube-apiserver; this is also the default without --kubeconfig")
 	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder with kube, or with etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of allinone)")
-	fl.StringVar(&f.ccm, "ccm-command", "", "shell command that starts the CCM; begin it with exec")
+	fl.StringVar(&f.ccm, "ccm-command", "", "shell command that starts the CCM; begin the last program with exec")
 	fl.StringVar(&f.capabilities, "capabilities", "", "YAML file with the capabilities of the CCM, which replace the capabilities from the driver")
 	fl.StringVar(&f.upstream, "upstream", "", "URL of the cloud's API, in front of which the command puts a recording proxy; CONFORM_API_URL is the proxy's URL for --ccm-command")
 	fl.StringVar(&f.proxy, "proxy", "", "control URL of a recording proxy that already runs between the CCM and the cloud's API")
@@ -91,7 +91,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.DurationVar(&f.timeout, "timeout", conform.DefaultTimeout, "longest time for one reaction of the CCM")
 	fl.DurationVar(&f.observe, "observe", conform.DefaultObserve, "time for which a check waits for a forbidden reaction")
 	fl.DurationVar(&f.limit, "limit", conform.DefaultLimit, "longest time for one check; checks that restart the CCM may take a multiple")
-	fl.IntVar(&f.parallel, "parallel", conform.DefaultParallel, "number of checks that run at the same time")
+	fl.IntVar(&f.parallel, "parallel", conform.DefaultParallel, "maximum number of checks that run at the same time")
 	fl.BoolVar(&f.existing, "allow-existing", false, "permit a cluster that already has Nodes")
 	return cmd
 }
@@ -255,7 +255,7 @@ func (f *runFlags) checkDriver() error {
 	case f.upstream != "" && f.ccm == "":
 		return cloudsim.Misuse(errors.New("--upstream needs --ccm-command, because the CCM must call the proxy: use --proxy for a CCM that already runs"))
 	case f.bug != "" && !slices.Contains(fake.Bugs(), fake.Bug(f.bug)):
-		return cloudsim.Misuse(fmt.Errorf("--bug: there is no bug %q: want one of %v", f.bug, fake.Bugs()))
+		return cloudsim.Misuse(fmt.Errorf("--bug: unknown bug %q: want one of %v", f.bug, fake.Bugs()))
 	case f.driver == driverFake && f.dialect != "":
 		return cloudsim.Misuse(errors.New("--dialect: the driver fake has no API"))
 	case f.driver == driverFake:

@@ -91,7 +91,7 @@ func (f *proxyAgentFlags) serverFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.RenewInterval, "token-renew-interval", f.RenewInterval, "interval at which the agent sends its current token to a server")
 	f.kubeAccess.flags(fl)
 	fl.BoolVar(&f.countLeases, "count-server-leases", false, "use the number of the servers' leases as the number of servers")
-	fl.StringVar(&f.CountSource, "server-count-source", f.CountSource, "source of the number of servers. default: leases with --count-server-leases, otherwise the servers' reports; max: the larger of both numbers")
+	fl.StringVar(&f.CountSource, "server-count-source", f.CountSource, "source of the number of servers: default (leases with --count-server-leases, otherwise the servers' reports) or max (the larger of both numbers)")
 	fl.DurationVar(&f.SyncInterval, "sync-interval", f.SyncInterval, "interval of checks for servers without a connection")
 	fl.DurationVar(&f.SyncIntervalCap, "sync-interval-cap", f.SyncIntervalCap, "maximum delay after a failed connection attempt")
 	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "time without data before a keepalive ping to a server; upstream's servers close the connection if the value is below 30s")
@@ -110,7 +110,7 @@ func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.fromMetadata, "agent-identifiers-from-metadata", false, "add the names, addresses and pod ranges of this instance from its metadata to the identifiers; also use the instance's zone, and its id as the agent's id")
 	fl.StringVar(&f.metadataURL, "metadata-url", client.DefaultMetadataURL, "URL at which this instance reaches its metadata service")
 	fl.StringVar(&f.Zone, "zone", "", "zone of this agent, for the strategy zone")
-	fl.BoolVar(&f.DialLocal, "dial-local", false, "also connect to loopback and link-local addresses. The servers then reach all local services of this machine, and metadata services")
+	fl.BoolVar(&f.DialLocal, "dial-local", false, "also connect to loopback and link-local addresses; the servers can then reach metadata services and all local services of this machine")
 	fl.DurationVar(&f.DialTimeout, "dial-timeout", f.DialTimeout, "time limit for a connection to a destination")
 	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "time limit for open connections when the agent stops")
 	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "maximum number of bytes that wait for one destination, with upstream's servers")
@@ -129,7 +129,7 @@ func (f *proxyAgentFlags) complete() error {
 	f.ID, errs[0] = ownID(f.agentID, f.envID)
 	f.Identifiers, errs[1] = wire.ParseIdentifiers(f.identifiers)
 	if (f.files.Cert == "") != (f.files.Key == "") {
-		errs[2] = errors.New("--agent-cert and --agent-key go together")
+		errs[2] = errors.New("--agent-cert and --agent-key must be set together")
 	}
 	f.Streams = !f.plainOnly
 	f.Servers = nil

@@ -58,7 +58,7 @@ The command does not replace existing files.`,
 		RunE: func(*cobra.Command, []string) error { return f.run(e.Stdout) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.Out, "out", "", "folder to write to")
+	fl.StringVar(&f.Out, "out", "", "folder for the files")
 	fl.StringVar(&f.Socket, "uds-name", "", "Unix socket between kube-apiserver and server (default proxy.sock in the folder)")
 	fl.StringVar(&f.TCP, "tcp", "", "HOST:PORT of the server, for HTTP CONNECT over TCP instead of a socket")
 	fl.StringSliceVar(&f.Hosts, "host", nil, "host names and addresses at which agents and clients reach the server")
@@ -143,7 +143,7 @@ func (f *proxyConfigFlags) nextCommands() string {
 			" \\\n    --server-ca-cert " + cli.ShellWord(f.File(certs.FrontendCA+".crt"))
 	}
 	file := func(name string) string { return cli.ShellWord(f.File(name)) }
-	return fmt.Sprintf(`Wrote keys, certificates, egress.yaml and manifests.yaml into %s. Start the parts:
+	return fmt.Sprintf(`Wrote keys, certificates, egress.yaml and manifests.yaml into %s. Start the components:
 
   allinone proxy server %s \
     --cluster-cert %s --cluster-key %s --cluster-ca-cert %s
@@ -151,7 +151,7 @@ func (f *proxyConfigFlags) nextCommands() string {
     --ca-cert %s --agent-cert %s --agent-key %s
   kube-apiserver --egress-selector-config-file %s …
 
-Or run agents in the cluster: see the head of %s. The server
+Or run agents in the cluster: see the comments at the top of %s. The server
 then has these flags instead of --cluster-ca-cert:
 
   --agent-namespace kube-system --agent-service-account network-proxy-agent \

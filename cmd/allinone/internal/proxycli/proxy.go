@@ -42,7 +42,7 @@ webhooks and aggregated APIs.
 
 The server and the agent also work with upstream's agent, server and clients
 (kubernetes-sigs/apiserver-network-proxy). They have the same flags.`,
-		Example: `  # Write keys, certificates and configuration, and print the commands that start all parts
+		Example: `  # Write keys, certificates and configuration, and print the commands that start all components
   allinone proxy config --out ./proxy
 
   # Watch the connections of a server
@@ -60,8 +60,8 @@ type proxyLog struct {
 
 func (l *proxyLog) flags(fl *pflag.FlagSet) {
 	l.format = logging.Text
-	fl.Var(&l.format, "log-format", "log as text or json")
-	fl.IntVarP(&l.verbosity, "v", "v", 0, "log level of upstream's flags; 5 and more also logs broken connections")
+	fl.Var(&l.format, "log-format", "log format: text or json")
+	fl.IntVarP(&l.verbosity, "v", "v", 0, "log level, as in upstream's programs; with 5 or more, the log contains broken connections")
 }
 
 func (l *proxyLog) logger(e cli.Env) *slog.Logger {
@@ -197,7 +197,7 @@ type kubeAccess struct {
 }
 
 func (k *kubeAccess) flags(fl *pflag.FlagSet) {
-	fl.StringVar(&k.Kubeconfig, "kubeconfig", "", "file to reach the Kubernetes API with (default: the pod's service account)")
+	fl.StringVar(&k.Kubeconfig, "kubeconfig", "", "kubeconfig file for the Kubernetes API (default: the pod's service account)")
 	fl.StringVar(&k.ContentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "content type of requests to the Kubernetes API")
 	fl.StringVar(&k.leaseNamespace, "lease-namespace", "kube-system", "namespace of the servers' leases")
 	fl.StringVar(&k.leaseLabel, "lease-label", "k8s-app=konnectivity-server", "label of the servers' leases")
@@ -244,7 +244,7 @@ func cipherSuites(names []string) ([]uint16, error) {
 	for _, n := range names {
 		i := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == n })
 		if i < 0 {
-			errs = append(errs, fmt.Errorf("--cipher-suites: %q is not known, or not safe", n))
+			errs = append(errs, fmt.Errorf("--cipher-suites: %q is an unknown or insecure cipher suite", n))
 			continue
 		}
 		ids = append(ids, tls.CipherSuites()[i].ID)
@@ -264,7 +264,7 @@ func ownID(flag, env string) (string, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("an id is required: this host has no name: %w", err)
+		return "", fmt.Errorf("cannot read the host name for the default id: %w; set --server-id or --agent-id", err)
 	}
 	return fmt.Sprintf("%s-%d", host, os.Getpid()), nil
 }

@@ -177,17 +177,17 @@ func (f *proxyServerFlags) complete() error {
 	f.Strategies, errs[1] = server.ParseStrategies(f.strategies)
 	f.Streams = !f.plainOnly
 	if f.cluster.Cert == "" || f.cluster.Key == "" {
-		errs[2] = errors.New("--cluster-cert and --cluster-key are required: agents come in over TLS; 'allinone proxy config' makes them")
+		errs[2] = errors.New("--cluster-cert and --cluster-key are required: agents connect over TLS; 'allinone proxy config' creates these files")
 	}
 	if (f.agentNamespace == "") != (f.agentAccount == "") {
-		errs[3] = errors.New("--agent-namespace and --agent-service-account go together")
+		errs[3] = errors.New("--agent-namespace and --agent-service-account must be set together")
 	}
 	errs[4] = cli.CheckCollector(f.tracing)
 	switch authenticated := f.cluster.CA != "" || f.agentNamespace != ""; {
 	case !authenticated && !f.InsecureAgents:
-		errs[5] = errors.New("--cluster-ca-cert, or --agent-namespace and --agent-service-account, are required: without them any program that reaches --agent-port is an agent; --insecure-agents allows that")
+		errs[5] = errors.New("--cluster-ca-cert, or --agent-namespace and --agent-service-account, are required: without them, any program that connects to --agent-port can act as an agent; --insecure-agents permits this")
 	case authenticated && f.InsecureAgents:
-		errs[5] = errors.New("--insecure-agents excludes --cluster-ca-cert and --agent-namespace; to check no identifiers use --trust-agent-identifiers")
+		errs[5] = errors.New("--insecure-agents excludes --cluster-ca-cert and --agent-namespace; to accept all identifiers of authenticated agents, use --trust-agent-identifiers")
 	}
 	return errors.Join(errs[:]...)
 }
@@ -270,7 +270,7 @@ func (f *proxyServerFlags) connectKubernetes(log *slog.Logger) ([]func(context.C
 	l := kube.Leases{API: api, Namespace: f.leaseNamespace, Selector: f.leaseLabel}
 	return []func(context.Context) error{func(ctx context.Context) error {
 		return l.Publish(ctx, f.ID, labels, func(err error) {
-			log.Warn("the lease of this server is not renewed; trying again", "err", err)
+			log.Warn("cannot renew the lease of this server; trying again", "err", err)
 		})
 	}}, nil
 }
@@ -306,7 +306,7 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 	mode, addr, ok := strings.Cut(place, "@")
 	front := server.Frontend{Mode: server.Mode(mode)}
 	if !ok || front.Mode != server.GRPC && front.Mode != server.HTTPConnect {
-		return front, errors.New("must be grpc@… or http-connect@…, and then unix:PATH or HOST:PORT")
+		return front, errors.New("must be MODE@unix:PATH or MODE@HOST:PORT, and MODE must be grpc or http-connect")
 	}
 	var err error
 	if path, local := strings.CutPrefix(addr, "unix:"); local {
@@ -314,7 +314,7 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 		return front, err
 	}
 	if f.front.CA == "" {
-		return front, errors.New("--server-cert, --server-key and --server-ca-cert are required over TCP, because a client of this port reaches every node")
+		return front, errors.New("--server-cert, --server-key and --server-ca-cert are required over TCP, because a client of this port can reach every node")
 	}
 	if front.Mode == server.HTTPConnect {
 		o.NextProtos = []string{"http/1.1"}

@@ -34,14 +34,14 @@ func newProxyStatusCommand(e cli.Env) *cobra.Command {
 		Short: "Show the agents, connections and bytes of a server",
 		Long: `Show a server's agents, connections and bytes. The columns TO TARGET and FROM TARGET
 count bytes: for an agent since its connection to the server, for a client's connection
-since its begin.`,
+since its start.`,
 		Example: `  allinone proxy status --server unix:///run/network-proxy/admin.sock
   allinone proxy status --server unix://admin.sock --connections --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.Stdout) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.url, "server", "", "admin socket of the server (its --admin-socket), as unix://`PATH`")
+	fl.StringVar(&f.url, "server", "", "admin socket of the server (--admin-socket of the server), as unix://`PATH`")
 	fl.BoolVarP(&f.connections, "connections", "c", false, "show each connection")
 	fl.BoolVarP(&f.watch, "watch", "w", false, "show the status repeatedly until Ctrl-C")
 	fl.DurationVar(&f.every, "interval", 2*time.Second, "interval of --watch")
@@ -104,7 +104,7 @@ func fetchProxyStatus(ctx context.Context, url string) (s server.Status, err err
 		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s answers %s: is it the admin socket of a network proxy server?", url, resp.Status)
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxStatus)).Decode(&s); err != nil {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s is no network proxy server: %w", url, err)
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s is not a network proxy server: %w", url, err)
 	}
 	return s, nil
 }
@@ -133,7 +133,7 @@ func proxyAgentPrinter(w io.Writer, o cli.Output) cli.Printer[server.AgentStatus
 		{Head: "AGENT", Cell: func(a agent) string { return a.ID }},
 		{Head: "ADDRESS", Cell: func(a agent) string { return a.Address }},
 		{Head: "ZONE", Cell: func(a agent) string { return a.Zone }},
-		{Head: "WIRE", Cell: agentWire},
+		{Head: "PROTOCOL", Cell: agentWire},
 		{Head: "CONNECTIONS", Cell: func(a agent) string { return strconv.FormatInt(a.Connections, 10) }},
 		{Head: "TO TARGET", Cell: func(a agent) string { return bytesCell(a.ToTarget) }},
 		{Head: "FROM TARGET", Cell: func(a agent) string { return bytesCell(a.FromTarget) }},
@@ -143,12 +143,12 @@ func proxyAgentPrinter(w io.Writer, o cli.Output) cli.Printer[server.AgentStatus
 }
 
 func agentWire(a server.AgentStatus) string {
-	wire := "upstream's"
+	wire := "upstream"
 	if a.Streams {
 		wire = "streams"
 	}
 	if a.Draining {
-		wire += ", leaving"
+		wire += ", draining"
 	}
 	return wire
 }
