@@ -37,13 +37,13 @@ func yesNo(b bool) string {
 func newAddressesCommand(c *cli.Connection) *cobra.Command {
 	cmd := addresses.groupCommand("Manage reserved IP addresses of load balancers", "address", "addr")
 	var family, scheme string
-	create := addresses.createCommand(c, "Reserve an address; it is kept until it is deleted",
+	create := addresses.createCommand(c, "Reserve an address until you delete it",
 		func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Address, error) {
 			req := cloudsim.CreateAddress{Name: name, Labels: labels, Family: cloudsim.IPFamily(family), Scheme: cloudsim.Scheme(scheme)}
 			return cl.CreateAddress(ctx, req)
 		})
 	create.Example += "\n  allinone cloud addresses create inside --family ipv6 --scheme internal"
-	create.Flags().StringVar(&family, "family", "", "ipv4 or ipv6 (default ipv4)")
+	create.Flags().StringVar(&family, "family", "", "address family: ipv4 or ipv6 (default ipv4)")
 	create.Flags().StringVar(&scheme, "scheme", "", "scheme of the load balancers that can use the address: external or internal (default external)")
 	_ = create.RegisterFlagCompletionFunc("family", cli.Fixed(cloudsim.IPv4, cloudsim.IPv6))
 	_ = create.RegisterFlagCompletionFunc("scheme", cli.Fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))

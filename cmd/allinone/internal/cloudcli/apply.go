@@ -25,13 +25,13 @@ The command creates missing resources. It updates the fields that the API can ch
 labels of instances, networks and load balancers; listeners, targets and other
 settings of load balancers; pod ranges and limits of networks. Any other difference is
 an error, and the command then changes nothing of that resource. Fields and labels
-that the file does not contain stay unchanged. The number 0 and an empty text stand
-for the default. If you apply a file again, nothing changes.
+that the file does not contain stay unchanged. The number 0 and an empty text mean
+the default. If you apply a file again, nothing changes.
 
-The command checks the whole file before it creates anything; with --dry-run it stops
-then. The cloud can still refuse a resource for a reason that only the cloud knows,
-such as a quota or an overlapping range. The resources before it in the file exist
-then.
+The command checks the whole file before it changes the cloud. With --dry-run, the
+command stops after this check. Without --dry-run, the cloud can still refuse a
+resource for a reason that only the cloud knows, such as a quota or an overlapping
+range. The resources that come earlier in the file then exist.
 
 'allinone cloudsim --apply FILE' does the same before the cloud is ready.`,
 		Example: `  # cloud.yaml

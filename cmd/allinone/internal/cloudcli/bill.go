@@ -23,9 +23,9 @@ type auditFlags struct {
 
 func (a *auditFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.caller, "caller", "", "only calls of the service account or token of this name")
-	f.StringVar(&a.operation, "operation", "", "only operations that match; * matches any characters")
-	f.DurationVar(&a.since, "since", 0, "only calls of this last period, such as 10m, on the cloud's clock")
+	f.StringVar(&a.caller, "caller", "", "only calls of the service account or token with this name")
+	f.StringVar(&a.operation, "operation", "", "only operations that match this pattern; * matches any characters")
+	f.DurationVar(&a.since, "since", 0, "only calls of the last period of this length, such as 10m, on the cloud's clock")
 }
 
 func (a *auditFlags) options(ctx context.Context, cl *client.Client) (o cloudsim.AuditOptions, err error) {
@@ -74,14 +74,14 @@ cloud keeps the counters in memory. A restart of the cloud and --reset clear the
 				return cli.Printer[cloudsim.Bill]{Output: o, Writer: c.Stdout}.One(b)
 			}
 			if !b.Complete {
-				fmt.Fprintln(c.Stderr, "older calls of this time are not kept any more")
+				fmt.Fprintln(c.Stderr, "the counts are not complete: the cloud no longer stores the older calls of this period")
 			}
 			return billPrinter(c, o).List(append(b.Rows, cloudsim.BillRow{Caller: "total", Operation: "*", BillCounts: b.Total}))
 		}),
 	}
 	o.Flags(cmd)
 	which.flags(cmd)
-	cmd.Flags().BoolVar(&reset, "reset", false, "reset all counts")
+	cmd.Flags().BoolVar(&reset, "reset", false, "set all counters to 0")
 	return cmd
 }
 
@@ -115,9 +115,9 @@ func newAuditCommand(c *cli.Connection) *cobra.Command {
 		Use: "audit", Short: "List the most recent calls and their results",
 		Long: `List the most recent calls and their results, oldest first.
 
-With --watch, print the list and then every call that ends until Ctrl-C. In JSON each
-line is one call. The cloud keeps the calls in memory. After a restart of the cloud,
-the command continues with the calls of the new run.`,
+With --watch, the command prints the list, and then each new call when the call ends,
+until Ctrl-C. In JSON each line is one call. The cloud keeps the calls in memory. After
+a restart of the cloud, the command continues with the calls of the new run.`,
 		Example: `  allinone cloud audit --caller ccm --since 1m
   allinone cloud audit --operation '*.create' -o json
   allinone cloud audit --caller ccm --watch`,
@@ -203,13 +203,13 @@ func rateCell(r cloudsim.Rate) string {
 	if r.PerSecond == 0 {
 		return "off"
 	}
-	return fmt.Sprintf("%v/s, %d at once", r.PerSecond, r.Burst)
+	return fmt.Sprintf("%v/s, burst %d", r.PerSecond, r.Burst)
 }
 
 func newGetRateLimitsCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "get", Short: "Show the limits", Args: cobra.NoArgs, Example: "  allinone cloud rate-limits get",
+		Use: "get", Short: "Show the rate limits", Args: cobra.NoArgs, Example: "  allinone cloud rate-limits get",
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			r, err := cl.RateLimits(ctx)
 			if err != nil {
@@ -228,7 +228,7 @@ func newSetRateLimitsCommand(c *cli.Connection) *cobra.Command {
 		read, write string
 	)
 	cmd := &cobra.Command{
-		Use: "set", Short: "Change the limits",
+		Use: "set", Short: "Change the rate limits",
 		Long: `Change the rate limits of each caller: calls per second on average, and calls in a
 burst. The cloud answers calls beyond the limit with 429 and Retry-After. Operations
 that only an admin of all projects may call have no limit.`,
@@ -236,7 +236,7 @@ that only an admin of all projects may call have no limit.`,
 		Args:    cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			if read == "" && write == "" {
-				return cloudsim.Errorf(cloudsim.Invalid, "nothing to set: give --read, --write or both")
+				return cloudsim.Errorf(cloudsim.Invalid, "set --read, --write or both")
 			}
 			r, err := cl.RateLimits(ctx)
 			if err != nil {

@@ -89,13 +89,13 @@ func newSetClockCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "set", Short: "Set the time, its offset from the machine's time, or its rate",
-		Long: `Set the time, its offset from the machine's time, or its rate. Without a flag, a
-value stays unchanged. Work that is due at the new time settles soon afterwards. To
+		Long: `Set the time, its offset from the machine's time, or its rate. A value without a flag
+stays unchanged. Work that is due at the new time settles soon afterwards. To
 wait for this work, use 'advance' instead.`,
 		Example: `  allinone cloud clock set --time 2030-01-01T00:00:00Z
   allinone cloud clock set --ahead 24h
-  allinone cloud clock set --rate 60          # a minute a second
-  allinone cloud clock set --real             # the machine's time again`,
+  allinone cloud clock set --rate 60          # one minute per second
+  allinone cloud clock set --real             # set the clock to the machine's time again`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -123,7 +123,7 @@ wait for this work, use 'advance' instead.`,
 func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
-		Use: "freeze", Short: "Stop the time until you advance or resume it",
+		Use: "freeze", Short: "Stop the cloud's clock until you advance or resume the clock",
 		Example: "  allinone cloud clock freeze\n  allinone cloud clock freeze --at 2030-01-01T00:00:00Z",
 		Args:    cobra.NoArgs,
 	}
@@ -148,7 +148,7 @@ running clock keeps running.`,
 	}, func(ctx context.Context, cl *client.Client, args []string) (cloudsim.Clock, error) {
 		d, err := time.ParseDuration(args[0])
 		if err != nil || d < 0 {
-			return cloudsim.Clock{}, cloudsim.Errorf(cloudsim.Invalid, "%q is no duration to advance by: want one such as 90s, 24h or 0", args[0])
+			return cloudsim.Clock{}, cloudsim.Errorf(cloudsim.Invalid, "%q is not a valid duration: want a value of 0 or more, such as 90s, 24h or 0", args[0])
 		}
 		return cl.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: d.Seconds()})
 	})
@@ -157,8 +157,8 @@ running clock keeps running.`,
 func newResumeClockCommand(c *cli.Connection) *cobra.Command {
 	var real bool
 	cmd := &cobra.Command{
-		Use: "resume", Short: "Let the time run again from its present value, at the machine's rate",
-		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # and jump to the machine's time",
+		Use: "resume", Short: "Let the cloud's clock run again from the present time, at the machine's rate",
+		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # set the clock to the machine's time",
 		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&real, "real", false, "follow the machine's clock again, which may set the time back")

@@ -23,8 +23,8 @@ your own program is the hypervisor that runs the machine.
 
 From the first report on, the cloud completes an attachment to the instance only after a
 report with the disk, and a detachment only after a report without the disk. An
-operation fails if the report does not arrive within a minute. The command
-forget-devices ends this.`,
+operation fails if the report does not arrive within a minute. After the command
+forget-devices, the cloud does not wait for reports.`,
 		Example: `  allinone cloud instances report-devices node-1
   allinone cloud instances report-devices node-1 data-1 data-2
   allinone cloud instances report-devices node-1 --failed 'data-1=no free device'`,

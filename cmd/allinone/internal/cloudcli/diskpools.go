@@ -38,8 +38,8 @@ func newSetDiskPoolCommand(c *cli.Connection) *cobra.Command {
 		Use: "set POOL --size GIB", Short: "Change the capacity of a zone for a disk type",
 		Long: `Change the capacity of a zone for a disk type. Existing disks stay, even if they use
 more than the new capacity. Creation and growth beyond the capacity fail with
-Exhausted. The command needs an admin token.`,
-		Example: `  # No fast disk can be made in sim-1a any more
+the error exhausted. The command needs an admin token.`,
+		Example: `  # The cloud refuses all new fast disks in sim-1a
   allinone cloud disk-pools set sim-1a.fast --size 0`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, diskPools)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -121,7 +121,7 @@ func newCreateDiskCommand(c *cli.Connection) *cobra.Command {
 		req    cloudsim.CreateDisk
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Create a disk, empty or as a copy",
+		Use: "create NAME", Short: "Create an empty disk, or a copy of a disk or snapshot",
 		Long: `Create a disk. The same command again returns the existing disk.
 
 If the cloud has several zones, --zone is required. With two --replica-zone flags the
@@ -160,7 +160,7 @@ zone. For a copy you may omit --size.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Zone, "zone", "", "zone of the resource")
+	f.StringVar(&req.Zone, "zone", "", "zone of the disk")
 	f.StringVar(&req.Type, "type", "balanced", "disk type")
 	f.StringVar(&size, "size", "", "size in `GIB`, e.g. 10 or 10GiB (default the size of the source)")
 	f.StringArrayVar(&req.ReplicaZones, "replica-zone", nil, "one of the two zones of a regional disk; repeat the flag for the second zone")
@@ -253,7 +253,7 @@ func newDetachDiskCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "detach DISK INSTANCE", Short: "Detach a disk from an instance",
 		Long: `Detach a disk from an instance. With --force the cloud detaches the disk at once,
-without the instance. The instance must then be stopped or terminating.`,
+without waiting for the instance. The instance must be stopped or terminating.`,
 		Example: `  allinone cloud disks detach data-1 node-1 --wait
   allinone cloud disks detach data-1 node-1 --force`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
@@ -339,7 +339,7 @@ type diskSource struct{ snapshot, disk string }
 
 func (s *diskSource) flags(c *cli.Connection, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.snapshot, "from-snapshot", "", "`SNAPSHOT` that provides the first data")
+	f.StringVar(&s.snapshot, "from-snapshot", "", "`SNAPSHOT` that provides the initial data of the disk")
 	f.StringVar(&s.disk, "from-disk", "", "`DISK` to copy")
 	cmd.MarkFlagsMutuallyExclusive("from-snapshot", "from-disk")
 	_ = cmd.RegisterFlagCompletionFunc("from-snapshot", completeNames(c, snapshots))

@@ -95,7 +95,7 @@ prints new events until you interrupt it.`,
 	}
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&watching, "watch", "w", false, "then print new events until Ctrl-C")
+	f.BoolVarP(&watching, "watch", "w", false, "after the list, print new events until Ctrl-C")
 	f.IntVar(&newest.Limit, "last", 0, "only the newest `N` events, newest first")
 	f.StringVar(&newest.RequestID, "request", "", "with --last, only events that the request with this `ID` caused")
 	f.StringVar(&where.ID, "id", "", "only events of the resource with this `ID`")

@@ -95,17 +95,17 @@ Effects:
   error             an error instead of the work
   latency           the work after a delay: --latency, plus up to --jitter
   throttle          429 with Retry-After instead of the work
-  hang              no answer until the caller leaves
+  hang              no answer until the caller closes the connection
   drop              no work, and a closed connection without a reply
   loseReply         the work, and a closed connection without a reply
   errorAfterCommit  the work, and an error as the reply
-  quota             refused, as if the quota were used up
-  stockOut          refused, as if the zone had no capacity for the type: --zone, --type
+  quota             an error, as if the quota were exhausted
+  stockOut          an error, as if the zone had no capacity for the type: --zone, --type
   staleRead         an answer with data of the time --age ago
   duplicate         the work twice, and the second reply
-  stuckState        the work begins, and does not end before the fault ends
+  stuckState        the work begins, but does not end before the end of the fault
   corruptToken      a token with an invalid secret
-  zoneOutage        all of --zone: its API, its data plane or both (--scope)`,
+  zoneOutage        failure of the zone --zone: API, data plane or both (--scope)`,
 		Example: `  # The next load balancer is created, but the reply is lost
   allinone cloud faults create lost --operation loadBalancers.create --effect loseReply --max 1
 
@@ -139,7 +139,7 @@ Effects:
 	o.Flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Match.Operation, "operation", "*", "`PATTERN` of operations, e.g. instances.* or '*'; see 'faults targets'")
-	f.StringVar(&req.Match.Caller, "caller", "", "only calls of the token or service account of this name")
+	f.StringVar(&req.Match.Caller, "caller", "", "only calls of the token or service account with this name")
 	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `NAME` or id; an id is required if --operation matches several kinds of resources")
 	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, and calls that create a resource in it")
 	f.StringVar(&req.Match.DialectCall, "dialect-call", "", "only calls of a dialect that match this `PATTERN`, e.g. 'hcloud.load_balancers.*'; see 'allinone dialect calls'")
@@ -147,11 +147,11 @@ Effects:
 	f.StringSliceVarP(&in.matchLabels, "selector", "l", nil, "only calls about a resource with the label `KEY=VALUE`; may be repeated")
 	f.Float64Var(&in.probability, "probability", 1, "probability that the fault changes a matching call, more than 0 and at most 1")
 	f.Uint64Var(&req.When.Seed, "seed", 0, "seed of the random decisions; the same seed, fault id and calls give the same decisions")
-	f.Uint64Var(&req.When.Skip, "skip", 0, "number of matching calls that stay unchanged at first")
+	f.Uint64Var(&req.When.Skip, "skip", 0, "number of matching calls that stay unchanged before the first changed call")
 	f.Uint64Var(&req.When.Max, "max", 0, "maximum number of calls that the fault changes; 0 for no maximum")
-	f.DurationVar(&in.after, "after", 0, "time from now until the begin of the fault, e.g. 30s")
+	f.DurationVar(&in.after, "after", 0, "time from now until the start of the fault, e.g. 30s")
 	f.DurationVar(&in.lasts, "for", 0, "duration of the fault, e.g. 10m; 0 for no end")
-	f.StringVar(&in.from, "from", "", "begin of the fault, `TIME` in RFC 3339")
+	f.StringVar(&in.from, "from", "", "start of the fault, `TIME` in RFC 3339")
 	f.StringVar(&in.until, "until", "", "end of the fault, `TIME` in RFC 3339")
 	f.StringVar(&in.effect, "effect", "", "effect: "+cli.Join(cloudsim.FaultEffects()))
 	f.StringVar(&req.Effect.Kind, "kind", "", "`KIND` of the error: "+strings.Join(errorKinds(), ", "))
@@ -160,7 +160,7 @@ Effects:
 	f.DurationVar(&in.retryAfter, "retry-after", 0, "Retry-After of the error, in whole seconds")
 	f.DurationVar(&in.latency, "latency", 0, "delay of the effect latency")
 	f.DurationVar(&in.jitter, "jitter", 0, "maximum of an additional random delay of the effect latency")
-	f.DurationVar(&in.age, "age", 0, "age of the answer of the effect staleRead, in whole seconds")
+	f.DurationVar(&in.age, "age", 0, "age of the data in the answer, for the effect staleRead, in whole seconds")
 	f.StringVar((*string)(&req.Effect.Scope), "scope", "", "part of the zone that fails: api, data or both, for the effect zoneOutage (default both)")
 	f.StringArrayVar(&in.labels, "label", nil, "label `KEY=VALUE` of the fault; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("effect", cli.Fixed(cloudsim.FaultEffects()...))
@@ -281,7 +281,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 			for _, p := range cloudsim.FaultPresets() {
 				if p.Name == args[0] {
 					if zone != "" && !p.Zoned() {
-						return cli.BadFlag("zone", zone, "none: the preset "+p.Name+" strikes all of them")
+						return cli.BadFlag("zone", zone, "no zone, because the preset "+p.Name+" affects all zones")
 					}
 					if zone != "" {
 						p = p.InZone(zone)
@@ -290,7 +290,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 				}
 				known = append(known, p.Name)
 			}
-			return cloudsim.Errorf(cloudsim.NotFound, "no preset named %q; there are: %s", args[0], strings.Join(known, ", "))
+			return cloudsim.Errorf(cloudsim.NotFound, "no preset is named %q: choose %s", args[0], strings.Join(known, ", "))
 		}),
 	}
 	o.Flags(cmd)

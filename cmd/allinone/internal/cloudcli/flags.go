@@ -58,7 +58,7 @@ func parseListenerOption(s string, l *cloudsim.Listener) (err error) {
 			return cli.BadFlag("listener", s, "a number, e.g. max-connections=100")
 		}
 	default:
-		return cli.BadFlag("listener", s, "an option of "+strings.Join(listenerOptions, ", "))
+		return cli.BadFlag("listener", s, "one of the options "+strings.Join(listenerOptions, ", "))
 	}
 	return err
 }

@@ -30,8 +30,8 @@ var holds = kind[cloudsim.Hold, cloudsim.HoldID]{
 
 func newHoldsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: holds.command, Aliases: []string{"hold"}, Short: "Hold operations before their end",
-		Long: `Hold matching operations: they do not end until you delete the hold or release the
+		Use: holds.command, Aliases: []string{"hold"}, Short: "Keep operations unfinished",
+		Long: `Keep matching operations unfinished until you delete the hold or release the
 operation. For example, an instance stays in the state stopping. A hold also applies to
 operations that already run. Holds survive a restart of the cloud.`,
 		Example: `  # Instances that you stop now stay in the state stopping
@@ -92,12 +92,12 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 func newDurationsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "durations", Aliases: []string{"duration"}, Short: "Set the durations of work",
-		Long: `Set durations of work that differ from the cloud's profile. They apply to work that
-begins afterwards.`,
+		Long: `Set durations of work that differ from the cloud's profile. The durations apply to work
+that begins afterwards.`,
 		Example: `  allinone cloud durations set instance create 2m
   allinone cloud durations set '*' '*' 0
   allinone cloud durations list
-  allinone cloud durations clear    # the profile again`,
+  allinone cloud durations clear    # use the profile again`,
 	}
 	cmd.AddCommand(
 		durationsCommand(c, &cobra.Command{
@@ -122,7 +122,7 @@ begins afterwards.`,
 func withDuration(oldDurations cloudsim.WorkDurations, newDuration []string) (cloudsim.WorkDurations, error) {
 	d, err := time.ParseDuration(newDuration[2])
 	if err != nil || d < 0 || d%time.Millisecond != 0 {
-		return oldDurations, cloudsim.Errorf(cloudsim.Invalid, "%q is no time that work can take: want one such as 30s, 250ms or 0", newDuration[2])
+		return oldDurations, cloudsim.Errorf(cloudsim.Invalid, "%q is not a valid duration: want whole milliseconds, such as 30s, 250ms or 0", newDuration[2])
 	}
 	one := cloudsim.WorkDuration{Transition: cloudsim.Transition{Kind: cloudsim.ResourceKind(newDuration[0]), Verb: cloudsim.Verb(newDuration[1])}, Millis: d.Milliseconds()}
 	rest := slices.DeleteFunc(oldDurations.Items, func(o cloudsim.WorkDuration) bool {
@@ -156,7 +156,7 @@ func durationsCommand(c *cli.Connection, cmd *cobra.Command, changeFn func(cloud
 			Columns: []cli.Column[cloudsim.WorkDuration]{
 				{Head: "KIND", Cell: func(d cloudsim.WorkDuration) string { return string(d.Kind) }},
 				{Head: "VERB", Cell: func(d cloudsim.WorkDuration) string { return string(d.Verb) }},
-				{Head: "TAKES", Cell: func(d cloudsim.WorkDuration) string { return (time.Duration(d.Millis) * time.Millisecond).String() }},
+				{Head: "DURATION", Cell: func(d cloudsim.WorkDuration) string { return (time.Duration(d.Millis) * time.Millisecond).String() }},
 			},
 		}.List(have.Items)
 	})

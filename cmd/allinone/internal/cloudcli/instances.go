@@ -55,10 +55,10 @@ func newInstancesCommand(c *cli.Connection) *cobra.Command {
 		newLabelInstanceCommand(c),
 		instances.actionCommand(c, "start", "Start stopped instances", (*client.Client).StartInstance),
 		instances.actionCommand(c, "stop", "Stop running instances; they keep their addresses", (*client.Client).StopInstance),
-		instances.actionCommand(c, "crash", "Cut the power of running instances: they are called running, and are off, until they are rebooted", (*client.Client).CrashInstance),
+		instances.actionCommand(c, "crash", "Cut the power of running instances; the cloud reports the state running until the next reboot", (*client.Client).CrashInstance),
 		instances.actionCommand(c, "reboot", "Reboot running instances", (*client.Client).RebootInstance),
 		newReportDevicesCommand(c),
-		instances.actionCommand(c, "forget-devices", "End the reports about the devices of instances, if their hypervisor is gone", (*client.Client).ForgetDevices),
+		instances.actionCommand(c, "forget-devices", "Stop waiting for device reports of instances, if their hypervisor has ended", (*client.Client).ForgetDevices),
 		instances.deleteCommand(c, true, (*client.Client).DeleteInstance),
 	)
 	return cmd
@@ -79,7 +79,7 @@ func newCreateInstanceCommand(c *cli.Connection) *cobra.Command {
 
 If the cloud has several zones, --zone is required. The default of --type is small.
 Without --network and --subnet the instance is in the default network. With --network
-it is in the subnet of this network that is nearest to its zone.`,
+the instance is in the subnet of this network that is nearest to its zone.`,
 		Example: `  allinone cloud instances create node-4 --zone sim-1a
   allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait
   allinone cloud instances create till-1 --zone sim-1a --subnet shop-a --address 10.10.1.7`,
@@ -108,7 +108,7 @@ it is in the subnet of this network that is nearest to its zone.`,
 	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Zone, "zone", "", "zone of the resource")
+	f.StringVar(&req.Zone, "zone", "", "zone of the instance")
 	f.StringVar(&req.ServiceAccount, "service-account", "", "service account (name or id) that the instance authenticates as")
 	f.StringVar(&req.Address, "address", "", "internal `ADDRESS` in the subnet (default the lowest free address)")
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")

@@ -255,7 +255,7 @@ func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(st
 			return l, err
 		}
 	}
-	return l, cloudsim.Errorf(cloudsim.Stale, "load balancer %s changes all the time: gave up after %d tries", l.ID, staleTries)
+	return l, cloudsim.Errorf(cloudsim.Stale, "cannot update load balancer %s: the load balancer changed during each of %d attempts; run the command again", l.ID, staleTries)
 }
 
 func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
@@ -272,7 +272,7 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, loadBalancers)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if none == (len(targets) > 0) {
-				return cloudsim.Errorf(cloudsim.Invalid, "want --target, once or more, or --none")
+				return cloudsim.Errorf(cloudsim.Invalid, "set --target at least once, or set --none")
 			}
 			l, err := loadBalancers.findResource(ctx, cl, args[0])
 			if err != nil {

@@ -41,7 +41,7 @@ func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	f.StringSliceVar(&s.families, "family", nil, "IP families of the addresses: ipv4, ipv6 or both (default ipv4, or the families of --address)")
 	f.StringSliceVar(&s.addresses, "address", nil, "reserved `ADDRESS` (name, id or IP), at most one for each family (default a new address)")
 	f.StringSliceVar(&s.sources, "source-range", nil, "`RANGE` of clients that may connect, such as 10.0.0.0/8; may be repeated; empty for all clients")
-	f.StringVar(&s.affinity, "affinity", "", "clientIP: connections of a client go to the same target; none: they do not (default none)")
+	f.StringVar(&s.affinity, "affinity", "", "affinity of connections: clientIP (all connections of a client go to the same target) or none (default none)")
 	f.DurationVar(&s.sticky, "affinity-timeout", 0, "time for which the load balancer remembers the target of a client (default 3h)")
 	f.DurationVar(&s.drain, "drain-timeout", 0, "time for which connections stay open after the removal of their target or listener; 0 for no time (default 30s)")
 	_ = cmd.RegisterFlagCompletionFunc("address", completeNames(c, addresses))

@@ -24,7 +24,7 @@ type statsRow struct {
 }
 
 var statsColumns = []cli.Column[statsRow]{
-	{Head: "OF", Cell: func(r statsRow) string { return r.what }},
+	{Head: "LISTENER/TARGET", Cell: func(r statsRow) string { return r.what }},
 	{Head: "CONNECTIONS", Cell: func(r statsRow) string { return strconv.FormatUint(r.connections, 10) }},
 	{Head: "ACTIVE", Cell: func(r statsRow) string { return strconv.Itoa(r.active) }},
 	{Head: "FAILED", Cell: func(r statsRow) string { return strconv.FormatUint(r.failed, 10) }},
@@ -71,7 +71,7 @@ func newLoadBalancerStatsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [NAME]", Short: "Show the traffic counters of one load balancer or of all load balancers",
 		Long: `Show the traffic counters of a load balancer, by listener and by target, since the
-data plane began to forward for it. FAILED counts the connections that a
+data plane began to forward its connections. FAILED counts the connections that a
 listener refused, and the failed dials of a target; -o wide shows the reasons.
 
 Without NAME, show the counters of all load balancers that forward connections.`,

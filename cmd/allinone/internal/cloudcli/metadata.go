@@ -20,7 +20,7 @@ import (
 func newCloudMetadataCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "metadata", Short: "Read the metadata and notices of instances",
-		Long: `Read the metadata and the notices that the metadata service gives to instances.
+		Long: `Read the metadata and the notices that the metadata service returns to instances.
 'allinone metadata' runs this service.`,
 		Example: `  allinone cloud metadata show node-1
   allinone cloud metadata announce node-1 preemption --in 2m
@@ -103,9 +103,9 @@ func newShowIdentityCommand(c *cli.Connection) *cobra.Command {
 	var claims bool
 	cmd := &cobra.Command{
 		Use: "identity INSTANCE --audience AUDIENCE", Short: "Sign an identity document of an instance",
-		Long: `Sign an identity document of an instance, as its metadata service would give it.
-The document is a JSON Web Token. Its recipient verifies it with the key set that the
-cloud publishes at /.well-known/jwks.json.`,
+		Long: `Sign an identity document of an instance, as the metadata service would return
+the document. The document is a JSON Web Token. The recipient verifies the document
+with the key set that the cloud publishes at /.well-known/jwks.json.`,
 		Example: `  allinone cloud metadata identity node-1 --audience vault
   allinone cloud metadata identity node-1 --audience vault --claims`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
@@ -139,7 +139,7 @@ cloud publishes at /.well-known/jwks.json.`,
 func payload(token string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return "", cloudsim.Errorf(cloudsim.Internal, "the cloud answered no token of three parts")
+		return "", cloudsim.Errorf(cloudsim.Internal, "the identity document from the cloud is not a JSON Web Token of three parts")
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {

@@ -97,7 +97,7 @@ func readMetadataTree(c *cli.Connection, path string) (req cloudsim.SetMetadataT
 		return req, fmt.Errorf("--file: %w", err)
 	}
 	if len(raw) > maxTreeFile {
-		return req, cloudsim.Errorf(cloudsim.Invalid, "--file %s: is longer than %d bytes", path, maxTreeFile)
+		return req, cloudsim.Errorf(cloudsim.Invalid, "--file %s: the file is longer than %d bytes", path, maxTreeFile)
 	}
 	var v any
 	if err := yaml.Unmarshal(raw, &v); err != nil {

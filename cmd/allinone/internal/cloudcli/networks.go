@@ -69,7 +69,7 @@ func newCreateNetworkCommand(c *cli.Connection) *cobra.Command {
 		Long: `Create a network. When the network is available, create a subnet in it. The same
 command again returns the existing network.
 
-The networks of a cloud are on one machine, so their ranges do not overlap.
+The networks of a cloud are on one machine, so their ranges must not overlap.
 With --pod-range each instance gets a part of that range for its pods.`,
 		Example: `  allinone cloud networks create shop --ipv4 10.10.0.0/16 --wait
   allinone cloud networks create shop --ipv4 10.10.0.0/16 --ipv6 fd10::/48 --pod-range 10.11.0.0/16 --pod-range fd11::/56 --wait`,
@@ -165,5 +165,5 @@ func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, c
 			return n, err
 		}
 	}
-	return n, cloudsim.Errorf(cloudsim.Stale, "network %s changes all the time: gave up after %d tries", n.ID, staleTries)
+	return n, cloudsim.Errorf(cloudsim.Stale, "cannot update network %s: the network changed during each of %d attempts; run the command again", n.ID, staleTries)
 }

@@ -48,7 +48,7 @@ func tookCell(o cloudsim.Operation) string {
 }
 
 func newOperationsCommand(c *cli.Connection) *cobra.Command {
-	cmd := operations.groupCommand("Show operations, which are the slow parts of calls", "operation", "op")
+	cmd := operations.groupCommand("Manage operations, which are the records of slow work", "operation", "op")
 	cmd.AddCommand(operations.listCommand(c), operations.getCommand(c), newWaitCommand(c), newCancelCommand(c), newReleaseCommand(c))
 	return cmd
 }
@@ -57,8 +57,8 @@ func newWaitCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var w waitFlags
 	cmd := &cobra.Command{
-		Use: "wait ID...", Short: "Wait until operations are over",
-		Long: "Wait until operations are over. An operation that failed makes the command fail\nthe same way.",
+		Use: "wait ID...", Short: "Wait until operations have ended",
+		Long: "Wait until operations have ended. If an operation fails, the command fails with the\nsame kind of error.",
 		Example: `  allinone cloud operations wait op-000001
   allinone cloud operations wait op-000001 op-000002 --timeout 30s -o json`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(c, operations),
@@ -79,8 +79,8 @@ func newWaitCommand(c *cli.Connection) *cobra.Command {
 
 func newCancelCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
-		Use: "cancel ID...", Short: "Cancel work before it has settled",
-		Long: `Cancel work before it has settled. The cloud deletes an instance, disk or load
+		Use: "cancel ID...", Short: "Cancel operations before they settle",
+		Long: `Cancel operations before they settle. The cloud deletes an instance, disk or load
 balancer that is being created, and stops an instance that is starting. A disk that is
 attaching is not attached, and a disk that is detaching stays attached.`,
 		Example: "  allinone cloud operations cancel op-000001",

@@ -74,10 +74,10 @@ cloud.`,
 			for i, word := range args {
 				name, limit, _ := strings.Cut(word, "=")
 				if !slices.Contains(cloudsim.QuotaNames(), cloudsim.QuotaName(name)) {
-					return cloudsim.Errorf(cloudsim.Invalid, "%q names no quota; there are: %s", word, cli.Join(cloudsim.QuotaNames()))
+					return cloudsim.Errorf(cloudsim.Invalid, "%q is not NAME=LIMIT with the name of a quota: choose %s", word, cli.Join(cloudsim.QuotaNames()))
 				}
 				if seen[name] {
-					return cloudsim.Errorf(cloudsim.Invalid, "%s is given twice", name)
+					return cloudsim.Errorf(cloudsim.Invalid, "quota %s is given twice", name)
 				}
 				seen[name] = true
 				if limit == "default" {

@@ -42,7 +42,7 @@ func newRepositoriesCommand(c *cli.Connection) *cobra.Command {
 
 func newRegistryCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "registry", Short: "Use the image registry, and read its decisions",
+		Use: "registry", Short: "Create passwords for the image registry, and show its access decisions",
 		Example: `  allinone cloud registry password | docker login -u cloud --password-stdin 127.0.0.1:5000
   allinone cloud registry decisions`,
 	}
@@ -57,8 +57,8 @@ func newRegistryPasswordCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "password", Short: "Print a password for the registry that is valid for an hour",
 		Long: `Print a password for the registry. The password has the permissions of your roles at
-the time of use, and it expires at the printed time. The user name is ` + cloudsim.RegistryUser + `. With -o json the
-registry's name and the password's end are told, too.`,
+the time of use, and expires after --ttl. The user name is ` + cloudsim.RegistryUser + `. With -o json the
+output also contains the name of the registry and the expiry time of the password.`,
 		Example: `  allinone cloud registry password | crane auth login 127.0.0.1:5000 -u cloud --password-stdin
   allinone cloud registry password --ttl 15m --repository team-a/web --pull-only`,
 		Args: cobra.NoArgs,
@@ -153,8 +153,8 @@ func newCreateWorkloadTrustCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Let a Kubernetes service account call as a service account of the cloud",
 		Long: `Let a Kubernetes service account call as a service account of the cloud, with the
-tokens that its cluster signs for an audience. The cloud checks them
-with the cluster's public keys, without a call to the cluster.`,
+tokens that its cluster signs for an audience. The cloud checks these tokens with the
+cluster's public keys, without a call to the cluster.`,
 		Example: `  kubectl get --raw /openid/v1/jwks >jwks.json
   allinone cloud workload-trusts create shop-web --jwks-file jwks.json --namespace shop --service-account web \
     --issuer https://kubernetes.default.svc.cluster.local --audience registry.cloudsim --account puller`,

@@ -24,7 +24,7 @@ Times are compared if the clock was frozen. If several clients called at once du
 the recording, the order may differ. Record and replay without a data plane, because
 its reports come at random times.`,
 		Example: `  allinone cloudsim --seed 7 --frozen-at 2030-01-01T00:00:00Z --no-data-plane --record calls.jsonl
-  # later, to a new cloud with the same flags
+  # Later, with a new cloud that has the same flags
   allinone cloud replay calls.jsonl`,
 		Args: cobra.ExactArgs(1),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -36,16 +36,16 @@ its reports come at random times.`,
 			done, err := cl.Replay(ctx, f)
 			if err != nil {
 				if errors.Is(err, cloudsim.Conflict) {
-					err = fmt.Errorf("%s: %w; %d calls before it were answered as recorded. It was recorded with %s",
+					err = fmt.Errorf("%s: %w; before this difference, %d calls got the recorded answers. The transcript was recorded with %s",
 						args[0], err, done.Calls, recordedWith(done.Head))
 				}
 				return err
 			}
 			full := ""
 			if done.Full {
-				full = "; the transcript was full, and there were more"
+				full = "; the transcript had reached its maximum size and does not contain the later calls"
 			}
-			_, err = fmt.Fprintf(c.Stdout, "%d calls: answered as recorded%s\n", done.Calls, full)
+			_, err = fmt.Fprintf(c.Stdout, "%d calls got the recorded answers%s\n", done.Calls, full)
 			return err
 		}),
 	}

@@ -92,9 +92,9 @@ func (k kind[T, ID]) findResource(ctx context.Context, cl *client.Client, nameOr
 	case err != nil:
 		return none, err
 	case len(there.Items) == 0:
-		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s named %q; there are none", k.noun, nameOrID)
+		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s is named %q; there are no %s", k.noun, nameOrID, k.plural)
 	}
-	return none, cloudsim.Errorf(cloudsim.NotFound, "no %s named %q; there are: %s", k.noun, nameOrID,
+	return none, cloudsim.Errorf(cloudsim.NotFound, "no %s is named %q; existing %s: %s", k.noun, nameOrID, k.plural,
 		k.hints(there.Items, func(t T) string { return t.Head().Name }))
 }
 
@@ -146,8 +146,8 @@ func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List " + k.plural, Args: cobra.NoArgs,
-		Long: fmt.Sprintf("List %s, sorted by id.\n\nWith --watch, print the list and then every change until Ctrl-C. Together, the list\n"+
-			"and the changes contain each change exactly once. In JSON each line is one event.", k.plural),
+		Long: fmt.Sprintf("List %s, sorted by id.\n\nWith --watch, the command prints the list and then each change until Ctrl-C. Together,\n"+
+			"the list and the changes contain each change exactly once. In JSON each line is one\nevent.", k.plural),
 		Example: fmt.Sprintf(`  allinone cloud %[1]s list
   allinone cloud %[1]s list -l team=shop -o json
   allinone cloud %[1]s list --watch`, k.command),

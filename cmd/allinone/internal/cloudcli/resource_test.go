@@ -20,7 +20,7 @@ func TestResolve(t *testing.T) {
 		}
 		return i
 	}
-	if _, err := instances.findResource(ctx, cl, "a"); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "there are none") {
+	if _, err := instances.findResource(ctx, cl, "a"); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "there are no instances") {
 		t.Errorf("empty cloud: %v", err)
 	}
 	a := create("a")

@@ -92,8 +92,8 @@ resources of a project.
 	o.Flags(cmd)
 	f := cmd.Flags()
 	f.StringSliceVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
-	f.StringSliceVar(&permissions, "permission", nil, "permit operations that match `PATTERN`; may be repeated")
-	f.StringVar(&req.Description, "description", "", "purpose of the role, for people")
+	f.StringSliceVar(&permissions, "permission", nil, "`PATTERN` of permitted operations; may be repeated")
+	f.StringVar(&req.Description, "description", "", "purpose of the role")
 	return cmd
 }
 

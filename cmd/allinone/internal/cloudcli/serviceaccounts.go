@@ -26,8 +26,9 @@ var serviceAccounts = kind[cloudsim.ServiceAccount, cloudsim.ServiceAccountID]{
 
 func newServiceAccountsCommand(c *cli.Connection) *cobra.Command {
 	cmd := serviceAccounts.groupCommand("Manage the identities of programs", "service-account", "sa")
-	cmd.Long = `Manage the identities of programs. A service account may do what the roles permit that
-are bound to it, and calls with tokens of its own, which may be short-lived.`
+	cmd.Long = `Manage the identities of programs. The roles of a service account define its
+permissions. A program calls the cloud with a token of its service account. The token
+can be short-lived.`
 	cmd.Example = `  allinone cloud service-accounts create ci --role registry-reader
   allinone cloud tokens create --service-account ci --ttl 1h --secret-file ci.token
   allinone cloud --token-file ci.token whoami`
@@ -50,7 +51,8 @@ func newCreateServiceAccountCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a service account",
 		Long: `Create a service account. The account has no permissions until it gets a role. --role
-creates a role binding in its project, with a name made of both names.`,
+creates a role binding in the project of the account. The name of the binding consists
+of the names of the account and the role.`,
 		Example: `  allinone cloud service-accounts create ccm --role ccm
   allinone cloud service-accounts create ci --role registry-writer --role reader --project workshop`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
@@ -69,7 +71,7 @@ creates a role binding in its project, with a name made of both names.`,
 				if _, err := in.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{
 					Name: bindingName(made.Name, role), Role: cloudsim.RoleName(role), ServiceAccount: string(made.ID),
 				}); err != nil {
-					return fmt.Errorf("service account %s is made, but not bound to role %s: %w", made.ID, role, err)
+					return fmt.Errorf("service account %s is created, but the role %s is not granted: %w", made.ID, role, err)
 				}
 			}
 			return serviceAccounts.printer(c, o).One(made)
@@ -79,7 +81,7 @@ creates a role binding in its project, with a name made of both names.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	f.StringSliceVar(&granted, "role", nil, "`ROLE` to grant to the service account in its project; may be repeated")
-	f.StringVar(&req.Description, "description", "", "purpose of the service account, for people")
+	f.StringVar(&req.Description, "description", "", "purpose of the service account")
 	_ = cmd.RegisterFlagCompletionFunc("role", completeNames(c, roles))
 	return cmd
 }

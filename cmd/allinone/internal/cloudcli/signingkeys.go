@@ -50,11 +50,11 @@ func newRotateCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rotate USE", Short: "Create a new key and retire the previous key",
 		Long: `Create a new key for the use identity or registry. The previous key no longer signs,
-and its signatures stay valid for the overlap. If the overlap is shorter than the life
-of a token, the cloud refuses valid tokens. Identity documents and registry passwords
-live 1h.`,
+and its signatures stay valid for the overlap. If the overlap is shorter than the
+lifetime of a token, the cloud refuses tokens that have not expired. Identity documents
+and registry passwords are valid for 1h.`,
 		Example: `  allinone cloud signing-keys rotate registry --overlap 1h
-  allinone cloud signing-keys rotate identity --overlap 0s   # it leaked: nothing that it signed is good`,
+  allinone cloud signing-keys rotate identity --overlap 0s   # after a leak: all signatures of the old key are invalid`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cli.Fixed(cloudsim.KeyUses()...)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if overlap < 0 || overlap%time.Second != 0 {

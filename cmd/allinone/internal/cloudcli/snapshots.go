@@ -64,8 +64,8 @@ func newCreateSnapshotCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --disk DISK", Short: "Take a snapshot of a disk, attached or not",
-		Long: `Take a snapshot of a disk, attached or not. It has the data of one instant,
-as after a power cut. The same command again returns the existing snapshot.`,
+		Long: `Take a snapshot of a disk, attached or not. The snapshot has the data of one
+instant, as after a power cut. The same command again returns the existing snapshot.`,
 		Example: `  allinone cloud snapshots create before-upgrade --disk data-1 --wait
   allinone cloud disks create restored --zone sim-1a --from-snapshot before-upgrade`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

@@ -23,8 +23,8 @@ func newStateCommand(c *cli.Connection) *cobra.Command {
 provider ids and open operations, the journal, the clock, faults and holds, and the
 data of disks. For a snapshot of one disk use 'allinone cloud snapshots'.
 
-After a load or a reset each watch ends with gone, and clients list again. Tokens of
-the running cloud stay valid.`,
+After a load or a reset each watch ends with the error gone, and clients must list
+again. Tokens of the running cloud stay valid.`,
 		Example: `  allinone cloud state save before-upgrade
   allinone cloud state diff before-upgrade
   allinone cloud state load before-upgrade
@@ -80,7 +80,7 @@ its current file, or none.`,
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().BoolVar(&req.RecordsOnly, "records-only", false, "leave out the data of disks and snapshots")
+	cmd.Flags().BoolVar(&req.RecordsOnly, "records-only", false, "save no data of disks and snapshots")
 	return cmd
 }
 

@@ -116,7 +116,7 @@ stdout, or writes it to a new file that only you can read.`,
 func createInto[T cloudsim.Resource](flagName, path string, create func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return v, cloudsim.Errorf(cloudsim.Exists, "--%s %s: it exists; choose another or remove it first", flagName, path)
+		return v, cloudsim.Errorf(cloudsim.Exists, "--%s %s: the file already exists; choose another path, or remove the file", flagName, path)
 	}
 	if err != nil {
 		return v, fmt.Errorf("--%s: %w", flagName, err)
@@ -127,7 +127,7 @@ func createInto[T cloudsim.Resource](flagName, path string, create func() (T, st
 	}
 	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return v, fmt.Errorf("%s is made, but its secret could not be written: %w; delete it", v.Head().Name, err)
+		return v, fmt.Errorf("%s is created, but the secret could not be written to --%s: %w; delete %s and create it again", v.Head().Name, flagName, err, v.Head().Name)
 	}
 	return v, nil
 }

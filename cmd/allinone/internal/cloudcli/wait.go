@@ -23,13 +23,13 @@ type waitFlags struct {
 }
 
 func (w *waitFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the work is over")
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the operation has ended")
 	w.timeoutFlag(cmd)
 }
 
 func (w *waitFlags) timeoutFlag(cmd *cobra.Command) {
 	w.timeout = 5 * time.Minute
-	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "time limit for --wait; 0 for no limit")
+	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "time limit of the wait; 0 for no limit")
 }
 
 // waitTime is a flag value. It accepts a duration of 0 or more.
@@ -52,7 +52,7 @@ func (p *waitTime) Set(s string) error {
 // cloud continues the operations.
 func (w waitFlags) await(ctx context.Context, c *cli.Connection, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
 	if w.timeout > 0 {
-		late := cloudsim.Errorf(cloudsim.Unavailable, "not over after %s; the work goes on: see 'allinone cloud operations list'", w.timeout)
+		late := cloudsim.Errorf(cloudsim.Unavailable, "the operation has not ended after %s, and the cloud continues the work: see 'allinone cloud operations list'", w.timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, late)
 		defer cancel()

@@ -97,7 +97,7 @@ func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Conn
 		if err := follow(ctx, c, cl, o, w.handle); !errors.Is(err, cloudsim.Gone) {
 			return err
 		}
-		fmt.Fprintln(c.Stderr, "some events are no longer kept; listing again")
+		fmt.Fprintln(c.Stderr, "the cloud no longer stores some events; listing again")
 	}
 }
 

@@ -20,14 +20,14 @@ func newWhyCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "why [OBJECT]", Short: "Explain the state of an object, or the effects of a request",
 		Long: `Explain the state of an object: its calls with callers and request ids, its work with
-results, the faults that hit, and the present reason of a wait. The command reads the
-journal, so it also explains deleted objects.
+results, the faults that changed calls, and why current work waits. The command reads
+the journal, so it also explains deleted objects.
 
 OBJECT is an id, or kind/name for the last object with this name.
 
 With --request, explain the effects of one request: its calls, its operations, the
-changes of objects, and the faults that hit. Each answer of the cloud has the id of its
-request, and the audit trail, events and errors contain it too.`,
+changes of objects, and the faults that changed calls. Each answer of the cloud has the
+id of its request. The audit trail, events and errors also contain this id.`,
 		Example: `  allinone cloud why i-000001
   allinone cloud why instance/node-1
   allinone cloud why loadBalancer/web -o json
@@ -65,11 +65,11 @@ func whyText(w cloudsim.Why) string {
 	var b strings.Builder
 	state := w.State
 	if w.Gone {
-		state = "gone"
+		state = "deleted"
 	}
 	switch {
 	case w.Kind != cloudsim.WhyOfRequest:
-		fmt.Fprintf(&b, "%s %s (%s): %s\n", w.Kind, cli.Printable(w.ID), cli.Printable(w.Name), cli.Printable(cmp.Or(state, "there")))
+		fmt.Fprintf(&b, "%s %s (%s): %s\n", w.Kind, cli.Printable(w.ID), cli.Printable(w.Name), cli.Printable(cmp.Or(state, "exists")))
 	case len(w.Calls) == 0:
 		fmt.Fprintf(&b, "request %s: the call itself is no longer in the audit trail, or your role cannot read the audit trail\n", cli.Printable(w.ID))
 	default:
@@ -79,7 +79,7 @@ func whyText(w cloudsim.Why) string {
 		fmt.Fprintf(&b, "  call  %s  %s: %s, status %d\n        by %s\n", e.Time.Format(time.RFC3339), cli.Printable(strings.TrimSpace(e.Operation+" "+e.Target)), cli.Printable(e.Outcome), e.Status, cli.Printable(e.Caller))
 	}
 	if w.Since > 0 {
-		fmt.Fprintf(&b, "events before revision %d are no longer kept\n", w.Since)
+		fmt.Fprintf(&b, "the cloud no longer stores events before revision %d\n", w.Since)
 	}
 	for _, s := range w.Steps {
 		who := cli.Printable(cmp.Or(strings.TrimSpace(s.Caller+" "+s.Cause), "the cloud"))
