@@ -73,7 +73,7 @@ func clockCommand(c *cli.Connection, cmd *cobra.Command, fn func(context.Context
 func newGetClockCommand(c *cli.Connection) *cobra.Command {
 	return clockCommand(c, &cobra.Command{
 		Use: "get", Short: "Show the cloud's time and its rate",
-		Example: "  allinone cloud clock get\n  allinone cloud clock get -o name    # the time alone",
+		Example: "  allinone cloud clock get\n  allinone cloud clock get -o name    # only the time",
 		Args:    cobra.NoArgs,
 	}, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
 		return cl.GetClock(ctx)

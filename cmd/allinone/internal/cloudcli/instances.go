@@ -124,7 +124,7 @@ func newLabelInstanceCommand(c *cli.Connection) *cobra.Command {
 	cmd := instances.labelCommand(c, func(ctx context.Context, cl *client.Client, i cloudsim.Instance, labels map[string]string) (cloudsim.Instance, error) {
 		return cl.UpdateInstance(ctx, i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
 	})
-	cmd.Long += " The cloud controller manager copies them to the Node."
+	cmd.Long += " The cloud controller manager copies the labels to the Node."
 	return cmd
 }
 

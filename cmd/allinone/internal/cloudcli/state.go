@@ -180,7 +180,7 @@ func newExportStateCommand(c *cli.Connection) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "export NAME --file FILE", Short: "Write a state to a file that any cloud can import",
-		Long:    "Write a state to a file that any cloud can import. The file has hashes of tokens and\nno secrets of the cloud, but all data of the disks. Only its owner may read it.",
+		Long:    "Write a state to a file that any cloud can import. The file has hashes of tokens and\nno secrets of the cloud, but all data of the disks. Only the owner of the file can read it.",
 		Example: "  allinone cloud state export before-upgrade --file lab.state",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: stateNames(c),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -209,7 +209,7 @@ func newImportStateCommand(c *cli.Connection) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "import NAME --file FILE", Short: "Import an exported state",
-		Long:    "Import an exported state. Load it afterwards. The file can be from an unknown source: the\ncloud checks the file, and refuses a damaged or malicious file.",
+		Long:    "Import an exported state. To use the state, load it afterwards. The file can\nbe from an unknown source: the cloud checks the file, and refuses a damaged or malicious\nfile.",
 		Example: "  allinone cloud state import lab --file lab.state\n  allinone cloud state load lab",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -67,7 +67,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "additional in-tree drivers to serve, each at the socket NAME.sock in the folder of the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass has no type")
 	fl.StringVar(&f.instance, "node-instance", "", "instance (id or name) of this machine; required by the node service")
-	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder of the disks' files, or /dev/disk/by-id if the hypervisor makes the devices (default cloud/disks in the data dir)")
+	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder of the disks' files, or /dev/disk/by-id if the hypervisor creates the devices (default cloud/disks in the data dir)")
 	fl.StringVar(&f.Node.RegistrationDir, "kubelet-registration-dir", "", "folder in which the node service registers with the kubelet, such as /var/lib/kubelet/plugins_registry; not needed if node-driver-registrar runs")
 	fl.StringVar(&f.Node.KubeletSocketDir, "kubelet-socket-dir", "", "path of the endpoint's folder in the kubelet's filesystem, if the path differs there")
 	fl.StringVar(&f.HealthAddress, "health-bind-address", "", "host:port for /healthz and /readyz, in place of the sidecar livenessprobe")

@@ -90,7 +90,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.skip, "skip", "", "regular expression of checks to skip")
 	fl.DurationVar(&f.timeout, "timeout", conform.DefaultTimeout, "longest time for one reaction of the CCM")
 	fl.DurationVar(&f.observe, "observe", conform.DefaultObserve, "time for which a check waits for a forbidden reaction")
-	fl.DurationVar(&f.limit, "limit", conform.DefaultLimit, "longest time for one check; checks that restart the CCM may take a multiple")
+	fl.DurationVar(&f.limit, "limit", conform.DefaultLimit, "longest time for one check; checks that restart the CCM may take several times as long")
 	fl.IntVar(&f.parallel, "parallel", conform.DefaultParallel, "maximum number of checks that run at the same time")
 	fl.BoolVar(&f.existing, "allow-existing", false, "permit a cluster that already has Nodes")
 	return cmd
