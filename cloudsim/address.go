@@ -67,7 +67,7 @@ func (r CreateAddress) Validate() error {
 	var c checks
 	c.name("name", r.Name)
 	if loadBalancerNameRE.MatchString(r.Name) {
-		c.addf("name", "must not be a load balancer's id, which names the address that the cloud takes for it; got %q", r.Name)
+		c.addf("name", "must not have the form of a load balancer id: the cloud uses such names for the addresses that it reserves; got %q", r.Name)
 	}
 	c.labels(r.Labels)
 	if r.Family != "" {

@@ -13,7 +13,7 @@ type AuditEntry struct {
 	RequestID string    `json:"requestId"`
 	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for unknown callers"`
 	Operation string    `json:"operation" example:"instances.create"`
-	Target    string    `json:"target,omitempty" doc:"Id in the path" example:"i-000001"`
+	Target    string    `json:"target,omitempty" doc:"Id of the resource, from the path of the call" example:"i-000001"`
 	// A dialect is a server that translates the API of another cloud, e.g. Hetzner Cloud.
 	// If a dialect made this API call, DialectCall is the name of the other cloud's call
 	// that the dialect translated. Otherwise DialectCall is empty.
@@ -67,7 +67,7 @@ func (o AuditOptions) Covers(e AuditEntry) bool {
 
 // Bill sums up the API calls of all callers in a time window.
 type Bill struct {
-	From     time.Time  `json:"from" doc:"Begin of the window: the start of the cloud, the last reset, or the requested time"`
+	From     time.Time  `json:"from" doc:"Start of the window: the start of the cloud, the last reset, or the requested time"`
 	To       time.Time  `json:"to"`
 	Complete bool       `json:"complete" doc:"Whether all calls of the window are still in memory"`
 	Rows     []BillRow  `json:"rows" doc:"Sorted by caller and operation"`

@@ -66,7 +66,7 @@ func (r SetClock) Validate() error {
 	}
 	const century = 100 * 365 * 24 * 3600
 	if s := r.AheadSeconds; s != nil && !(*s >= -century/2 && *s <= century) {
-		c.addf("aheadSeconds", "must be at most a century ahead and half a century behind, got %v", *s)
+		c.addf("aheadSeconds", "must be between %d (50 years behind) and %d (100 years ahead), got %v", int64(-century/2), int64(century), *s)
 	}
 	if x := r.Rate; x != nil && !(*x >= 0 && *x <= MaxClockRate) {
 		c.addf("rate", "must be between 0 and %d, got %v", MaxClockRate, *x)

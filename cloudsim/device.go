@@ -34,7 +34,7 @@ func (r ReportDevices) Validate() error {
 		field := fmt.Sprintf("devices[%d].disk", i)
 		c.reference(field, string(d.Disk))
 		if seen[d.Disk] {
-			c.addf(field, "names %s twice: report each disk once", d.Disk)
+			c.addf(field, "is a duplicate (%s): report each disk once", d.Disk)
 		}
 		seen[d.Disk] = true
 		if len(d.Error) > MaxDeviceError {

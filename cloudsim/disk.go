@@ -202,7 +202,7 @@ func (r CreateDisk) Validate() error {
 		c.addf("throughputMiBps", "must not be negative, got %d", r.ThroughputMiBps)
 	}
 	if r.SourceSnapshot != "" && r.SourceDisk != "" {
-		c.addf("sourceDisk", "must be absent when there is a sourceSnapshot: a disk begins as a copy of one thing")
+		c.addf("sourceDisk", "cannot be used with sourceSnapshot: a disk has at most one source")
 	}
 	c.labels(r.Labels)
 	return c.err()
@@ -214,10 +214,10 @@ func (c *checks) diskZones(r CreateDisk) {
 		return
 	}
 	if r.Zone != "" {
-		c.addf("zone", "must be absent when there are replicaZones")
+		c.addf("zone", "cannot be used with replicaZones")
 	}
 	if len(r.ReplicaZones) != 2 || r.ReplicaZones[0] == r.ReplicaZones[1] {
-		c.addf("replicaZones", "must be two zones")
+		c.addf("replicaZones", "must contain two different zones")
 		return
 	}
 	for i, z := range r.ReplicaZones {
@@ -231,10 +231,10 @@ func (r CreateDisk) Of(t DiskType) error {
 	c.between("sizeGiB", r.SizeGiB, t.MinGiB, t.MaxGiB)
 	c.performance(t, r.IOPS, r.ThroughputMiBps)
 	if r.MultiAttach && !t.MultiAttach {
-		c.addf("multiAttach", "is not offered by type %s", t.Name)
+		c.addf("multiAttach", "is not supported by disk type %s", t.Name)
 	}
 	if len(r.ReplicaZones) > 0 && !t.Regional {
-		c.addf("replicaZones", "are not offered by type %s", t.Name)
+		c.addf("replicaZones", "are not supported by disk type %s", t.Name)
 	}
 	return c.err()
 }
@@ -245,7 +245,7 @@ func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
 	if region != s.Region {
-		c.addf("sourceSnapshot", "names %s, which is of region %s; the disk would be in %s", s.ID, s.Region, region)
+		c.addf("sourceSnapshot", "names %s in region %s, but the disk would be in region %s", s.ID, s.Region, region)
 	}
 	return c.err()
 }
@@ -255,11 +255,11 @@ func (r CreateDisk) OfDisk(d Disk) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, d.SizeGiB, "disk "+string(d.ID))
 	if r.Type != d.Type {
-		c.addf("type", "must be %s, which disk %s has: a copy is of the same type; go by a snapshot to change it, or modify the copy", d.Type, d.ID)
+		c.addf("type", "must be %s, the type of the source disk %s: for another type, create the disk from a snapshot, or modify the copy", d.Type, d.ID)
 	}
 	for _, z := range d.Zones() {
 		if !slices.Contains(r.Zones(), z) {
-			c.addf("sourceDisk", "names %s, which is in %s: a copy stands there too; go by a snapshot to change it", d.ID, strings.Join(d.Zones(), " and "))
+			c.addf("sourceDisk", "names %s, which is in %s: a copy must include the zones of its source; for other zones, create the disk from a snapshot", d.ID, strings.Join(d.Zones(), " and "))
 			break
 		}
 	}
@@ -268,7 +268,7 @@ func (r CreateDisk) OfDisk(d Disk) error {
 
 func (c *checks) noSmaller(size, least int, source string) {
 	if size < least {
-		c.addf("sizeGiB", "must be at least %d, which %s has, got %d", least, source, size)
+		c.addf("sizeGiB", "must be at least %d, the size of %s; got %d", least, source, size)
 	}
 }
 
@@ -320,7 +320,7 @@ func (r ResizeDisk) Of(d Disk, t DiskType) error {
 	var c checks
 	switch {
 	case r.SizeGiB < d.SizeGiB:
-		c.addf("sizeGiB", "must be at least %d, which disk %s has: a disk does not shrink; got %d", d.SizeGiB, d.ID, r.SizeGiB)
+		c.addf("sizeGiB", "must be at least %d, the size of disk %s: a disk cannot shrink; got %d", d.SizeGiB, d.ID, r.SizeGiB)
 	case r.SizeGiB > t.MaxGiB:
 		c.addf("sizeGiB", "must be at most %d for type %s, got %d", t.MaxGiB, t.Name, r.SizeGiB)
 	}
@@ -355,7 +355,7 @@ type ModifyDisk struct {
 func (r ModifyDisk) Validate() error {
 	var c checks
 	if r == (ModifyDisk{}) {
-		c.addf("type", "is required, or iops, or throughputMiBps: nothing is asked for")
+		c.addf("type", "is required if iops and throughputMiBps are absent")
 	}
 	if r.Type != "" {
 		c.name("type", r.Type)
@@ -376,13 +376,13 @@ func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks
 	c.performance(t, r.IOPS, r.ThroughputMiBps)
 	if d.SizeGiB < t.MinGiB || d.SizeGiB > t.MaxGiB {
-		c.addf("type", "%s is from %d to %d GiB; disk %s has %d", t.Name, t.MinGiB, t.MaxGiB, d.ID, d.SizeGiB)
+		c.addf("type", "%s allows %d to %d GiB, but disk %s has %d GiB", t.Name, t.MinGiB, t.MaxGiB, d.ID, d.SizeGiB)
 	}
 	if d.MultiAttach && !t.MultiAttach {
-		c.addf("type", "%s offers no multiAttach, which disk %s has", t.Name, d.ID)
+		c.addf("type", "%s does not support multiAttach, which disk %s uses", t.Name, d.ID)
 	}
 	if len(d.ReplicaZones) > 0 && !t.Regional {
-		c.addf("type", "%s offers no replicaZones, which disk %s has", t.Name, d.ID)
+		c.addf("type", "%s does not support replicaZones, which disk %s uses", t.Name, d.ID)
 	}
 	if err := c.err(); err != nil {
 		return false, err

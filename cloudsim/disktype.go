@@ -40,15 +40,15 @@ func defaultDiskTypes() []DiskType {
 func (c *checks) diskType(t DiskType) {
 	field := "diskTypes." + t.Name
 	if t.MinGiB < 1 || t.MaxGiB < t.MinGiB {
-		c.addf(field, "needs a smallest size of at least 1 GiB and a largest that is no less")
+		c.addf(field, "must have 1 <= minGiB <= maxGiB")
 	}
-	ordered := func(what string, least, usual, most int) {
+	ordered := func(value string, least, usual, most int) {
 		if least < 1 || usual < least || most < usual {
-			c.addf(field, "needs at least 1 %s, a default that is no less and a maximum that is no less than that", what)
+			c.addf(field, "must have 1 <= min%[1]s <= default%[1]s <= max%[1]s", value)
 		}
 	}
-	ordered("operation a second", t.MinIOPS, t.DefaultIOPS, t.MaxIOPS)
-	ordered("MiB a second", t.MinThroughputMiBps, t.DefaultThroughputMiBps, t.MaxThroughputMiBps)
+	ordered("IOPS", t.MinIOPS, t.DefaultIOPS, t.MaxIOPS)
+	ordered("ThroughputMiBps", t.MinThroughputMiBps, t.DefaultThroughputMiBps, t.MaxThroughputMiBps)
 	c.between(field+".poolGiB", t.PoolGiB, 0, MaxPoolGiB)
 }
 

@@ -168,11 +168,11 @@ func (c checks) err() error {
 // application/problem+json (RFC 9457), with the extension members kind, errors
 // and requestId.
 type Problem struct {
-	Type      string       `json:"type" doc:"Always about:blank. The class is in kind" example:"about:blank"`
+	Type      string       `json:"type" doc:"Always about:blank. The class of the error is in kind" example:"about:blank"`
 	Title     string       `json:"title" doc:"The HTTP status in words" example:"Not Found"`
 	Status    int          `json:"status" doc:"The HTTP status" example:"404"`
 	Detail    string       `json:"detail" doc:"Description of the error for people" example:"no instance i-000009"`
 	Kind      Kind         `json:"kind" doc:"Class of the failure, for programs" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone"`
 	Errors    []FieldError `json:"errors,omitempty" doc:"Invalid fields, for kind invalid"`
-	RequestID string       `json:"requestId,omitempty" doc:"Id of the request, for logs and the audit log"`
+	RequestID string       `json:"requestId,omitempty" doc:"Id of the request, as in the cloud's log and in the audit trail"`
 }

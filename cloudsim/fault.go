@@ -59,10 +59,10 @@ type FaultWhen struct {
 	Seed         uint64     `json:"seed,omitempty" doc:"Seed of the random numbers. The same seed, fault id and number of the call give the same decision"`
 	Skip         uint64     `json:"skip,omitempty" doc:"Number of matching calls that the fault first leaves unchanged"`
 	Max          uint64     `json:"max,omitempty" doc:"Maximum number of calls that the fault changes, even if calls are concurrent; 0 or absent for no maximum"`
-	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; begin of the fault. Excludes afterSeconds"`
+	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; start of the fault. Excludes afterSeconds"`
 	Until        *time.Time `json:"until,omitempty" doc:"RFC 3339; end of the fault. Excludes forSeconds"`
-	AfterSeconds int64      `json:"afterSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the creation of the fault to its begin"`
-	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the begin of the fault to its end; 0 or absent for no end"`
+	AfterSeconds int64      `json:"afterSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the creation of the fault to its start"`
+	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the start of the fault to its end; 0 or absent for no end"`
 }
 
 // Limits for the effects of a fault.
@@ -150,10 +150,10 @@ func (w FaultWhen) check(c *checks) {
 		c.addf("when.forSeconds", "must be between 0 and ten years, got %d", w.ForSeconds)
 	}
 	if w.From != nil && w.AfterSeconds != 0 {
-		c.addf("when.afterSeconds", "says when it begins, and so does from: give one of them")
+		c.addf("when.afterSeconds", "cannot be used with from: both set the start of the fault")
 	}
 	if w.Until != nil && w.ForSeconds != 0 {
-		c.addf("when.forSeconds", "says when it ends, and so does until: give one of them")
+		c.addf("when.forSeconds", "cannot be used with until: both set the end of the fault")
 	}
 	if w.From != nil && w.Until != nil && !w.From.Before(*w.Until) {
 		c.addf("when.until", "must be after from")

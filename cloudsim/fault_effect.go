@@ -72,7 +72,7 @@ const (
 // FaultEffect describes the effect of a fault on a call that it hits.
 type FaultEffect struct {
 	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit,quota,stockOut,staleRead,duplicate,stuckState,corruptToken,zoneOutage"`
-	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle, quota or stockOut exhausted"`
+	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Kind of the error; default unavailable, for errorAfterCommit internal, for throttle, quota and stockOut exhausted"`
 	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the status of kind"`
 	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for a text with the fault's id and name"`
 	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error in seconds; a throttle has 1 by default"`
@@ -115,14 +115,14 @@ func (e FaultEffect) check(c *checks) {
 		"effect.kind": e.Kind != "", "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
 	} {
 		if given && !fails {
-			c.addf(field, "belongs to an error; a %s has none", e.Type)
+			c.addf(field, "cannot be used with the effect %s, which returns no error", e.Type)
 		}
 	}
 	e.checkLatency(c)
 	e.checkAge(c)
 	switch {
 	case e.Scope != "" && e.Type != FaultZoneOutage:
-		c.addf("effect.scope", "belongs to a zoneOutage, not to %s", e.Type)
+		c.addf("effect.scope", "can be used only with the effect zoneOutage, not with %s", e.Type)
 	case e.Scope != "" && e.Scope != OutageAPI && e.Scope != OutageData && e.Scope != OutageBoth:
 		c.addf("effect.scope", "must be api, data or both, got %q", clip(string(e.Scope)))
 	}
@@ -139,18 +139,18 @@ func (e FaultEffect) checkLatency(c *checks) {
 	given := e.LatencyMillis != 0 || e.JitterMillis != 0
 	switch {
 	case e.Type == FaultLatency && !given:
-		c.addf("effect.latencyMillis", "or jitterMillis is required for a latency")
+		c.addf("effect.latencyMillis", "or jitterMillis is required for the effect latency")
 	case e.Type != FaultLatency && given:
-		c.addf("effect.latencyMillis", "and jitterMillis belong to a latency, not to %s: make a second fault", e.Type)
+		c.addf("effect.latencyMillis", "and jitterMillis can be used only with the effect latency, not with %s: create a second fault", e.Type)
 	}
 }
 
 func (e FaultEffect) checkAge(c *checks) {
 	switch {
 	case e.Type != FaultStaleRead && e.AgeSeconds != 0:
-		c.addf("effect.ageSeconds", "belongs to a staleRead, not to %s", e.Type)
+		c.addf("effect.ageSeconds", "can be used only with the effect staleRead, not with %s", e.Type)
 	case e.Type == FaultStaleRead && (e.AgeSeconds < 1 || e.AgeSeconds > 24*3600):
-		c.addf("effect.ageSeconds", "must be between 1 and a day for a staleRead, got %d", e.AgeSeconds)
+		c.addf("effect.ageSeconds", "must be between 1 and 86400 (a day) for the effect staleRead, got %d", e.AgeSeconds)
 	}
 }
 
@@ -162,16 +162,16 @@ func (s FaultSpec) checkOutage(c *checks) {
 	}
 	m, w := s.Match, s.When
 	if m.Zone == "" {
-		c.addf("match.zone", "is required for a zoneOutage")
+		c.addf("match.zone", "is required for the effect zoneOutage")
 	}
 	if m.Operation != "*" {
-		c.addf("match.operation", "must be * for a zoneOutage: a zone is dark for every operation; use error for some, got %q", clip(m.Operation))
+		c.addf("match.operation", "must be * for the effect zoneOutage, which affects all operations: for some operations, use the effect error; got %q", clip(m.Operation))
 	}
 	if m.Caller != "" || m.Target != "" || m.Type != "" || len(m.Labels) > 0 {
-		c.addf("match", "may say only the zone for a zoneOutage: it is dark for everybody; use error for some calls")
+		c.addf("match", "must contain only operation and zone for the effect zoneOutage, which affects all callers: for some calls, use the effect error")
 	}
 	if w.Probability != nil || w.Skip != 0 || w.Max != 0 {
-		c.addf("when", "may say only a time for a zoneOutage; use error for some calls")
+		c.addf("when", "must contain only the start and the end for the effect zoneOutage: for some calls, use the effect error")
 	}
 }
 

@@ -51,7 +51,7 @@ func (t Transition) check(c *checks, prefix string) {
 			field = prefix + "verb"
 		}
 	}
-	c.addf(field, "%q of %q is no work that takes time; there is: %s", clip(string(t.Verb)), clip(string(t.Kind)), transitionNames())
+	c.addf(field, "%q of %q is not an operation that takes time; use one of: %s", clip(string(t.Verb)), clip(string(t.Kind)), transitionNames())
 }
 
 func transitionNames() (all string) {
@@ -134,7 +134,7 @@ func (r WorkDurations) Validate() error {
 			c.addf(fmt.Sprintf("items[%d].millis", n), "must be between 0 and %d, got %d", MaxDuration, d.Millis)
 		}
 		if first := slices.IndexFunc(r.Items, func(o WorkDuration) bool { return o.Transition == d.Transition }); first < n {
-			c.addf(fmt.Sprintf("items[%d]", n), "says the same as items[%d]", first)
+			c.addf(fmt.Sprintf("items[%d]", n), "has the same kind and verb as items[%d]", first)
 		}
 	}
 	return c.err()

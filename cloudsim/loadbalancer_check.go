@@ -70,17 +70,17 @@ func (c *checks) ip(field, s string) (netip.Addr, bool) {
 func (c *checks) standing(families []IPFamily, addresses []string) {
 	switch {
 	case len(families) > 2:
-		c.addf("families", "has %d entries; at most 2, ipv4 and ipv6", len(families))
+		c.addf("families", "has %d entries, at most 2 are allowed: ipv4 and ipv6", len(families))
 		return
 	case len(addresses) > 2:
-		c.addf("addresses", "has %d entries; at most 2, of IPv4 and IPv6", len(addresses))
+		c.addf("addresses", "has %d entries, at most 2 are allowed: one IPv4 and one IPv6 address", len(addresses))
 		return
 	}
 	for i, f := range families {
 		at := fmt.Sprintf("families[%d]", i)
 		c.family(at, f)
 		if f != "" && slices.Index(families, f) < i {
-			c.addf(at, "is %q a second time", clip(string(f)))
+			c.addf(at, "is a duplicate (%q)", clip(string(f)))
 		}
 	}
 	seen := map[IPFamily]int{}
@@ -92,11 +92,11 @@ func (c *checks) standing(families []IPFamily, addresses []string) {
 		}
 		f := FamilyOf(ip)
 		if first, dup := seen[f]; dup {
-			c.addf(at, "is a second address of %s, beside addresses[%d]", f, first)
+			c.addf(at, "has the family %s, which addresses[%d] also has: at most one address for each family is allowed", f, first)
 		}
 		seen[f] = i
 		if len(families) > 0 && !slices.Contains(families, f) {
-			c.addf(at, "is of %s, which is not in families", f)
+			c.addf(at, "has the family %s, which is not in families", f)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (c *checks) probePorts(s LoadBalancerSpec) {
 	}
 	check := func(field string, h HealthCheck) {
 		if h.Port == 0 && h.Protocol != HealthNone {
-			c.addf(field, "is required when no listener is tcp: a probe needs a port of the targets that answers")
+			c.addf(field, "is required if no listener has protocol tcp: a probe needs a TCP port of the target")
 		}
 	}
 	if slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.HealthCheck == nil }) {
@@ -179,13 +179,13 @@ func (c *checks) listeners(ls []Listener) {
 				c.addf(at+"proxyProtocol", "is for tcp only")
 			}
 			if l.Mode == ModeVIP {
-				c.addf(at+"mode", "must be proxy if proxyProtocol is set: direct connections to a target have no header")
+				c.addf(at+"mode", "must be proxy if proxyProtocol is set: direct connections to a target have no PROXY protocol header")
 			}
 		default:
 			c.addf(at+"proxyProtocol", "must be v1 or v2, got %q", clip(string(l.ProxyProtocol)))
 		}
 		if first, dup := seen[l.Key()]; dup {
-			c.addf(at+"port", "is %s/%d, as is listeners[%d]", clip(string(l.Protocol)), l.Port, first)
+			c.addf(at+"port", "is a duplicate: listeners[%d] also has %s/%d", first, clip(string(l.Protocol)), l.Port)
 		} else {
 			seen[l.Key()] = i
 		}
@@ -206,7 +206,7 @@ func (c *checks) targets(field string, ts []Target) {
 		}
 		at := fmt.Sprintf("%s[%d].", field, i)
 		if dup {
-			c.addf(at+"instance", "is %q, as is %s[%d]", clip(t.Key().String()), field, first)
+			c.addf(at+"instance", "is a duplicate: %s[%d] is also %q", field, first, clip(t.Key().String()))
 		} else {
 			seen[t.Key()] = i
 		}
@@ -248,7 +248,7 @@ func (c *checks) healthCheck(field string, h HealthCheck) {
 		c.addf(field+".path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", clip(h.Path))
 	}
 	if _, ok := parseCodes(h.ExpectedCodes); h.ExpectedCodes != "" && !ok {
-		c.addf(field+".expectedCodes", "must be statuses from 100 to 599 and ranges of them, with commas between, such as 200-299,401; got %q", clip(h.ExpectedCodes))
+		c.addf(field+".expectedCodes", "must be HTTP statuses from 100 to 599 or ranges of statuses, separated by commas, e.g. 200-299,401; got %q", clip(h.ExpectedCodes))
 	}
 }
 

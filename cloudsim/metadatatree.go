@@ -232,7 +232,7 @@ func (r SetMetadataTree) Validate() error {
 			c.metadataText(at+"path", l.Path, nil)
 		}
 		if first, dup := seen[l.Path]; dup {
-			c.addf(at+"path", "is %q, the same path as that of leaves[%d]", clip(l.Path), first)
+			c.addf(at+"path", "is a duplicate: leaves[%d] also has the path %q", first, clip(l.Path))
 		} else {
 			seen[l.Path] = n
 		}

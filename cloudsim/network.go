@@ -48,10 +48,10 @@ const DefaultMaxRoutes = 1000
 // PodRanges configures the pod ranges of a network. For each configured IP family, the
 // network gives each instance one range for its pods. The zero value means no pod ranges.
 type PodRanges struct {
-	IPv4     string `json:"ipv4,omitempty" doc:"Range that contains the pod ranges of all instances" example:"10.244.0.0/16"`
-	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Prefix length of each instance's pod range; default 24" example:"24"`
-	IPv6     string `json:"ipv6,omitempty" doc:"Range that contains the pod ranges of all instances" example:"fd10:244::/56"`
-	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Prefix length of each instance's pod range; default 64" example:"64"`
+	IPv4     string `json:"ipv4,omitempty" doc:"IPv4 range that contains the pod ranges of all instances" example:"10.244.0.0/16"`
+	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Prefix length of each instance's IPv4 pod range; default 24" example:"24"`
+	IPv6     string `json:"ipv6,omitempty" doc:"IPv6 range that contains the pod ranges of all instances" example:"fd10:244::/56"`
+	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Prefix length of each instance's IPv6 pod range; default 64" example:"64"`
 }
 
 // WithDefaults returns p with the default prefix length for every range without a prefix
@@ -227,9 +227,9 @@ func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 		}
 		c.addf(field, "must be a range of %s addresses such as %s, got %q", family, example, clip(s))
 	case p.Masked() != p:
-		c.addf(field, "must begin where its range begins: want %s, got %s", p.Masked(), p)
+		c.addf(field, "must not have host bits: want %s, got %s", p.Masked(), p)
 	case p.Bits() < least || p.Bits() > most:
-		c.addf(field, "must be between a /%d and a /%d, got /%d", least, most, p.Bits())
+		c.addf(field, "must have a prefix length from /%d to /%d, got /%d", least, most, p.Bits())
 	case c.reserved(field, p):
 		return p, true
 	}

@@ -67,7 +67,7 @@ type Quotas struct {
 
 // SetQuota changes the limit of a quota.
 type SetQuota struct {
-	Limit *int64 `json:"limit,omitempty" minimum:"0" maximum:"1099511627776" example:"200" doc:"New limit; absent for the default. If the limit is below the current use, the project can create nothing, and existing resources stay"`
+	Limit *int64 `json:"limit,omitempty" minimum:"0" maximum:"1099511627776" example:"200" doc:"New limit; absent for the default. If the limit is below the current use, existing resources stay, and the project cannot create more"`
 }
 
 // maxQuota bounds a limit, so that the sum of two limits does not overflow.
@@ -89,7 +89,7 @@ func ValidateQuotas(limits map[QuotaName]int64) error {
 	var c checks
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if _, ok := DefaultQuotas()[name]; !ok {
-			c.addf("quotas", "has %q; there are %v", clip(string(name)), QuotaNames())
+			c.addf("quotas", "has the unknown name %q: use %v", clip(string(name)), QuotaNames())
 		}
 		if n := limits[name]; n < 0 || n > maxQuota {
 			c.addf("quotas."+string(name), "must be between 0 and %d, got %d", int64(maxQuota), n)

@@ -50,9 +50,9 @@ func ValidateNetworkRanges(all []netip.Prefix) error {
 	for _, p := range all {
 		switch {
 		case p.Masked() != p:
-			c.addf("networkRanges", "must begin where their range begins: want %s, got %s", p.Masked(), p)
+			c.addf("networkRanges", "must not have host bits: want %s, got %s", p.Masked(), p)
 		case p.Overlaps(loopback4):
-			c.addf("networkRanges", "must not overlap %s, which is loopback; got %s", loopback4, p)
+			c.addf("networkRanges", "must not overlap %s, the loopback range; got %s", loopback4, p)
 		default:
 			c.reserved("networkRanges", p)
 		}

@@ -33,7 +33,7 @@ const RegistryUser = "cloud"
 // with this password, the registry checks the limits in CreateRegistryCredential. It also
 // checks the caller's roles at the time of the later request.
 type CreateRegistryCredential struct {
-	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Life in seconds, 900 to 3600; 0 or absent for 3600"`
+	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`
 	PullOnly     bool     `json:"pullOnly,omitempty" doc:"Whether the password is valid only for pulls"`
 }
@@ -43,10 +43,10 @@ type CreateRegistryCredential struct {
 func (r CreateRegistryCredential) Validate() error {
 	var c checks
 	if r.TTLSeconds != 0 && (r.TTLSeconds < MinRegistryPassword || r.TTLSeconds > MaxRegistryPassword) {
-		c.addf("ttlSeconds", "must be between %d and %d, or 0 for the longest; got %d", MinRegistryPassword, MaxRegistryPassword, r.TTLSeconds)
+		c.addf("ttlSeconds", "must be between %d and %d, or 0 for the maximum; got %d", MinRegistryPassword, MaxRegistryPassword, r.TTLSeconds)
 	}
 	if len(r.Repositories) > 16 {
-		c.addf("repositories", "has %d entries; at most 16", len(r.Repositories))
+		c.addf("repositories", "has %d entries, at most 16 are allowed", len(r.Repositories))
 		return c.err()
 	}
 	for i, name := range r.Repositories {

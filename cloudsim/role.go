@@ -14,7 +14,7 @@ type RoleName string
 // role to a service account.
 type Role struct {
 	Meta
-	Description string       `json:"description,omitempty" doc:"Purpose, for people"`
+	Description string       `json:"description,omitempty" doc:"Description of the purpose, for people"`
 	Permissions []Permission `json:"permissions" doc:"Permissions of the role"`
 	Predefined  bool         `json:"predefined,omitempty" doc:"Whether the role is predefined. Predefined roles cannot be deleted"`
 }
@@ -70,18 +70,18 @@ func PredefinedRoles() []Role {
 		role(RoleAdmin, "Everything", PermitAll),
 		role(RoleWriter, "Read and change the resources of a project", PermitRead, PermitWrite),
 		role(RoleReader, "Read the resources of a project", PermitRead),
-		role(RoleViewer, "Read everything that is no secret, also faults, holds, saved states, audit trail and bill, and change nothing",
+		role(RoleViewer, "Read everything except secrets, including faults, holds, saved states, the audit trail and the bill; change nothing",
 			PermitRead, "faults.get", "faults.list", "faults.targets", "holds.get", "holds.list", "states.list", "states.diff", "audit.list", "audit.watch", "bill.get"),
-		role(RoleCCM, "A cloud controller manager: instances followed, load balancers and routes kept",
+		role(RoleCCM, "Cloud controller manager: reads instances, manages load balancers and routes",
 			"events.watch",
 			"instances.get", "instances.list", "regions.list",
 			"loadBalancers.create", "loadBalancers.get", "loadBalancers.list", "loadBalancers.update", "loadBalancers.setTargets", "loadBalancers.delete",
 			"routes.create", "routes.get", "routes.list", "routes.delete"),
-		role(RoleCSI, "A CSI driver: disks and snapshots kept",
+		role(RoleCSI, "CSI driver: manages disks and snapshots",
 			"disks.*", "diskTypes.*", "snapshots.*", "snapshotGroups.*", "diskPools.get", "diskPools.list", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
 		role(RoleCSINode, "Node part of a CSI driver: reads the disks of its instance",
 			"disks.get", "disks.list", "diskTypes.get", "instances.get", "instances.list", "instanceTypes.get"),
-		role(RoleNode, "An instance about itself: its record, its images",
+		role(RoleNode, "Instance: reads its own record, pulls its images",
 			"instances.get", "registry.pull"),
 		role(RoleHypervisor, "Hypervisor: watches instances and their resources",
 			"disks.get", "disks.list", "events.list", "events.watch", "instances.get", "instances.list", "instances.reportDevices", "instances.forgetDevices", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
@@ -97,7 +97,7 @@ func PredefinedRoles() []Role {
 type CreateRole struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"disk-keeper" doc:"Unique in the cloud"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Purpose, for people"`
+	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Description of the purpose, for people"`
 	Permissions []Permission      `json:"permissions" minItems:"1" maxItems:"256" example:"[\"disks.*\",\"instances.get\"]" doc:"Operation ids in which * matches any characters, or @read or @write"`
 }
 
@@ -116,7 +116,7 @@ func (r CreateRole) Validate() error {
 	c.labels(r.Labels)
 	c.description(r.Description)
 	if len(r.Permissions) == 0 || len(r.Permissions) > maxPermissions {
-		c.addf("permissions", "must be 1 to %d, got %d", maxPermissions, len(r.Permissions))
+		c.addf("permissions", "must have 1 to %d entries, got %d", maxPermissions, len(r.Permissions))
 	} else if i := slices.IndexFunc(r.Permissions, func(p Permission) bool { return !permissionRE.MatchString(string(p)) }); i >= 0 {
 		c.addf("permissions", "must be operation ids in which * stands for any letters, e.g. disks.*, or @read or @write; got %q", clip(string(r.Permissions[i])))
 	}

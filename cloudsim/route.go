@@ -119,7 +119,7 @@ func (r CreateRoute) Of(n Network, hop Instance) error {
 		reachable = reachable || err == nil && a.Type == AddressInternal && ip.Is4() == to.Addr().Is4()
 	}
 	if !reachable {
-		c.addf("nextHop", "names %s, which has no address of the family of %s", hop.ID, to)
+		c.addf("nextHop", "names %s, which has no internal address of the IP family of %s", hop.ID, to)
 	}
 	return c.err()
 }

@@ -11,7 +11,7 @@ type ServiceAccountID string
 type ServiceAccount struct {
 	ID ServiceAccountID `json:"id" example:"sa-000001"`
 	Meta
-	Description string `json:"description,omitempty" doc:"Purpose, for people"`
+	Description string `json:"description,omitempty" doc:"Description of the purpose, for people"`
 }
 
 // CreateServiceAccount requests a service account. The call is idempotent: the same request
@@ -19,7 +19,7 @@ type ServiceAccount struct {
 type CreateServiceAccount struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Unique in its project"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Purpose, for people"`
+	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Description of the purpose, for people"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

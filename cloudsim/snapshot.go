@@ -82,7 +82,7 @@ func (r CreateSnapshot) Validate() error {
 	var c checks
 	c.name("name", r.Name)
 	if snapshotNameRE.MatchString(r.Name) {
-		c.addf("name", "must not look like an id: the cloud names the members of groups so")
+		c.addf("name", "must not have the form of a snapshot id: the cloud uses such names for the snapshots of a group")
 	}
 	c.reference("disk", string(r.Disk))
 	c.labels(r.Labels)

@@ -45,15 +45,15 @@ func (r CreateSnapshotGroup) Validate() error {
 	var c checks
 	c.name("name", r.Name)
 	if len(r.Disks) < 1 || len(r.Disks) > MaxGroupDisks {
-		c.addf("disks", "must be between 1 and %d, got %d", MaxGroupDisks, len(r.Disks))
+		c.addf("disks", "must have 1 to %d entries, got %d", MaxGroupDisks, len(r.Disks))
 		return c.err()
 	}
 	for i, d := range r.Disks {
 		switch {
 		case d == "":
-			c.addf("disks", "has an empty id at %d", i)
+			c.addf("disks", "has an empty id at index %d", i)
 		case slices.Contains(r.Disks[:i], d):
-			c.addf("disks", "has %s twice", clip(string(d)))
+			c.addf("disks", "has the duplicate %s", clip(string(d)))
 		}
 	}
 	c.labels(r.Labels)

@@ -49,12 +49,12 @@ func (r CreateWorkloadTrust) Validate() error {
 	c.name("name", r.Name)
 	c.labels(r.Labels)
 	if u, err := url.Parse(r.Issuer); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || len(r.Issuer) > 512 {
-		c.addf("issuer", "must be the URL that the cluster's tokens are issued by, got %q", clip(r.Issuer))
+		c.addf("issuer", "must be the issuer URL of the cluster's tokens, got %q", clip(r.Issuer))
 	}
 	c.audience("audience", r.Audience)
 	var set KeySet
 	if len(r.Keys) > 64<<10 || json.Unmarshal([]byte(r.Keys), &set) != nil || len(set.Keys) == 0 {
-		c.addf("keys", "must be a JSON Web Key Set with at least one key: kubectl get --raw /openid/v1/jwks")
+		c.addf("keys", "must be a JSON Web Key Set with at least one key, from kubectl get --raw /openid/v1/jwks")
 	}
 	c.name("namespace", r.Namespace)
 	if r.ServiceAccount == "" || len(r.ServiceAccount) > 253 || strings.ContainsAny(r.ServiceAccount, ":/ ") {

@@ -83,7 +83,7 @@ func (c Catalogue) Validate() error {
 			bad.addf("zones."+z.Name, "is in region %q, which is not in the catalogue", z.Region)
 		}
 		if z.Outage != nil {
-			bad.addf("zones."+z.Name+".outage", "is the cloud's to write")
+			bad.addf("zones."+z.Name+".outage", "must be absent: only the cloud writes this field")
 		}
 	}
 	types := map[string]bool{}
@@ -107,10 +107,10 @@ func (c Catalogue) Validate() error {
 func (c *checks) offered(list string, m Meta, seen map[string]bool) {
 	c.name(list, m.Name)
 	if seen[m.Name] {
-		c.addf(list+"."+m.Name, "is there twice")
+		c.addf(list+"."+m.Name, "is a duplicate")
 	}
 	seen[m.Name] = true
 	if !reflect.DeepEqual(m, Meta{Name: m.Name}) {
-		c.addf(list+"."+m.Name, "has labels, a project, a revision or a time, which are the cloud's to write")
+		c.addf(list+"."+m.Name, "has labels, a project, a revision or a time, which only the cloud writes")
 	}
 }
