@@ -94,9 +94,9 @@ func checkRequest[T interface{ Validate() error }](raw []byte) error {
 	if err := d.Decode(&req); err != nil {
 		wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "cannot be read"}
 		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			wrong.Fields = []cloudsim.FieldError{{Field: t.Field, Reason: "cannot be a " + t.Value}}
+			wrong.Fields = []cloudsim.FieldError{{Field: t.Field, Reason: "has the wrong type: " + t.Value}}
 		} else if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-			wrong.Fields = []cloudsim.FieldError{{Field: strings.Trim(name, `"`), Reason: "is no member"}}
+			wrong.Fields = []cloudsim.FieldError{{Field: strings.Trim(name, `"`), Reason: "is an unknown field"}}
 		} else {
 			wrong.Msg = err.Error()
 		}
@@ -258,7 +258,7 @@ func differingMembers(have, want map[string]any, update []string) (fields []stri
 // differenceError returns an Exists error that names the fields that differ and cannot be
 // updated.
 func differenceError(have map[string]any, fields []string) error {
-	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
+	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "a resource with this name exists and differs from the file"}
 	for _, k := range fields {
 		shown, _ := json.Marshal(have[k])
 		e.Fields = append(e.Fields, cloudsim.FieldError{Field: k, Reason: fmt.Sprintf("is %.200s in the cloud, and cannot be updated", shown)})

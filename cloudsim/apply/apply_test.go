@@ -143,7 +143,7 @@ func TestApplyDocuments(t *testing.T) {
 		t.Errorf("hold: got %+v, error %v; want target i-000002", h, err)
 	}
 	_, err = parseApply("f", []byte("instances: []\ninstances: [{name: c}]\n"))
-	if err == nil || !strings.Contains(err.Error(), "f:2: instances is there already") {
+	if err == nil || !strings.Contains(err.Error(), "f:2: instances is a duplicate key") {
 		t.Errorf("manifest with the same list twice: got error %v", err)
 	}
 }
@@ -156,11 +156,11 @@ func TestApplyChecksFirst(t *testing.T) {
 		"{name: b, zone: nowhere, type: small}":                               `f:3: instances b: zone names "nowhere"`,
 		"{name: b, zone: sim-1a, type: vast}":                                 `f:3: instances b: type names "vast"`,
 		"{name: b, zone: sim-1a}":                                             "f:3: instances b: type is required",
-		"{name: b, zone: sim-1a, type: small, size: 3}":                       "f:3: instances b: size is no member",
-		"{name: b, zone: sim-1a, type: 3}":                                    "f:3: instances b: type cannot be a number",
+		"{name: b, zone: sim-1a, type: small, size: 3}":                       "f:3: instances b: size is an unknown field",
+		"{name: b, zone: sim-1a, type: 3}":                                    "f:3: instances b: type has the wrong type: number",
 		"{name: a}\ndisks:\n- {name: d, zone: sim-1a, type: balanced}":        "f:5: disks d: sizeGiB",
 		"{name: a}\nholds:\n- {name: h, kind: disk, verb: stop}":              "disk",
-		"{name: a}\nholds:\n- {name: h, kind: disk, verb: attach, target: a}": `target cannot be found: no disk is called "a"`,
+		"{name: a}\nholds:\n- {name: h, kind: disk, verb: attach, target: a}": `target cannot be found: no disk named "a"`,
 		"{name: a}\nholds:\n- {name: h, kind: '*', verb: '*', target: a}":     `target "a" must be an id`,
 	} {
 		wanted, err := parseApply("f", []byte("instances:\n- {name: a, zone: sim-1a, type: small}\n- "+text+"\n"))

@@ -79,7 +79,7 @@ func (i item) locate(err error) error {
 // that contains all errors in the file, with their positions.
 func Read(file string, stdin io.Reader) (all []item, err error) {
 	if file == "" {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file %q: want a file to apply", file)
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file is required: the file to apply, or - for standard input")
 	}
 	from, name := stdin, "standard input"
 	if file != "-" {
@@ -95,7 +95,7 @@ func Read(file string, stdin io.Reader) (all []item, err error) {
 		return nil, err
 	}
 	if len(raw) > maxApplyFile {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s has more than %d bytes, which is all that is read", name, maxApplyFile)
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s has more than %d bytes, which is the limit: split the file", name, maxApplyFile)
 	}
 	return parseApply(name, raw)
 }
@@ -136,7 +136,7 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 		return cloudsim.Errorf(cloudsim.Invalid, "%s:%d: %s", file, n.Line, fmt.Sprintf(format, args...))
 	}
 	if top.Kind != yaml.MappingNode {
-		return nil, bad(top, "want lists of resources by their plural, such as instances")
+		return nil, bad(top, "want a mapping with lists of resources, such as instances: [...]")
 	}
 	var wrong []error
 	var known []string
@@ -165,9 +165,9 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 		key := top.Content[k]
 		switch {
 		case !slices.Contains(known, key.Value):
-			wrong = append(wrong, bad(key, "%q is no list that can be applied; there are: %s", key.Value, strings.Join(known, ", ")))
+			wrong = append(wrong, bad(key, "%q is not a list of resources: use one of: %s", key.Value, strings.Join(known, ", ")))
 		case seen[key.Value]:
-			wrong = append(wrong, bad(key, "%s is there already: write one list, or another document after ---", key.Value))
+			wrong = append(wrong, bad(key, "%s is a duplicate key: write one list, or begin another document with ---", key.Value))
 		}
 		seen[key.Value] = true
 	}

@@ -34,7 +34,7 @@ func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string,
 	case nameOrID == "" || !known && anyID.MatchString(nameOrID) || known && !listed || plannedNames[path+" "+nameOrID]:
 		return nameOrID, nil
 	case !known:
-		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, as it may be of any kind", nameOrID)
+		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, because the kind of the target is not given", nameOrID)
 	}
 	found, err := findByName(ctx, cl, path, nameOrID)
 	if err != nil {
@@ -49,7 +49,7 @@ func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string,
 		return nameOrID, nil
 	}
 	if !ok {
-		return "", cloudsim.Errorf(cloudsim.NotFound, "no %s is called %q", kind, nameOrID)
+		return "", cloudsim.Errorf(cloudsim.NotFound, "no %s named %q", kind, nameOrID)
 	}
 	return id, nil
 }

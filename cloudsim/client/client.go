@@ -157,7 +157,7 @@ func problem(resp *http.Response, method, path string) error {
 	var p cloudsim.Problem
 	err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&p)
 	if err != nil || p.Status == 0 {
-		return cloudsim.Errorf(cloudsim.Unavailable, "%s %s: %s answered %s; is it a cloud?", method, path, resp.Request.URL.Host, resp.Status)
+		return cloudsim.Errorf(cloudsim.Unavailable, "%s %s: %s answered %s, but not in the cloud's error format: check the URL", method, path, resp.Request.URL.Host, resp.Status)
 	}
 	return errorOf(p)
 }

@@ -70,7 +70,7 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err er
 		done.Calls++
 	}
 	if err := lines.Err(); err != nil {
-		return done, cloudsim.Errorf(cloudsim.Invalid, "the transcript: %w", err)
+		return done, cloudsim.Errorf(cloudsim.Invalid, "reading the transcript: %w", err)
 	}
 	return done, nil
 }
@@ -114,10 +114,10 @@ func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) e
 	}
 	switch {
 	case head.Exact() && (clock.Mode != cloudsim.ClockFrozen || !clock.Now.Equal(head.Time)):
-		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins with the clock frozen at %s; this cloud's is %s, at %s",
+		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins with the clock frozen at %s, but the clock of this cloud is %s, at %s",
 			rfc3339(head.Time), clock.Mode, rfc3339(clock.Now))
 	case l.Revision != head.Revision:
-		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins at revision %d; this cloud is at %d: it is another, or calls were made already",
+		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins at revision %d, but this cloud is at revision %d: replay the transcript on a cloud in the same state as at the start of the recording",
 			head.Revision, l.Revision)
 	}
 	return nil
@@ -222,7 +222,7 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, withTimes boo
 	if len(differ) > 0 {
 		where = " in " + strings.Join(differ, ", ")
 	}
-	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs%s; now it is %s", where, shortAnswer(raw))
+	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs from the recorded answer%s; the new answer is %s", where, shortAnswer(raw))
 }
 
 // shortAnswer returns an answer for an error message. It removes secrets, and cuts the
@@ -230,7 +230,7 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, withTimes boo
 func shortAnswer(raw []byte) string {
 	clean, _ := cloudsim.Redact(raw)
 	if !utf8.Valid(clean) {
-		return fmt.Sprintf("%d bytes that are no text", len(raw))
+		return fmt.Sprintf("%d bytes of binary data", len(raw))
 	}
 	return fmt.Sprintf("%.500s", clean)
 }

@@ -101,9 +101,9 @@ func TestReplayFindsDifferences(t *testing.T) {
 		change func(*cloudsim.TranscriptCall)
 		want   string
 	}{
-		"body":   {func(c *cloudsim.TranscriptCall) { c.Body = bytes.Replace(c.Body, []byte(`"x"`), []byte(`"y"`), 1) }, "differs in labels; now it is {"},
+		"body":   {func(c *cloudsim.TranscriptCall) { c.Body = bytes.Replace(c.Body, []byte(`"x"`), []byte(`"y"`), 1) }, "differs from the recorded answer in labels; the new answer is {"},
 		"status": {func(c *cloudsim.TranscriptCall) { c.Status = 409 }, "recorded answer has status 409, but the cloud answers 201"},
-		"secret": {func(c *cloudsim.TranscriptCall) { c.Withheld = "it holds a secret" }, "the call cannot be repeated"},
+		"secret": {func(c *cloudsim.TranscriptCall) { c.Withheld = "the body contains a secret" }, "the call cannot be repeated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var call cloudsim.TranscriptCall
@@ -132,7 +132,7 @@ func TestReplayWantsTheSameCloud(t *testing.T) {
 		t.Errorf("replay in a cloud with other zones: got error %v, want Conflict", err)
 	}
 	c := cloudtest.Start(t)
-	if _, err := c.Replay(t.Context(), bytes.NewReader(transcript)); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "frozen at 2030-01-01T00:00:00Z; this cloud's is real") {
+	if _, err := c.Replay(t.Context(), bytes.NewReader(transcript)); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "frozen at 2030-01-01T00:00:00Z, but the clock of this cloud is real") {
 		t.Errorf("replay in a cloud with another clock: got error %v, want Conflict", err)
 	}
 	for _, bad := range []string{"", "{}\n", "hello\n", `{"format":"cloudsim-transcript","version":3}` + "\n"} {
