@@ -107,13 +107,13 @@ func unprivilegedStart() string {
 func explain(err error, ip string, port int) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until it is free", hostPort(ip, port), port)
+		return fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until the port is free", hostPort(ip, port), port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && runtime.GOOS != "linux" && netip.MustParseAddr(ip).IsLoopback():
-		return fmt.Sprintf("%s is not an address of this machine: %s answers 127.0.0.1 only until each other loopback address is added (on macOS: sudo ifconfig lo0 alias %s)", ip, runtime.GOOS, ip)
+		return fmt.Sprintf("%s is not an address of this machine: %s has only the loopback address 127.0.0.1, so add each other address (on macOS: sudo ifconfig lo0 alias %s)", ip, runtime.GOOS, ip)
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && runtime.GOOS == "linux":
-		return fmt.Sprintf("%s is not an address of this machine; trying again until it is. To make it one: sudo ip route add local %s dev lo, or run the cloud as root with --claim-addresses", ip, ip)
+		return fmt.Sprintf("%s is not an address of this machine; trying again until the address exists. To add the address: sudo ip route add local %s dev lo, or run the cloud as root with --claim-addresses", ip, ip)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Sprintf("%s is not an address of this machine; trying again until it is", ip)
+		return fmt.Sprintf("%s is not an address of this machine; trying again until the address exists", ip)
 	}
 	return fmt.Sprintf("cannot listen on %s: %s", hostPort(ip, port), cause(err))
 }

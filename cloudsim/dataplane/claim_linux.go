@@ -32,7 +32,7 @@ func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err e
 	release = func() {
 		for _, r := range claimed {
 			if err := netlink.RouteDel(r); err != nil && !errors.Is(err, syscall.ESRCH) {
-				log.Warn("range of addresses not released", "range", r.Dst.String(), "error", err)
+				log.Warn("cannot release a range of addresses for load balancers", "range", r.Dst.String(), "error", err)
 			}
 		}
 		for _, s := range signs {
@@ -65,7 +65,7 @@ func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err e
 			log.Info("took over a range of addresses that an earlier process claimed", "range", p.String())
 		case errors.Is(err, syscall.EEXIST): // keep the route, because the other program still needs it
 		default:
-			log.Warn("cannot claim a range of addresses for load balancers: it needs CAP_NET_ADMIN", "range", p.String(), "error", err)
+			log.Warn("cannot claim a range of addresses for load balancers: the process needs CAP_NET_ADMIN", "range", p.String(), "error", err)
 		}
 	}
 	return release, nil

@@ -37,14 +37,14 @@ func (p *dialPolicy) check(ip netip.Addr) error {
 		return nil
 	}
 	if !contains(p.networks, ip) || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-		return fmt.Errorf("connecting to %s is refused: it is in no range of instances that this cloud forwards to", ip)
+		return fmt.Errorf("connections to %s are not allowed: the address is in no range of instances to which this cloud forwards", ip)
 	}
 	host, err := p.hostAddresses()
 	if err != nil {
-		return fmt.Errorf("connecting to %s is refused: %w", ip, err)
+		return fmt.Errorf("cannot check whether connections to %s are allowed: %w", ip, err)
 	}
 	if contains(host, ip) {
-		return fmt.Errorf("connecting to %s is refused: it is an address of the cloud's own machine", ip)
+		return fmt.Errorf("connections to %s are not allowed: the address belongs to the cloud's own machine", ip)
 	}
 	return nil
 }

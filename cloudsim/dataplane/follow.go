@@ -34,7 +34,7 @@ func (p *plane) follow(ctx context.Context) error {
 // OnSync logs that the cloud answers again after an outage.
 func (f *follower) OnSync(again bool) {
 	if again {
-		f.log.Info("following the cloud again")
+		f.log.Info("the watch of the cloud works again")
 	}
 }
 

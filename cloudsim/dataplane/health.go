@@ -130,7 +130,7 @@ func failureReason(ctx context.Context, err error) string {
 	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
 		return "no answer in time"
 	case errors.Is(err, io.EOF):
-		return "closed without an answer"
+		return "connection closed without an answer"
 	}
 	return "answered something other than HTTP"
 }

@@ -124,7 +124,7 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 	for ctx.Err() == nil {
 		bound, problem := b.cfg.bind(ctx, s)
 		if ctx.Err() == nil && problem != "" && problem != last {
-			b.log.Warn("listener does not listen at its address", "protocol", s.key.protocol, "listener", hostPort(s.key.ip, s.key.port), "reason", problem)
+			b.log.Warn("listener is not open at its address and port", "protocol", s.key.protocol, "listener", hostPort(s.key.ip, s.key.port), "reason", problem)
 		}
 		last = problem
 		if bound == nil {

@@ -34,7 +34,7 @@ func TestPortTakenThenFreed(t *testing.T) {
 		}
 		return ""
 	})
-	want := fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until it is free", f.address(), port)
+	want := fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until the port is free", f.address(), port)
 	if l := s.Listeners[0]; l.Endpoint != "" || l.Error != want {
 		t.Errorf("listener on a used port: got %+v, want error %q", l, want)
 	}
@@ -84,7 +84,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 		"0.0.0.0":   `"0.0.0.0" is not an address to listen on`,
 		"::":        `"::" is not an address to listen on`,
 		"shop.test": `"shop.test" is not an address to listen on`,
-		"192.0.2.1": "192.0.2.1 is not an address of this machine; trying again until it is. To make it one: sudo ip route add local 192.0.2.1 dev lo, or run the cloud as root with --claim-addresses",
+		"192.0.2.1": "192.0.2.1 is not an address of this machine; trying again until the address exists. To add the address: sudo ip route add local 192.0.2.1 dev lo, or run the cloud as root with --claim-addresses",
 	} {
 		f := newFleet(t, 1, each(echo))
 		f.lb.IP = ip

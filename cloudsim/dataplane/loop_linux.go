@@ -46,7 +46,7 @@ func newForwarder() (*forwarder, error) {
 		l, err := newLoop(f)
 		if err != nil {
 			f.close()
-			return nil, fmt.Errorf("waiting for many sockets: %w", err)
+			return nil, fmt.Errorf("creating an event loop for connections: %w", err)
 		}
 		f.loops = append(f.loops, l)
 		f.work.Go(l.run)

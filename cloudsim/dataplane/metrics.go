@@ -28,7 +28,7 @@ var (
 	descConnections = desc("connections_total", "Connections and UDP flows forwarded to a target.", "load_balancer", "instance", "ip", "listener")
 	descFailedDials = desc("dial_failures_total", "Attempts to connect to a target that failed.", "load_balancer", "instance", "ip", "listener")
 	descBytes       = desc("bytes_total", "Bytes forwarded; direction is in (from client to target) or out.", "load_balancer", "instance", "ip", "listener", "direction")
-	descActive      = desc("active_connections", "Connections and UDP flows open to a target now.", "load_balancer", "instance", "ip", "listener")
+	descActive      = desc("active_connections", "Open connections and UDP flows to a target.", "load_balancer", "instance", "ip", "listener")
 	descRefused     = desc("refused_connections_total",
 		"Connections and datagrams that were not forwarded; reason is no_healthy_target, dial_failed, too_many_connections or source_range.", "load_balancer", "reason")
 )

@@ -66,7 +66,7 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 						return "a listener is missing"
 					case probe == cloudsim.HealthNone && s.Targets[0].Health != cloudsim.TargetHealthy:
 						return "the target is not taken as healthy"
-					case probe != cloudsim.HealthNone && !strings.Contains(s.Targets[0].Reason, "is refused"):
+					case probe != cloudsim.HealthNone && !strings.Contains(s.Targets[0].Reason, "are not allowed"):
 						return "the probe was not refused"
 					}
 					return ""

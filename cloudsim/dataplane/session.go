@@ -98,7 +98,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 		}
 	}
 	b.lost.Do(func() {
-		b.log.Warn("a client was refused, because no target accepted its connection; the counters have the number of refused clients",
+		b.log.Warn("a client was refused, because no target accepted the connection; the load balancer counts later refusals and does not log them",
 			"listener", l.number, "client", client, "tried", keysOf(tried), "error", err)
 	})
 	return c, false

@@ -51,10 +51,10 @@ type Config struct {
 // folder.
 func (c Config) Validate() error {
 	if c.Dir == "" {
-		return errors.New("a folder is required in Dir")
+		return errors.New("Dir is required")
 	}
 	if c.Files != nil && c.Files.dir != c.Dir {
-		return fmt.Errorf("Files must be of the folder in Dir, %s, not of %s", c.Dir, c.Files.dir)
+		return fmt.Errorf("Files must use the folder in Dir, %s, not %s", c.Dir, c.Files.dir)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	k := &manager{log: log, dir: cfg.Dir, files: files, cloud: cloud}
 	for ctx.Err() == nil {
 		if err := files.follow(ctx, k.watchCloud); err != nil {
-			log.Warn("cannot follow the cloud's disks; asking again", "error", err)
+			log.Warn("cannot watch the cloud's disks; trying again", "error", err)
 			backoff.Sleep(ctx, askAgain)
 		}
 	}
@@ -187,7 +187,7 @@ func (k *manager) handle(ctx context.Context, e cloudsim.Event) error {
 func (k *manager) forget(job, path string) {
 	k.stop(job)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		k.log.Error("cannot delete the data of a deleted resource; it is deleted at the next start", "id", job, "error", reason(err))
+		k.log.Error("cannot delete the data of a deleted disk or snapshot; trying again at the next start", "id", job, "error", reason(err))
 	}
 }
 
@@ -220,7 +220,7 @@ func (k *manager) put(ctx context.Context, d cloudsim.Disk) {
 		k.setFailed(d, true)
 		status = cloudsim.DiskStatus{SizeGiB: d.Status.SizeGiB, Error: reason(err), Lost: errors.Is(err, errLost)}
 		if status != d.Status {
-			k.log.Error("data of a disk not created", "disk", d.ID, "error", err)
+			k.log.Error("cannot create or grow the data file of a disk", "disk", d.ID, "error", err)
 		}
 	}
 	if status != d.Status {
@@ -246,7 +246,7 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {
-			status = cloudsim.DiskStatus{Error: "of its source: " + reason(err), Lost: errors.Is(err, errLost) && !k.notCreated(d.SourceDisk)}
+			status = cloudsim.DiskStatus{Error: "cannot copy the source: " + reason(err), Lost: errors.Is(err, errLost) && !k.notCreated(d.SourceDisk)}
 		}
 		return k.reportResult(ctx, d.ID, err, status == said, func() error {
 			said = status
@@ -263,7 +263,7 @@ func (k *manager) notCreated(id cloudsim.DiskID) bool {
 	return failed && d.Status.SizeGiB == 0
 }
 
-var errLost = errors.New("its data is lost: its file does not exist any more")
+var errLost = errors.New("the data is lost: the data file does not exist any more")
 
 // makeFile creates the file of d, or grows it to the size of d. For most events, the file already
 // has this size, and makeFile only calls Lstat.
@@ -297,7 +297,7 @@ func (k *manager) makeFile(d cloudsim.Disk) error {
 // to the folder with the disks' data, so this folder may contain links to any
 // file of the host. The data plane follows no link, so that it reads and
 // changes no other files of the host.
-var errNotRegular = errors.New("its data is not a regular file: no link to the data of a disk is followed; move the file back")
+var errNotRegular = errors.New("the data file is not a regular file: the cloud does not follow links; move the file back")
 
 func grow(path string, bytes int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|noFollow, 0)

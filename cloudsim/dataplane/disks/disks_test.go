@@ -229,7 +229,7 @@ func TestAfterRestart(t *testing.T) {
 	defer run()()
 	eventually.True(t, "disk file has the new size", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
 	eventually.True(t, "disk file is removed", func() bool { return isGone(disks.Path(dir, goes.ID)) })
-	eventually.True(t, "disk reports lost data", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is lost") })
+	eventually.True(t, "disk reports lost data", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "the data is lost") })
 	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || isGone(foreign) {
 		t.Error("the data plane changed the data of the grown disk or removed a foreign file")
 	}

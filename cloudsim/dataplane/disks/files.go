@@ -71,7 +71,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	f.swapLock.Lock()
 	defer f.swapLock.Unlock()
 	if f.pendingData.Load() != nil {
-		return cloudsim.Errorf(cloudsim.Unavailable, "the disk data of the last load is not in place yet; the cloud tries again and serves no disk until then")
+		return cloudsim.Errorf(cloudsim.Unavailable, "the disk data of the last loaded state is not in place yet; the cloud tries again and serves no disk until then")
 	}
 	scratch, err := f.scratch()
 	if err != nil {
@@ -99,7 +99,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	}
 	switch err := copyTogether(ctx, all); {
 	case errors.Is(err, errBusy):
-		return cloudsim.Errorf(cloudsim.Conflict, "a disk cannot be saved: %w; or set recordsOnly to save the records alone", err)
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot save a disk: %w; or set recordsOnly to save the records alone", err)
 	case errors.Is(err, errLost):
 		return cloudsim.Errorf(cloudsim.NotFound, "a disk was deleted during the save: %w", err)
 	case err != nil:

@@ -87,11 +87,11 @@ func (k *manager) reportResult(ctx context.Context, of any, copyErr error, isKno
 		return copyErr
 	}
 	if copyErr != nil {
-		k.log.Error("cannot copy data", "to", of, "error", copyErr)
+		k.log.Error("cannot copy the data of a disk or snapshot", "to", of, "error", copyErr)
 	}
 	if err := report(); err != nil {
 		if ctx.Err() == nil {
-			k.log.Warn("copied data not reported; copying again", "to", of, "error", err)
+			k.log.Warn("cannot report copied data to the cloud; copying again", "to", of, "error", err)
 		}
 		return err
 	}

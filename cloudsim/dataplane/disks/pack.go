@@ -88,7 +88,7 @@ func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string,
 		case rec.Key == nil:
 			id := string(rec.Bucket)
 			if size, at = rec.Sequence, 0; !fileID.MatchString(id) || size > cloudsim.MaxDiskGiB<<30 || len(ids) == maxFiles {
-				return nil, statefile.Damaged("%.40q with %d bytes is no disk or snapshot, or one of more than %d", id, size, maxFiles)
+				return nil, statefile.Damaged("%.40q with %d bytes is not a valid disk or snapshot, or the state has more than %d disks and snapshots", id, size, maxFiles)
 			}
 			if err := closeFile(); err != nil {
 				return nil, err
@@ -104,7 +104,7 @@ func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string,
 			offset = binary.BigEndian.Uint64(rec.Key)
 		}
 		if total += n; offset < at || offset > size || n > size-offset || total > cloudsim.MaxStateData {
-			return nil, statefile.Damaged("%s has %d bytes at offset %d: they overlap, are beyond its size, or beyond %d GiB in total", rec.Bucket, n, offset, cloudsim.MaxStateData>>30)
+			return nil, statefile.Damaged("%s has %d bytes at offset %d: the bytes overlap other data, exceed the size of the disk, or exceed the limit of %d GiB in total", rec.Bucket, n, offset, cloudsim.MaxStateData>>30)
 		}
 		if _, err := file.WriteAt(rec.Value, int64(offset)); err != nil {
 			return nil, err

@@ -116,7 +116,7 @@ func (k *manager) takeSnapshots(ctx context.Context, name string, all []cloudsim
 		for i, s := range all {
 			reports[i] = cloudsim.SnapshotReport{ID: s.ID, Status: cloudsim.DiskStatus{SizeGiB: s.SizeGiB}}
 			if err != nil {
-				reports[i].Status = cloudsim.DiskStatus{Error: "of its disk: " + reason(err), Lost: lost}
+				reports[i].Status = cloudsim.DiskStatus{Error: "cannot copy the disk: " + reason(err), Lost: lost}
 			}
 		}
 		return k.reportResult(ctx, name, err, slices.Equal(reports, said), func() error {

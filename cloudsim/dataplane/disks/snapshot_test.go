@@ -131,7 +131,7 @@ func TestCopyOfNothing(t *testing.T) {
 	r := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: kept.ID})
 	for _, id := range []cloudsim.OperationID{s.Operation, r.Operation} {
 		op, err := c.WaitOperation(t.Context(), id)
-		if err != nil || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "its data is lost") || strings.Contains(op.Error.Detail, dir) {
+		if err != nil || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "the data is lost") || strings.Contains(op.Error.Detail, dir) {
 			t.Errorf("operation: got %+v, error %v; want failed because the data is lost", op, err)
 		}
 	}
@@ -288,7 +288,7 @@ func TestBusyDiskWaits(t *testing.T) {
 	s := snapshot(t, c, "snap", d.ID)
 	eventually.True(t, "copy fails at the time limit, or is a clone", func() bool {
 		now, err := c.GetSnapshot(t.Context(), s.ID)
-		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "programs write to it all the time"))
+		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "programs write to the disk all the time"))
 	})
 	stop()
 	awaitOperation(t, c, s)
