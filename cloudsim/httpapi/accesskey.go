@@ -10,7 +10,7 @@ import (
 
 func (a *api) accessKeyRoutes() {
 	e := a.engine
-	handle(a, op{id: "accessKeys.create", method: post, path: "/v1/access-keys", summary: "Make an access key of a service account, which signs requests. Only this response contains the secret", status: http.StatusCreated, access: engine.Manage},
+	handle(a, op{id: "accessKeys.create", method: post, path: "/v1/access-keys", summary: "Create an access key, with which a service account signs requests. Only this response contains the secret", status: http.StatusCreated, access: engine.Manage},
 		func(ctx context.Context, in *create[cloudsim.CreateAccessKey]) (*body[cloudsim.AccessKey], error) {
 			v, err := e.CreateAccessKey(ctx, in.Body)
 			return answer(v, v.Revision, err)

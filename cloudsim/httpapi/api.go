@@ -80,7 +80,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 		})
 		router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", strings.Join(routers.allowedMethods(r), ", ")) // RFC 9110 section 15.5.6
-			a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not answer %s: see /openapi.json", r.URL.Path, r.Method)})
+			a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not support %s: see /openapi.json", r.URL.Path, r.Method)})
 		})
 		return router
 	})
@@ -93,8 +93,8 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 
 func openAPI(version string) huma.Config {
 	cfg := huma.DefaultConfig("cloudsim", version)
-	cfg.Info.Description = "A simulated cloud for one machine. Errors are RFC 9457 problem documents; programs decide by the member kind. " +
-		"A create request with the name and the values of an existing resource returns that resource. Slow work is an operation: see the member operation. " +
+	cfg.Info.Description = "A simulated cloud for one machine. Errors are RFC 9457 problem documents; programs distinguish errors by the member kind. " +
+		"A create request with the name and the values of an existing resource returns that resource. Slow work runs as an operation, whose id is in the member operation of the resource. " +
 		"If a call has a rate limit, the answer has the headers RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset. The time in RateLimit-Reset is in seconds since 1970, on the cloud's clock."
 	cfg.OpenAPIPath = "/openapi"
 	cfg.DocsPath = ""    // the API serves its own page, which needs no network: see reference.go
@@ -210,7 +210,7 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // a clone, so that the audit trail does not keep the whole path in memory
 		}
 		if im := hc.Header("If-Match"); im != "" && im != "*" && !supportsIfMatch(hc.Operation()) {
-			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not understood by "+o.id+", because the operation does not depend on a revision: omit it"))
+			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not supported by "+o.id+", because the operation does not depend on a revision: omit the header"))
 			return
 		}
 		next(huma.WithContext(hc, ctx))

@@ -18,7 +18,7 @@ func (a *api) billRoutes() {
 	handle(a, op{id: "bill.get", method: http.MethodGet, path: "/v1/bill", summary: "Count the API calls of each caller since the last reset, or since a time", access: engine.Admin}, a.getBill)
 	handle(a, op{id: "bill.reset", method: http.MethodDelete, path: "/v1/bill", summary: "Reset the counters of the bill", status: http.StatusNoContent, access: engine.Admin}, a.resetBill)
 	handle(a, op{id: "audit.list", method: http.MethodGet, path: "/v1/audit", summary: "List the most recent calls", access: engine.Admin}, a.listAudit)
-	handle(a, op{id: "audit.watch", method: http.MethodGet, path: auditWatchPath, summary: "Stream the calls after a number, one JSON document a line", access: engine.Admin}, a.watchAudit)
+	handle(a, op{id: "audit.watch", method: http.MethodGet, path: auditWatchPath, summary: "Stream the calls after the call with a given number, one JSON document per line", access: engine.Admin}, a.watchAudit)
 	handle(a, op{id: "rateLimits.get", method: http.MethodGet, path: "/v1/rate-limits", summary: "Read the rate limits of callers", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.RateLimits }, error) {
 			return withoutETag(a.engine.GetRateLimits(ctx))
@@ -109,13 +109,13 @@ func (a *api) recordCall(x *exchange, rec *recorder, dropped bool, took time.Dur
 	}
 	line, err := json.Marshal(e)
 	if err != nil {
-		a.log.Error("a call is not in the audit file", "requestId", e.RequestID, "err", err)
+		a.log.Error("cannot write a call to the audit file", "requestId", e.RequestID, "err", err)
 		return
 	}
 	a.audit.mu.Lock()
 	defer a.audit.mu.Unlock()
 	if _, err := a.audit.w.Write(append(line, '\n')); err != nil {
-		a.log.Error("a call is not in the audit file", "requestId", e.RequestID, "err", err)
+		a.log.Error("cannot write a call to the audit file", "requestId", e.RequestID, "err", err)
 	}
 }
 

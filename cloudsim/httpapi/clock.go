@@ -14,11 +14,11 @@ import (
 const advanceTimeout = 10 * time.Minute
 
 func (a *api) clockRoutes() {
-	handle(a, op{id: "clock.get", method: http.MethodGet, path: "/v1/clock", summary: "Read the cloud's time and its rate", access: engine.Read},
+	handle(a, op{id: "clock.get", method: http.MethodGet, path: "/v1/clock", summary: "Read the time and the rate of the cloud's clock", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.Clock }, error) {
 			return withoutETag(a.engine.GetClock(ctx))
 		})
-	handle(a, op{id: "clock.set", method: http.MethodPut, path: "/v1/clock", summary: "Freeze the clock, set it, make it run faster, or follow the machine again", access: engine.Admin},
+	handle(a, op{id: "clock.set", method: http.MethodPut, path: "/v1/clock", summary: "Freeze the cloud's clock, set its time or rate, or make it follow the machine's clock again", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.SetClock]) (*struct{ Body cloudsim.Clock }, error) {
 			return withoutETag(a.engine.SetClock(ctx, in.Body))
 		})

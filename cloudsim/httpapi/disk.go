@@ -17,7 +17,7 @@ func (a *api) diskRoutes() {
 	gets(a, "diskPools", "/v1/disk-pools/{id}", "a disk pool by name", engine.Read, e.GetDiskPool, revOf[cloudsim.DiskPool])
 	handle(a, op{id: "diskPools.set", method: http.MethodPut, path: "/v1/disk-pools/{id}", summary: "Change the size of a disk pool", access: engine.Admin}, a.setDiskPool)
 
-	handle(a, op{id: "disks.create", method: post, path: "/v1/disks", summary: "Make a disk", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createDisk)
+	handle(a, op{id: "disks.create", method: post, path: "/v1/disks", summary: "Create a disk", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createDisk)
 	lists(a, "disks", "/v1/disks", "disks", engine.Read, e.ListDisks)
 	gets(a, "disks", "/v1/disks/{id}", "a disk", engine.Read, e.GetDisk, revOf[cloudsim.Disk])
 	handle(a, op{id: "disks.update", method: http.MethodPut, path: "/v1/disks/{id}", summary: "Replace a disk's labels", access: engine.Write}, a.updateDisk)

@@ -162,7 +162,14 @@ func shortageText(ctx context.Context, f *cloudsim.Fault) string {
 	case cloudsim.FaultQuota:
 		return fmt.Sprintf("quota %s is used up: delete unused resources, or raise the quota; ", tagOf(exchangeOf(ctx).operation))
 	case cloudsim.FaultStockOut:
-		return fmt.Sprintf("no capacity for type %s in zone %s: use another zone or type, or try again later; ", cmp.Or(m.Type, "that was asked for"), cmp.Or(m.Zone, "that was asked for"))
+		what, where := "the requested type", "the requested zone"
+		if m.Type != "" {
+			what = "type " + m.Type
+		}
+		if m.Zone != "" {
+			where = "zone " + m.Zone
+		}
+		return fmt.Sprintf("no capacity for %s in %s: use another zone or type, or try again later; ", what, where)
 	case cloudsim.FaultZoneOutage:
 		return fmt.Sprintf("zone %s does not answer; ", m.Zone)
 	}
@@ -175,7 +182,7 @@ func (a *api) createFault(ctx context.Context, in *create[cloudsim.CreateFault])
 	}
 	m, e := in.Body.Match, in.Body.Effect
 	if !slices.ContainsFunc(a.targets, func(t cloudsim.FaultTarget) bool { return m.Covers(t.Operation) && e.Type.Breaks(t.Operation) }) {
-		return nil, cloudsim.InvalidField("match.operation", fmt.Sprintf("%.80q matches no operation that can be broken so (%s): see GET /v1/faults/targets", m.Operation, e.Type))
+		return nil, cloudsim.InvalidField("match.operation", fmt.Sprintf("%.80q matches no operation that the effect %s can change: see GET /v1/faults/targets", m.Operation, e.Type))
 	}
 	v, err := a.engine.CreateFault(ctx, in.Body)
 	return answer(v, v.Revision, err)

@@ -21,7 +21,7 @@ func (a *api) identityRoutes() {
 		func(ctx context.Context, in *askInput[cloudsim.CreateIdentityDocument]) (*struct{ Body cloudsim.IdentityDocument }, error) {
 			return withoutETag(a.engine.CreateIdentityDocument(ctx, cloudsim.InstanceID(in.ID), in.Body))
 		})
-	handle(a, op{id: "instances.token", method: post, path: "/v1/instances/{id}/token", summary: "Make a short-lived token of an instance's service account", status: http.StatusCreated, access: engine.Manage},
+	handle(a, op{id: "instances.token", method: post, path: "/v1/instances/{id}/token", summary: "Create a short-lived token of an instance's service account", status: http.StatusCreated, access: engine.Manage},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Token], error) {
 			v, err := a.engine.CreateInstanceToken(ctx, cloudsim.InstanceID(in.ID))
 			return answer(v, v.Revision, err)

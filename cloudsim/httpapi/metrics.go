@@ -27,10 +27,10 @@ func newMetrics(reg *prometheus.Registry, figures *figures) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"operation"}),
 		throttled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "cloudsim_api_throttled_requests_total", Help: "Requests that were told to come later, by operation and why: a rate_limit, or a fault.",
+			Name: "cloudsim_api_throttled_requests_total", Help: "Requests that a rate limit or a fault refused with 429, by operation and reason (rate_limit or fault).",
 		}, []string{"operation", "reason"}),
 		overQuota: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "cloudsim_quota_exceeded_total", Help: "Requests that wanted more than a project may have, by quota.",
+			Name: "cloudsim_quota_exceeded_total", Help: "Requests that exceeded a quota of a project, by quota.",
 		}, []string{"quota"}),
 	}
 	reg.MustRegister(m.requests, m.seconds, m.throttled, m.overQuota, figures)
@@ -64,7 +64,7 @@ type figures struct {
 var (
 	quotaLimit = prometheus.NewDesc("cloudsim_quota_limit", "Limit of each quota of a project.", []string{"project", "quota"}, nil)
 	quotaUsage = prometheus.NewDesc("cloudsim_quota_usage", "Usage of each quota of a project.", []string{"project", "quota"}, nil)
-	faultHits  = prometheus.NewDesc("cloudsim_fault_hits_total", "Calls that a fault changed, while the fault exists.", []string{"fault", "effect"}, nil)
+	faultHits  = prometheus.NewDesc("cloudsim_fault_hits_total", "Calls that a fault changed; the metric ends with the deletion of the fault.", []string{"fault", "effect"}, nil)
 )
 
 func (f *figures) Describe(ch chan<- *prometheus.Desc) {
@@ -76,7 +76,7 @@ func (f *figures) Describe(ch chan<- *prometheus.Desc) {
 func (f *figures) Collect(ch chan<- prometheus.Metric) {
 	all, err := f.engine.Figures()
 	if err != nil {
-		f.log.Error("quotas and faults are not in the metrics", "err", err)
+		f.log.Error("cannot read quotas and faults for the metrics", "err", err)
 		return
 	}
 	for _, q := range all.Quotas {

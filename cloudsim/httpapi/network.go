@@ -10,13 +10,13 @@ import (
 
 func (a *api) networkRoutes() {
 	e := a.engine
-	handle(a, op{id: "networks.create", method: post, path: "/v1/networks", summary: "Make a network", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createNetwork)
+	handle(a, op{id: "networks.create", method: post, path: "/v1/networks", summary: "Create a network", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createNetwork)
 	lists(a, "networks", "/v1/networks", "networks", engine.Read, e.ListNetworks)
 	gets(a, "networks", "/v1/networks/{id}", "a network", engine.Read, e.GetNetwork, revOf[cloudsim.Network])
-	handle(a, op{id: "networks.update", method: http.MethodPut, path: "/v1/networks/{id}", summary: "Replace labels, pod ranges and the limit of routes", status: http.StatusAccepted, access: engine.Write}, a.updateNetwork)
+	handle(a, op{id: "networks.update", method: http.MethodPut, path: "/v1/networks/{id}", summary: "Replace a network's labels, pod ranges and limit of routes", status: http.StatusAccepted, access: engine.Write}, a.updateNetwork)
 	act(a, "networks.delete", http.MethodDelete, "/v1/networks/{id}", "Begin to delete an empty network", e.DeleteNetwork)
 
-	handle(a, op{id: "subnets.create", method: post, path: "/v1/subnets", summary: "Make a subnet", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSubnet)
+	handle(a, op{id: "subnets.create", method: post, path: "/v1/subnets", summary: "Create a subnet", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSubnet)
 	lists(a, "subnets", "/v1/subnets", "subnets", engine.Read, e.ListSubnets)
 	gets(a, "subnets", "/v1/subnets/{id}", "a subnet", engine.Read, e.GetSubnet, revOf[cloudsim.Subnet])
 	act(a, "subnets.delete", http.MethodDelete, "/v1/subnets/{id}", "Begin to delete a subnet without instances", e.DeleteSubnet)

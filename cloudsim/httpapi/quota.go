@@ -9,7 +9,7 @@ import (
 )
 
 func (a *api) quotaRoutes() {
-	handle(a, op{id: "quotas.list", method: http.MethodGet, path: "/v1/quotas", summary: "List the quotas of a project, and how much of each is used", access: engine.Read}, a.listQuotas)
+	handle(a, op{id: "quotas.list", method: http.MethodGet, path: "/v1/quotas", summary: "List the quotas of a project and their current use", access: engine.Read}, a.listQuotas)
 	handle(a, op{id: "quotas.set", method: http.MethodPut, path: "/v1/quotas/{id}", summary: "Set a quota of a project", access: engine.Admin}, a.setQuota)
 }
 

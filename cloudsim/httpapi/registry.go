@@ -10,14 +10,14 @@ import (
 
 func (a *api) registryRoutes() {
 	e := a.engine
-	handle(a, op{id: "repositories.create", method: post, path: "/v1/repositories", summary: "Make a repository for images", status: http.StatusCreated, access: engine.Write, idemKey: true},
+	handle(a, op{id: "repositories.create", method: post, path: "/v1/repositories", summary: "Create a repository for images", status: http.StatusCreated, access: engine.Write, idemKey: true},
 		func(ctx context.Context, in *create[cloudsim.CreateRepository]) (*body[cloudsim.Repository], error) {
 			v, err := e.CreateRepository(ctx, in.Body)
 			return answer(v, v.Revision, err)
 		})
 	lists(a, "repositories", "/v1/repositories", "repositories", engine.Read, e.ListRepositories)
 	gets(a, "repositories", "/v1/repositories/{id}", "a repository", engine.Read, e.GetRepository, revOf[cloudsim.Repository])
-	deletes(a, "repositories", "/v1/repositories/{id}", "Remove a repository and its images", engine.Write, e.DeleteRepository)
+	deletes(a, "repositories", "/v1/repositories/{id}", "Delete a repository and its images", engine.Write, e.DeleteRepository)
 
 	handle(a, op{id: "registry.credential", method: post, path: "/v1/registry/credentials", summary: "Create a password of the caller for the registry, valid for at most an hour", access: engine.Enter},
 		func(ctx context.Context, in *create[cloudsim.CreateRegistryCredential]) (*struct{ Body cloudsim.RegistryCredential }, error) {

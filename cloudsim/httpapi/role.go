@@ -13,15 +13,15 @@ import (
 
 func (a *api) roleRoutes() {
 	e := a.engine
-	handle(a, op{id: "roles.create", method: post, path: "/v1/roles", summary: "Make a role", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createRole)
+	handle(a, op{id: "roles.create", method: post, path: "/v1/roles", summary: "Create a role", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createRole)
 	lists(a, "roles", "/v1/roles", "roles", engine.Read, e.ListRoles)
 	gets(a, "roles", "/v1/roles/{id}", "a role by name", engine.Read, e.GetRole, revOf[cloudsim.Role])
-	deletes(a, "roles", "/v1/roles/{id}", "Remove a role without bindings and tokens", engine.Admin, e.DeleteRole)
+	deletes(a, "roles", "/v1/roles/{id}", "Delete a role without bindings and tokens", engine.Admin, e.DeleteRole)
 
 	handle(a, op{id: "roleBindings.create", method: post, path: "/v1/role-bindings", summary: "Give a service account a role", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createRoleBinding)
 	lists(a, "roleBindings", "/v1/role-bindings", "role bindings", engine.Manage, e.ListRoleBindings)
 	gets(a, "roleBindings", "/v1/role-bindings/{id}", "a role binding", engine.Manage, e.GetRoleBinding, revOf[cloudsim.RoleBinding])
-	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Take a role away, from the next call on; watches that need it end", engine.Manage, e.DeleteRoleBinding)
+	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Remove a role from a service account, from the next call on; watches that need the role end", engine.Manage, e.DeleteRoleBinding)
 
 	handle(a, op{id: "identity.get", method: http.MethodGet, path: "/v1/whoami", summary: "Show the caller's identity and permissions", access: engine.Enter}, a.whoAmI)
 }
@@ -32,7 +32,7 @@ func (a *api) createRole(ctx context.Context, in *create[cloudsim.CreateRole]) (
 	}
 	for _, p := range in.Body.Permissions {
 		if !strings.HasPrefix(string(p), "@") && !slices.ContainsFunc(a.ids, p.Names) {
-			return nil, cloudsim.InvalidField("permissions", fmt.Sprintf("%.80q names no operation: see the ids in GET /openapi.json", string(p)))
+			return nil, cloudsim.InvalidField("permissions", fmt.Sprintf("%.80q matches no operation: see the ids in GET /openapi.json", string(p)))
 		}
 	}
 	v, err := a.engine.CreateRole(ctx, in.Body)

@@ -10,7 +10,7 @@ import (
 
 func (a *api) routeRoutes() {
 	e := a.engine
-	handle(a, op{id: "routes.create", method: post, path: "/v1/routes", summary: "Make a route with an instance as its next hop", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createRoute)
+	handle(a, op{id: "routes.create", method: post, path: "/v1/routes", summary: "Create a route with an instance as its next hop", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createRoute)
 	lists(a, "routes", "/v1/routes", "routes", engine.Read, e.ListRoutes)
 	gets(a, "routes", "/v1/routes/{id}", "a route", engine.Read, e.GetRoute, revOf[cloudsim.Route])
 	act(a, "routes.delete", http.MethodDelete, "/v1/routes/{id}", "Begin to delete a route", e.DeleteRoute)

@@ -15,12 +15,12 @@ import (
 func (a *api) registerRoutes() {
 	e := a.engine
 
-	handle(a, op{id: "projects.create", method: post, path: "/v1/projects", summary: "Make a project", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createProject)
+	handle(a, op{id: "projects.create", method: post, path: "/v1/projects", summary: "Create a project", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createProject)
 	lists(a, "projects", "/v1/projects", "projects", engine.Read, e.ListProjects)
 	gets(a, "projects", "/v1/projects/{id}", "a project", engine.Read, e.GetProject, revOf[cloudsim.Project])
-	deletes(a, "projects", "/v1/projects/{id}", "Remove an empty project and its service accounts, role bindings and tokens", engine.Admin, e.DeleteProject)
+	deletes(a, "projects", "/v1/projects/{id}", "Delete an empty project and its service accounts, role bindings and tokens", engine.Admin, e.DeleteProject)
 
-	handle(a, op{id: "tokens.create", method: post, path: "/v1/tokens", summary: "Make a token. Only this response contains the secret", status: http.StatusCreated, access: engine.Manage}, a.createToken)
+	handle(a, op{id: "tokens.create", method: post, path: "/v1/tokens", summary: "Create a token. Only this response contains the secret", status: http.StatusCreated, access: engine.Manage}, a.createToken)
 	lists(a, "tokens", "/v1/tokens", "tokens, without their secrets", engine.Manage, e.ListTokens)
 	gets(a, "tokens", "/v1/tokens/{id}", "a token, without its secret", engine.Manage, e.GetToken, revOf[cloudsim.Token])
 	deletes(a, "tokens", "/v1/tokens/{id}", "Revoke a token at once", engine.Manage, e.DeleteToken)
@@ -37,7 +37,7 @@ func (a *api) registerRoutes() {
 	lists(a, "instanceTypes", "/v1/instance-types", "instance types", engine.Read, e.ListInstanceTypes)
 	gets(a, "instanceTypes", "/v1/instance-types/{id}", "an instance type by name", engine.Read, e.GetInstanceType, revOf[cloudsim.InstanceType])
 
-	handle(a, op{id: "instances.create", method: post, path: "/v1/instances", summary: "Make an instance", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createInstance)
+	handle(a, op{id: "instances.create", method: post, path: "/v1/instances", summary: "Create an instance", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createInstance)
 	lists(a, "instances", "/v1/instances", "instances", engine.Read, e.ListInstances)
 	gets(a, "instances", "/v1/instances/{id}", "an instance", engine.Read, e.GetInstance, revOf[cloudsim.Instance])
 	handle(a, op{id: "instances.update", method: http.MethodPut, path: "/v1/instances/{id}", summary: "Replace an instance's labels", access: engine.Write}, a.updateInstance)
@@ -78,16 +78,16 @@ func (a *api) registerRoutes() {
 	gets(a, "addresses", "/v1/addresses/{id}", "an address", engine.Read, e.GetAddress, revOf[cloudsim.Address])
 	deletes(a, "addresses", "/v1/addresses/{id}", "Release an unused address", engine.Write, e.DeleteAddress)
 
-	handle(a, op{id: "loadBalancers.create", method: post, path: "/v1/load-balancers", summary: "Make a load balancer", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createLoadBalancer)
+	handle(a, op{id: "loadBalancers.create", method: post, path: "/v1/load-balancers", summary: "Create a load balancer", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createLoadBalancer)
 	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
 	a.loadBalancerStatsRoute()
 	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
-	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets, health check and rules, and change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
-	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the whole set of targets", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
+	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace a load balancer's labels, listeners, targets, health check and rules, and change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
+	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace all targets of a load balancer", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
 	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read the traffic counters of a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
 	act(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer", e.DeleteLoadBalancer)
 
-	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
+	lists(a, "operations", "/v1/operations", "operations; the cloud keeps finished operations for a day", engine.Read, e.ListOperations)
 	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait for its end", access: engine.Read}, a.getOperation)
 	act(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel a running operation, if its kind can be cancelled", e.CancelOperation)
 
@@ -101,11 +101,11 @@ func (a *api) registerRoutes() {
 	handle(a, op{id: "faults.targets", method: http.MethodGet, path: "/v1/faults/targets", summary: "List the operations that faults can change", access: engine.Admin}, a.faultTargets)
 	handle(a, op{id: "faults.presets", method: http.MethodGet, path: "/v1/faults/presets", summary: "List the fault presets, least severe first", access: engine.Read}, a.faultPresets)
 	gets(a, "faults", "/v1/faults/{id}", "a fault with its counters", engine.Admin, e.GetFault, revOf[cloudsim.Fault])
-	deletes(a, "faults", "/v1/faults/{id}", "Remove a fault", engine.Admin, e.DeleteFault)
+	deletes(a, "faults", "/v1/faults/{id}", "Delete a fault", engine.Admin, e.DeleteFault)
 
 	handle(a, op{id: "events.list", method: http.MethodGet, path: "/v1/events", summary: "List a page of events after a revision", access: engine.Read}, a.listEvents)
 	handle(a, op{id: "events.newest", method: http.MethodGet, path: "/v1/events/newest", summary: "List a page of the newest events, newest first", access: engine.Read}, a.listNewestEvents)
-	handle(a, op{id: "events.watch", method: http.MethodGet, path: watchPath, summary: "Stream the events after a revision, one JSON document a line", access: engine.Read}, a.watchEvents)
+	handle(a, op{id: "events.watch", method: http.MethodGet, path: watchPath, summary: "Stream the events after a revision, one JSON document per line", access: engine.Read}, a.watchEvents)
 }
 
 const post = http.MethodPost

@@ -13,7 +13,7 @@ import (
 
 func (a *api) signingKeyRoutes() {
 	e := a.engine
-	handle(a, op{id: "signingKeys.rotate", method: post, path: "/v1/signing-keys", summary: "Make a new signing key and retire the previous key", status: http.StatusCreated, access: engine.Admin, idemKey: true},
+	handle(a, op{id: "signingKeys.rotate", method: post, path: "/v1/signing-keys", summary: "Create a new signing key and retire the previous key", status: http.StatusCreated, access: engine.Admin, idemKey: true},
 		func(ctx context.Context, in *create[cloudsim.RotateSigningKey]) (*body[cloudsim.SigningKey], error) {
 			v, err := e.RotateSigningKey(ctx, in.Body)
 			return answer(v, v.Revision, err)

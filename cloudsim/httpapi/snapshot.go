@@ -18,7 +18,7 @@ func (a *api) snapshotRoutes() {
 	handle(a, op{id: "snapshotGroups.create", method: post, path: "/v1/snapshot-groups", summary: "Take snapshots of several disks at one instant", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSnapshotGroup)
 	lists(a, "snapshotGroups", "/v1/snapshot-groups", "snapshot groups", engine.Read, e.ListSnapshotGroups)
 	gets(a, "snapshotGroups", "/v1/snapshot-groups/{id}", "a snapshot group", engine.Read, e.GetSnapshotGroup, revOf[cloudsim.SnapshotGroup])
-	act(a, "snapshotGroups.delete", http.MethodDelete, "/v1/snapshot-groups/{id}", "Begin to delete a snapshot group and its members; in the end they are not found", e.DeleteSnapshotGroup)
+	act(a, "snapshotGroups.delete", http.MethodDelete, "/v1/snapshot-groups/{id}", "Begin to delete a snapshot group and its snapshots. They exist until the operation ends", e.DeleteSnapshotGroup)
 }
 
 func (a *api) createSnapshot(ctx context.Context, in *create[cloudsim.CreateSnapshot]) (*body[cloudsim.Snapshot], error) {

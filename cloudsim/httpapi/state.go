@@ -29,7 +29,7 @@ type ByName struct {
 
 func (a *api) stateRoutes() {
 	e := a.engine
-	handle(a, op{id: "states.save", method: post, path: "/v1/states", summary: "Save the whole cloud", status: http.StatusCreated, access: engine.Admin},
+	handle(a, op{id: "states.save", method: post, path: "/v1/states", summary: "Save the state of the whole cloud", status: http.StatusCreated, access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.SaveState]) (*struct{ Body cloudsim.State }, error) {
 			extendDeadlines(ctx)
 			return withoutETag(e.SaveState(ctx, in.Body))
@@ -51,7 +51,7 @@ func (a *api) stateRoutes() {
 			extendDeadlines(ctx)
 			return nil, e.ResetState(ctx)
 		})
-	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Replace the cloud by a saved state. Watches end with the error gone", status: http.StatusNoContent, access: engine.Admin},
+	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Replace the contents of the cloud by a saved state. Watches end with the error gone", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, in *struct {
 			ByName
 			RecordsOnly bool `query:"recordsOnly" doc:"Do not change the data of disks. Without this parameter, the cloud refuses to load a state with disk data while a disk is attached"`

@@ -55,14 +55,14 @@ func (t *Transcript) add(c cloudsim.TranscriptCall) {
 	}
 	if t.left -= len(raw) + 1; t.left < 0 {
 		raw, err = json.Marshal(cloudsim.TranscriptFull{Full: true})
-		t.log.Warn("the transcript is full: calls from now on are not in it", "bytes", maxTranscript)
+		t.log.Warn("the transcript is full: later calls are not recorded", "bytes", maxTranscript)
 	}
 	if err == nil {
 		_, err = t.w.Write(append(raw, '\n'))
 	}
 	if err != nil {
 		t.left = -1
-		t.log.Error("the transcript ends here: it cannot be written", "error", err)
+		t.log.Error("cannot write the transcript: later calls are not recorded", "error", err)
 	}
 }
 
@@ -102,16 +102,16 @@ func (t *Transcript) callOf(r *http.Request, asked *listener, said *recordedResp
 	clean, secret := cloudsim.Redact(asked.heard.Bytes())
 	switch {
 	case asked.over || len(clean) > maxBody:
-		c.Withheld = "it is too long"
+		c.Withheld = "the body is too long"
 	case secret:
-		c.Withheld, c.Body = "it holds a secret", clean
+		c.Withheld, c.Body = "the body contains a secret", clean
 	case len(clean) == 0:
 	case json.Valid(clean):
 		c.Body = clean
 	case isText(r.Header.Get("Content-Type")):
 		c.Text = string(clean)
 	default:
-		c.Withheld = "it is no text"
+		c.Withheld = "the body is not text"
 	}
 	// The transcript leaves out the answer to an unknown caller. This answer contains a message
 	// about the caller's token, and a replay does not have this token.

@@ -153,7 +153,7 @@ func apiReference(t *testing.T, openapi []byte) []byte {
 	slices.Sort(rows)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# The API\n\nMade from the code by `make generate`. A running cloud serves the whole of it, with every field, at `/docs` and as\n[OpenAPI 3.1](openapi.json) at `/openapi.json`.\n\n| operation | route | |\n|---|---|---|\n%s\n\n", strings.Join(rows, "\n"))
-	fmt.Fprintf(&b, "## Errors\n\nEvery error is an RFC 9457 document, `application/problem+json`. Programs decide by `kind`.\n\n| kind | exit code of `allinone cloud` |\n|---|---|\n")
+	fmt.Fprintf(&b, "## Errors\n\nEvery error is an RFC 9457 document, `application/problem+json`. Programs distinguish errors by `kind`.\n\n| kind | exit code of `allinone cloud` |\n|---|---|\n")
 	for _, k := range cloudsim.Kinds() {
 		fmt.Fprintf(&b, "| `%s` | %d |\n", k, cli.CodeOf(k))
 	}
