@@ -28,7 +28,7 @@ func (l *OutageLogger) OnSync(bool) {
 func (l *OutageLogger) OnError(err error, _ bool) {
 	switch {
 	case cloudsim.KindOf(err) == cloudsim.Gone:
-		l.Log.Info("too far behind the cloud; listing everything anew", "err", err)
+		l.Log.Info("the watch is too far behind the cloud; listing all resources again", "err", err)
 	case !l.away:
 		l.away = true
 		l.Log.Warn("the cloud does not answer; trying again", "err", err)

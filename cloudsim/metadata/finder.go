@@ -48,7 +48,7 @@ func (f *finder) walk(ctx context.Context, ip string) (found cloudsim.Instance, 
 			f.known[i.InternalIP()] = i.ID
 			if i.InternalIP() == ip {
 				if found.ID != "" {
-					return found, &httpError{403, "more than one instance has the address " + ip + ": each needs a listener of its own"}
+					return found, &httpError{403, "more than one instance has the address " + ip + ": each instance needs its own listener"}
 				}
 				found = i
 			}
@@ -58,7 +58,7 @@ func (f *finder) walk(ctx context.Context, ip string) (found cloudsim.Instance, 
 		}
 	}
 	if found.ID == "" {
-		return found, &httpError{403, "no instance has the address " + ip + ", which you call from"}
+		return found, &httpError{403, "no instance has the caller's address " + ip}
 	}
 	return found, nil
 }

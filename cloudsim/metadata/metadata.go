@@ -82,7 +82,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		return err
 	}
 	if err := oneHop(cfg.Listener); err != nil {
-		log.DebugContext(ctx, "replies have no hop limit here", "err", err)
+		log.DebugContext(ctx, "cannot limit replies to one hop", "err", err)
 	}
 	srv := &http.Server{
 		Handler:           newService(log, cfg, cloud).handler(),
@@ -140,7 +140,7 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return i.ID, s.startSession(w, r, i.ID, ownSession)
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
-		return i.ID, &httpError{http.StatusMethodNotAllowed, r.URL.Path + " answers GET only"}
+		return i.ID, &httpError{http.StatusMethodNotAllowed, r.URL.Path + " supports only GET"}
 	}
 	if err := s.sessions.check(r, i.ID, ownSession); err != nil {
 		return i.ID, err
@@ -163,7 +163,7 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 func (s *service) checkDirect(r *http.Request) error {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 		if r.Header.Get(name) != "" {
-			return &httpError{http.StatusForbidden, "the request was forwarded (it has " + name + "): ask without a proxy"}
+			return &httpError{http.StatusForbidden, "a proxy forwarded the request (header " + name + "): connect without a proxy"}
 		}
 	}
 	host := r.Host
@@ -178,7 +178,7 @@ func (s *service) checkDirect(r *http.Request) error {
 			return nil
 		}
 	}
-	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: ask by IP address"}
+	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: use an IP address in the URL"}
 }
 
 // mayHaveSecrets returns an error for a caller from a loopback address, because the caller

@@ -40,7 +40,7 @@ var errNoPath = &httpError{http.StatusNotFound, "no such path: GET /v1/ lists th
 func (s *service) answerLeaf(ctx context.Context, w http.ResponseWriter, r *http.Request, i cloudsim.Instance, t cloudsim.MetadataTree, path string) error {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
-		return &httpError{http.StatusMethodNotAllowed, r.URL.Path + " answers GET only"}
+		return &httpError{http.StatusMethodNotAllowed, r.URL.Path + " supports only GET"}
 	}
 	if t.Session != nil {
 		if err := s.sessions.check(r, i.ID, *t.Session); err != nil {

@@ -45,7 +45,7 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 		code = status[kind]
 		switch kind {
 		case cloudsim.Internal, cloudsim.Unauthenticated, cloudsim.Denied, cloudsim.Unavailable:
-			s.log.WarnContext(r.Context(), "the cloud did not answer for an instance", "instance", id, "path", r.URL.Path, "err", err)
+			s.log.WarnContext(r.Context(), "the cloud did not answer the request of an instance", "instance", id, "path", r.URL.Path, "err", err)
 			msg = "the cloud does not answer: try again"
 		}
 		if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {

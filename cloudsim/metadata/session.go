@@ -44,7 +44,7 @@ func newSessions() *sessionIssuer {
 func (s *service) startSession(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
 	if r.Method != http.MethodPut {
 		w.Header().Set("Allow", http.MethodPut)
-		return &httpError{http.StatusMethodNotAllowed, of.Path + " answers PUT only"}
+		return &httpError{http.StatusMethodNotAllowed, of.Path + " supports only PUT"}
 	}
 	ttl, err := strconv.Atoi(r.Header.Get(of.TTLHeader))
 	if err != nil || ttl < minTTL || ttl > maxTTL {
@@ -72,7 +72,7 @@ func (s *sessionIssuer) mac(end []byte, id cloudsim.InstanceID) []byte {
 func (s *sessionIssuer) check(r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
 	token := r.Header.Get(of.TokenHeader)
 	if token == "" {
-		return &httpError{http.StatusUnauthorized, "no session token: PUT " + of.Path + " for one, and send it as " + of.TokenHeader}
+		return &httpError{http.StatusUnauthorized, "no session token: PUT " + of.Path + " for a token, and send the token in the header " + of.TokenHeader}
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) != 8+sha256.Size || !hmac.Equal(raw[8:], s.mac(raw[:8], id)) ||

@@ -384,7 +384,7 @@ func TestAudit(t *testing.T) {
 		"registry.pull team-a/web no: ",
 		"ci registry.pull team-a/web no: ",
 		"registry.token  no: ",
-		"registry.token  no: this is the token endpoint of ",
+		"registry.token  no: the parameter service must be ",
 		"ci registry.token team-a/web:pull yes",
 		"ci registry.token team-a/web:delete no: ",
 	}

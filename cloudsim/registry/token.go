@@ -47,7 +47,7 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	req, code, err := readTokenRequest(w, r)
 	if err == nil && req.service != "" && req.service != s.cfg.Name {
-		code, err = http.StatusBadRequest, errors.New("this is the token endpoint of "+s.cfg.Name)
+		code, err = http.StatusBadRequest, errors.New("the parameter service must be "+s.cfg.Name)
 	}
 	if err != nil {
 		s.engine.AuditRegistry(about, err)
@@ -97,7 +97,7 @@ func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenReque
 			s.grant(w, b)
 			return
 		}
-		s.log.Error("bearer token not created", "requestId", id, "err", err)
+		s.log.Error("cannot create a bearer token", "requestId", id, "err", err)
 	}
 	w.Header().Set("WWW-Authenticate", `Basic realm="`+s.cfg.URL+tokenPath+`"`)
 	refuseToken(w, http.StatusUnauthorized, "UNAUTHORIZED", msg)
@@ -121,7 +121,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 		case ctx.Err() != nil:
 			drop() // the client has left, and net/http would answer 200 with an empty body
 		default:
-			s.log.ErrorContext(ctx, "fault rules not read", "requestId", id, "err", err)
+			s.log.ErrorContext(ctx, "cannot read the fault rules", "requestId", id, "err", err)
 			refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
 		}
 		return
@@ -134,7 +134,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	}
 	b, err := s.engine.CreateRegistryBearer(caller, id, asked)
 	if err != nil {
-		s.log.ErrorContext(ctx, "bearer token not created", "requestId", id, "err", err)
+		s.log.ErrorContext(ctx, "cannot create a bearer token", "requestId", id, "err", err)
 		refuseToken(w, http.StatusInternalServerError, "UNKNOWN", "internal error: see the cloud's log")
 		return
 	}
@@ -184,7 +184,7 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 		}
 	default:
 		w.Header().Set("Allow", "GET, POST")
-		return t, http.StatusMethodNotAllowed, errors.New("the token endpoint answers GET and POST")
+		return t, http.StatusMethodNotAllowed, errors.New("the token endpoint supports only GET and POST")
 	}
 	if len(t.scopes) > 32 {
 		return t, http.StatusBadRequest, errors.New("the request has more than 32 scopes")
