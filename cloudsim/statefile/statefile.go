@@ -179,7 +179,7 @@ func (r *Reader) Next() (rec Record, err error) {
 		rec.Bucket, r.key = r.bucket, rec.Key
 		return rec, nil
 	}
-	return rec, Damaged("a record has the kind %d", kind)
+	return rec, Damaged("a record has the unknown kind %d", kind)
 }
 
 // EndSection returns an error if the section that ended is damaged. If more is true, it
@@ -188,7 +188,7 @@ func (r *Reader) Next() (rec Record, err error) {
 func (r *Reader) EndSection(more bool) error {
 	switch _, err := r.in.Peek(1); { // makes gzip compare the checksum
 	case err == nil && !more:
-		return Damaged("bytes follow its end")
+		return Damaged("data follows the end of the state")
 	case err != nil && (more || !errors.Is(err, io.EOF)):
 		return cutOff(err)
 	}

@@ -88,7 +88,7 @@ func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
 		case err != nil:
 			return false, err
 		case rec.Key == nil && !isBucketName(string(rec.Bucket)):
-			return false, statefile.Damaged("there is no bucket %.40q", rec.Bucket)
+			return false, statefile.Damaged("unknown bucket %.40q", rec.Bucket)
 		}
 		b, err := tx.CreateBucketIfNotExists(rec.Bucket)
 		if err != nil {
@@ -131,7 +131,7 @@ func isBucketName(name string) bool {
 func (t *Tx) checkShape() error {
 	meta := t.read(bucketMeta)
 	if have := meta.Get(keySchema); string(have) != schema {
-		return fmt.Errorf("it has schema %.20q and this version of allinone reads schema %s: load it with the version that saved it", have, schema)
+		return fmt.Errorf("the state has schema %.20q and this version of allinone reads schema %s: load the state with the version that saved the state", have, schema)
 	}
 	for _, k := range [][]byte{keyFloor, keyEpoch} {
 		if v := meta.Get(k); v != nil && len(v) != 8 {

@@ -65,10 +65,10 @@ func (t *Tx) Floor() uint64 {
 // rev is beyond the end of the journal, for example because rev is a revision of another cloud.
 func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	if floor := t.Floor(); rev < floor {
-		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after %d: list again and watch from there", rev, floor)
+		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after revision %d: list again and watch from there", rev, floor)
 	}
 	if now := t.Revision(); rev > now {
-		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "revision %d is not reached; the journal ends at %d: list again and watch from there", rev, now)
+		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "revision %d does not exist yet; the journal ends at revision %d: list again and watch from there", rev, now)
 	}
 	b := t.read(bucketJournal)
 	if b == nil {
@@ -207,7 +207,7 @@ func (t *Tx) CheckJournal() error {
 		if err := b.ForEach(func(k, _ []byte) error {
 			skip()
 			if got := fromU64(k); got != next {
-				return fmt.Errorf("the journal has revision %d where %d belongs", got, next)
+				return fmt.Errorf("the journal has revision %d instead of revision %d", got, next)
 			}
 			next++
 			return nil
@@ -217,7 +217,7 @@ func (t *Tx) CheckJournal() error {
 	}
 	skip()
 	if last := t.Revision(); next != last+1 {
-		return fmt.Errorf("the journal ends at %d; its counter says %d", next-1, last)
+		return fmt.Errorf("the journal ends at revision %d, but the counter is %d", next-1, last)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func Open(path string) (*Store, error) {
 }
 
 func damaged(path string, err error) error {
-	return fmt.Errorf("open %s: the file is damaged or not a cloud's database: %w; it is unchanged: restore a backup, or move it away to start with an empty cloud", path, err)
+	return fmt.Errorf("open %s: the file is damaged or not a cloud's database: %w; the file is unchanged: restore a backup, or move the file away to start with an empty cloud", path, err)
 }
 
 // errPanic wraps the value of a panic.

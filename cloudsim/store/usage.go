@@ -104,7 +104,7 @@ func (u usage) check(tx *Tx) error {
 		project, name, _ := strings.Cut(key, "\x00")
 		names[name] = true
 		if have := tx.Used(cloudsim.ProjectID(project), cloudsim.QuotaName(name)); have != n {
-			all = append(all, fmt.Errorf("%s uses %d %s, and %d are counted", project, n, name, have))
+			all = append(all, fmt.Errorf("%s uses %d %s, but the store counts %d", project, n, name, have))
 		}
 	}
 	b := tx.read(bucketUsage)
@@ -113,7 +113,7 @@ func (u usage) check(tx *Tx) error {
 	}
 	return errors.Join(append(all, b.ForEach(func(k, _ []byte) error {
 		if _, name, _ := strings.Cut(string(k), "\x00"); names[name] && u[string(k)] == 0 {
-			return fmt.Errorf("%q is counted, and nothing uses it", k)
+			return fmt.Errorf("the store counts %q, but no resource uses it", k)
 		}
 		return nil
 	}))...)
