@@ -77,7 +77,7 @@ const (
 // Attachment describes a disk's attachment to one instance.
 type Attachment struct {
 	Instance InstanceID      `json:"instance" example:"i-000001"`
-	ReadOnly bool            `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
+	ReadOnly bool            `json:"readOnly,omitempty" doc:"Whether the attachment is read-only"`
 	Device   string          `json:"device" doc:"Device name on the instance: the first free name" example:"vdb"`
 	State    AttachmentState `json:"state" enum:"attaching,attached,detaching"`
 	Ready    bool            `json:"ready,omitempty" doc:"Whether the machine of the instance has the device. Only instances whose hypervisor reports devices have this field"`
@@ -276,7 +276,7 @@ func (c *checks) noSmaller(size, least int, source string) {
 // repeated request changes nothing.
 type AttachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
-	ReadOnly bool       `json:"readOnly,omitempty" doc:"Whether the instance can only read the disk"`
+	ReadOnly bool       `json:"readOnly,omitempty" doc:"Whether the attachment is read-only"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

@@ -7,7 +7,7 @@ type DiskPool struct {
 	Meta
 	Zone    string `json:"zone" example:"sim-1a"`
 	Type    string `json:"type" doc:"Disk type" example:"fast"`
-	SizeGiB int    `json:"sizeGiB" doc:"Capacity of the empty pool, in GiB" example:"1048576"`
+	SizeGiB int    `json:"sizeGiB" doc:"Total capacity of the pool, in GiB" example:"1048576"`
 	UsedGiB int    `json:"usedGiB" doc:"Space that disks use, in GiB. The cloud computes this value for each read, so watches do not report changes" example:"10"`
 	FreeGiB int    `json:"freeGiB" doc:"Free space, in GiB; at least 0" example:"1048566"`
 }

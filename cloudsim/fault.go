@@ -120,7 +120,7 @@ func (m FaultMatch) check(c *checks) {
 		c.addf("match.operation", "must be an operation id in which * stands for any letters, e.g. instances.* or loadBalancers.create; got %q", clip(m.Operation))
 	}
 	if m.Caller != "" && !nameRE.MatchString(m.Caller) {
-		c.addf("match.caller", "must be the name of a token, got %q", clip(m.Caller))
+		c.addf("match.caller", "must be the name of a token or service account, got %q", clip(m.Caller))
 	}
 	c.optionalReference("match.target", m.Target)
 	if m.DialectCall != "" && !ValidDialectCall(m.DialectCall) {

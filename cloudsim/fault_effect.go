@@ -75,10 +75,10 @@ type FaultEffect struct {
 	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Kind of the error; default unavailable, for errorAfterCommit internal, for throttle, quota and stockOut exhausted"`
 	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the status of kind"`
 	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for a text with the fault's id and name"`
-	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error in seconds; a throttle has 1 by default"`
+	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error in seconds; default 1 for the effect throttle"`
 	LatencyMillis     int             `json:"latencyMillis,omitempty" minimum:"0" maximum:"600000" doc:"Delay of the effect latency"`
 	JitterMillis      int             `json:"jitterMillis,omitempty" minimum:"0" maximum:"600000" doc:"Maximum of an additional random delay of the effect latency"`
-	AgeSeconds        int64           `json:"ageSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age of the answer of a staleRead, on the cloud's clock. The journal limits the age"`
+	AgeSeconds        int64           `json:"ageSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age in seconds of the data that a staleRead returns, on the cloud's clock. The journal limits the age"`
 	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Scope of a zoneOutage; absent for both"`
 }
 

@@ -39,7 +39,7 @@ func (c *checks) audience(field, s string) {
 // IdentityDocument is a signed statement of the cloud about an instance. Other programs can
 // verify the signature with the cloud's public keys.
 type IdentityDocument struct {
-	Token     string    `json:"token" doc:"A JSON Web Token signed by ES256; its claims are IdentityClaims"`
+	Token     string    `json:"token" doc:"A JSON Web Token, signed with ES256; its claims are IdentityClaims"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
 }
 

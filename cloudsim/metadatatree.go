@@ -42,9 +42,9 @@ type MetadataTreeSpec struct {
 
 // MetadataSession describes the session tokens of a metadata tree.
 type MetadataSession struct {
-	Path        string `json:"path" maxLength:"128" doc:"Path to which the caller sends PUT for a token" example:"/latest/api/token"`
-	TTLHeader   string `json:"ttlHeader" maxLength:"64" doc:"Header of the PUT with the wanted lifetime in seconds" example:"X-aws-ec2-metadata-token-ttl-seconds"`
-	TokenHeader string `json:"tokenHeader" maxLength:"64" doc:"Header with the token in each GET" example:"X-aws-ec2-metadata-token"`
+	Path        string `json:"path" maxLength:"128" doc:"Path of the PUT request for a token" example:"/latest/api/token"`
+	TTLHeader   string `json:"ttlHeader" maxLength:"64" doc:"Header of the PUT request with the requested lifetime in seconds" example:"X-aws-ec2-metadata-token-ttl-seconds"`
+	TokenHeader string `json:"tokenHeader" maxLength:"64" doc:"Header of each GET request with the token" example:"X-aws-ec2-metadata-token"`
 }
 
 // MetadataLeaf is one path of a metadata tree.

@@ -76,7 +76,7 @@ type StateChange struct {
 	Kind   ResourceKind `json:"kind" example:"instance"`
 	ID     string       `json:"id" example:"i-000001"`
 	Name   string       `json:"name" example:"node-1"`
-	Change string       `json:"change" enum:"added,removed,changed" doc:"Kind of difference of the second state from the first"`
+	Change string       `json:"change" enum:"added,removed,changed" doc:"Change of the object from the first state to the second state"`
 	Fields []string     `json:"fields,omitempty" doc:"The fields that differ, for changed"`
 }
 

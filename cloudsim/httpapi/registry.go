@@ -19,7 +19,7 @@ func (a *api) registryRoutes() {
 	gets(a, "repositories", "/v1/repositories/{id}", "a repository", engine.Read, e.GetRepository, revOf[cloudsim.Repository])
 	deletes(a, "repositories", "/v1/repositories/{id}", "Delete a repository and its images", engine.Write, e.DeleteRepository)
 
-	handle(a, op{id: "registry.credential", method: post, path: "/v1/registry/credentials", summary: "Create a password of the caller for the registry, valid for at most an hour", access: engine.Enter},
+	handle(a, op{id: "registry.credential", method: post, path: "/v1/registry/credentials", summary: "Create a registry password for the caller, valid for at most an hour", access: engine.Enter},
 		func(ctx context.Context, in *create[cloudsim.CreateRegistryCredential]) (*struct{ Body cloudsim.RegistryCredential }, error) {
 			return withoutETag(e.CreateRegistryCredential(ctx, in.Body))
 		})

@@ -10,7 +10,7 @@ import (
 
 func (a *api) workloadTrustRoutes() {
 	e := a.engine
-	handle(a, op{id: "workloadTrusts.create", method: post, path: "/v1/workload-trusts", summary: "Let a Kubernetes service account call as a service account of the cloud", status: http.StatusCreated, access: engine.Manage, idemKey: true},
+	handle(a, op{id: "workloadTrusts.create", method: post, path: "/v1/workload-trusts", summary: "Let a Kubernetes service account authenticate as a service account of the cloud", status: http.StatusCreated, access: engine.Manage, idemKey: true},
 		func(ctx context.Context, in *create[cloudsim.CreateWorkloadTrust]) (*body[cloudsim.WorkloadTrust], error) {
 			v, err := e.CreateWorkloadTrust(ctx, in.Body)
 			return answer(v, v.Revision, err)
