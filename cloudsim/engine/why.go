@@ -172,7 +172,7 @@ func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind,
 	})
 	if err == nil && id == "" {
 		hint := "an id such as i-000001, or kind/name such as instance/node-1"
-		err = cloudsim.Errorf(cloudsim.NotFound, "the journal, which begins after revision %d, knows no %.80q: want %s", tx.Floor(), object, hint)
+		err = cloudsim.Errorf(cloudsim.NotFound, "no object %.80q in the journal, which begins after revision %d: use %s", object, tx.Floor(), hint)
 	}
 	return kind, id, err
 }
@@ -241,16 +241,18 @@ func (s *whyReader) addChange(ev cloudsim.Event) error {
 	was, _ := s.before["state"].(string)
 	var text []string
 	switch {
-	case s.before == nil:
-		text = append(text, strings.TrimSpace("is there: "+state))
+	case s.before == nil && now["createdAt"] == now["updatedAt"]:
+		text = append(text, strings.TrimSuffix("created: "+state, ": "))
+	case s.before == nil: // the journal does not have the event of the creation
+		text = append(text, strings.TrimSuffix("exists: "+state, ": "))
 	case state != was:
 		text = append(text, was+" → "+state)
 	}
 	if s.before != nil {
 		text = append(text, describeChanges(s.before, now)...)
 	}
-	if s.why.Gone = ev.Type == cloudsim.EventDelete; s.why.Gone {
-		text = append(text, "is gone")
+	if s.why.Gone = ev.Type == cloudsim.EventDelete; s.why.Gone && state != "deleted" {
+		text = append(text, "deleted")
 	}
 	s.before, s.why.State = now, state
 	if s.why.Gone {
@@ -287,7 +289,7 @@ func (s *whyReader) addOperation(ev cloudsim.Event) error {
 		return nil
 	}
 	s.requests[op.RequestID] = true
-	text := fmt.Sprintf("%s of %s, asked by %s in %s: %s", op.Verb, op.Target, op.Caller, op.RequestID, op.State)
+	text := fmt.Sprintf("%s of %s, requested by %s in %s: %s", op.Verb, op.Target, op.Caller, op.RequestID, op.State)
 	switch {
 	case op.Error != nil:
 		text += ": " + op.Error.Detail

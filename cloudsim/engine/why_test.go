@@ -45,10 +45,10 @@ func TestWhy(t *testing.T) {
 		t.Errorf("held: %+v", w)
 	}
 	for _, want := range []struct{ request, cause, text string }{
-		{"req-make", "instances.create", "is there: provisioning"},
+		{"req-make", "instances.create", "created: provisioning"},
 		{"", "settle op-000001", "provisioning → running"},
 		{"req-stop", "instances.stop", "running → stopping"},
-		{"req-stop", "instances.stop", "stop of i-000001, asked by admin in req-stop: running"},
+		{"req-stop", "instances.stop", "stop of i-000001, requested by admin in req-stop: running"},
 		{"", "settle op-000002", "held by hold-000001"},
 	} {
 		if !tells(w, want.request, want.cause, want.text) {
@@ -59,7 +59,7 @@ func TestWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
-	if w := whyOf(t, e, as("req-why", "why.get"), string(i.ID)); !w.Gone || len(w.Waits) != 0 || !tells(w, "", "settle op-000003", "is gone") {
+	if w := whyOf(t, e, as("req-why", "why.get"), string(i.ID)); !w.Gone || len(w.Waits) != 0 || !tells(w, "", "settle op-000003", "deleted") {
 		t.Errorf("why of a deleted object: got %+v", w)
 	}
 	if _, err := e.Why(as("req-why", "why.get"), "instance/nobody"); !errors.Is(err, cloudsim.NotFound) {
@@ -94,9 +94,9 @@ func TestWhyRequest(t *testing.T) {
 	}
 	for _, want := range []struct{ request, cause, text string }{
 		{"req-stop", "instances.stop", "running → stopping"},
-		{"req-stop", "instances.stop", "stop of i-000001, asked by admin in req-stop: running"},
+		{"req-stop", "instances.stop", "stop of i-000001, requested by admin in req-stop: running"},
 		{"", "settle op-000002", "stopping → stopped"},
-		{"", "settle op-000002", "asked by admin in req-stop: done"},
+		{"", "settle op-000002", "requested by admin in req-stop: done"},
 	} {
 		if !tells(w, want.request, want.cause, want.text) {
 			t.Errorf("step %+v is missing in %+v", want, w.Steps)
