@@ -217,7 +217,7 @@ func describeRepositories(r *dialect.Request, me cloudsim.Identity, in describeR
 	}
 	var ok bool
 	if o.After, ok = parseNextToken(in.NextToken); !ok {
-		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field nextToken must be the token of the page before, got "+clip(in.NextToken))
+		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field nextToken must be the token of the previous page, got "+clip(in.NextToken))
 	}
 	l, err := r.Cloud.ListRepositories(r.Context(), o)
 	if err != nil {

@@ -243,7 +243,7 @@ func (q *query) decodePageToken(name string) string {
 	v := q.text(name)
 	id, ok := parseNextToken(v)
 	if !ok {
-		q.fail(errInvalid(name, v, "the token of the page before"))
+		q.fail(errInvalid(name, v, "the token of the previous page"))
 	}
 	return id
 }

@@ -136,7 +136,7 @@ func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
 	case err != nil:
 		return nil, err
 	case r.isFixed(n):
-		return nil, errInvalid(r.parameter, r.destination, "the destination of a route to an instance; each table keeps its other routes")
+		return nil, errInvalid(r.parameter, r.destination, "the destination of a route to an instance, because all other routes of a table are fixed")
 	case old == nil || old.State == cloudsim.RouteDeleting:
 		return nil, coded(http.StatusBadRequest, code, fmt.Sprintf("the route table %s has no route to %s", r.table, r.destination))
 	}

@@ -40,7 +40,7 @@ func (a *api) calls() []dialect.Call {
 
 	add("servers.add_to_placement_group", post, "/servers/{id}/actions/add_to_placement_group", "Add a stopped server to a placement group", serverCall("add_to_placement_group", addToPlacementGroup))
 	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", serverCall("remove_from_placement_group", removeFromPlacementGroup))
-	add("servers.change_protection", post, "/servers/{id}/actions/change_protection", "Protect a server against deletion", serverCall("change_protection", protectServer))
+	add("servers.change_protection", post, "/servers/{id}/actions/change_protection", "Set the deletion protection of a server", serverCall("change_protection", protectServer))
 
 	add("placement_groups.list", get, "/placement_groups", "List placement groups", listCall(a, "placement_groups", placementGroups.list, filterBy("type", typeOfPlacementGroup), placementGroups.show))
 	add("placement_groups.get", get, "/placement_groups/{id}", "Get a placement group", placementGroups.get)
@@ -60,8 +60,8 @@ func (a *api) calls() []dialect.Call {
 	add("volumes.update", put, "/volumes/{id}", "Change the labels of a volume", updateVolume)
 	add("volumes.delete", del, "/volumes/{id}", "Delete a volume", a.deleteVolume)
 	add("volumes.attach", post, "/volumes/{id}/actions/attach", "Attach a volume to a server", volumeCall("attach_volume", attachVolume))
-	add("volumes.detach", post, "/volumes/{id}/actions/detach", "Detach a volume", volumeCall("detach_volume", detachVolume))
-	add("volumes.change_protection", post, "/volumes/{id}/actions/change_protection", "Protect a volume against deletion", volumeCall("change_protection", protectVolume))
+	add("volumes.detach", post, "/volumes/{id}/actions/detach", "Detach a volume from a server", volumeCall("detach_volume", detachVolume))
+	add("volumes.change_protection", post, "/volumes/{id}/actions/change_protection", "Set the deletion protection of a volume", volumeCall("change_protection", protectVolume))
 	add("volumes.resize", post, "/volumes/{id}/actions/resize", "Enlarge a volume", volumeCall("resize_volume", resizeVolume))
 
 	add("networks.list", get, "/networks", "List networks", listCall(a, "networks", (*client.Client).ListNetworks, nil, networksWithParts))
@@ -70,10 +70,10 @@ func (a *api) calls() []dialect.Call {
 	add("networks.update", put, "/networks/{id}", "Change the labels of a network", updateNetwork)
 	add("networks.delete", del, "/networks/{id}", "Delete a network and its subnets", deleteNetwork)
 	add("networks.add_subnet", post, "/networks/{id}/actions/add_subnet", "Add a subnet to a network", networkCall("add_subnet", addSubnet))
-	add("networks.delete_subnet", post, "/networks/{id}/actions/delete_subnet", "Delete a subnet", networkCall("delete_subnet", deleteSubnet))
+	add("networks.delete_subnet", post, "/networks/{id}/actions/delete_subnet", "Delete a subnet of a network", networkCall("delete_subnet", deleteSubnet))
 	add("networks.add_route", post, "/networks/{id}/actions/add_route", "Add a route to a network", networkCall("add_route", addRoute))
-	add("networks.delete_route", post, "/networks/{id}/actions/delete_route", "Delete a route", networkCall("delete_route", deleteRoute))
-	add("networks.change_protection", post, "/networks/{id}/actions/change_protection", "Protect a network against deletion", networkCall("change_protection", protectNetwork))
+	add("networks.delete_route", post, "/networks/{id}/actions/delete_route", "Delete a route of a network", networkCall("delete_route", deleteRoute))
+	add("networks.change_protection", post, "/networks/{id}/actions/change_protection", "Set the deletion protection of a network", networkCall("change_protection", protectNetwork))
 
 	add("load_balancers.list", get, "/load_balancers", "List load balancers", listCall(a, "load_balancers", (*client.Client).ListLoadBalancers, nil, convertEach(loadBalancerOf)))
 	add("load_balancers.get", get, "/load_balancers/{id}", "Get a load balancer", a.getLoadBalancer)
@@ -84,17 +84,17 @@ func (a *api) calls() []dialect.Call {
 		add("load_balancers."+name, post, "/load_balancers/{id}/actions/"+name, summary, fn)
 	}
 	actions("add_service", "Add a service to a load balancer", loadBalancerCall("add_service", func(_ *dialect.Request, l *cloudsim.LoadBalancer, s serviceRequest) error { return addService(l, s) }))
-	actions("update_service", "Change a service", loadBalancerCall("update_service", func(_ *dialect.Request, l *cloudsim.LoadBalancer, s serviceRequest) error { return updateService(l, s) }))
-	actions("delete_service", "Delete a service", loadBalancerCall("delete_service", deleteService))
+	actions("update_service", "Change a service of a load balancer", loadBalancerCall("update_service", func(_ *dialect.Request, l *cloudsim.LoadBalancer, s serviceRequest) error { return updateService(l, s) }))
+	actions("delete_service", "Delete a service of a load balancer", loadBalancerCall("delete_service", deleteService))
 	actions("add_target", "Add a target to a load balancer", loadBalancerCall("add_target", addTarget))
-	actions("remove_target", "Remove a target", loadBalancerCall("remove_target", removeTarget))
-	actions("change_algorithm", "Change the algorithm", loadBalancerCall("change_algorithm", changeAlgorithm))
-	actions("change_type", "Change the type", loadBalancerCall("change_type", changeType))
+	actions("remove_target", "Remove a target from a load balancer", loadBalancerCall("remove_target", removeTarget))
+	actions("change_algorithm", "Change the algorithm of a load balancer", loadBalancerCall("change_algorithm", changeAlgorithm))
+	actions("change_type", "Change the type of a load balancer", loadBalancerCall("change_type", changeType))
 	actions("attach_to_network", "Attach a load balancer to a network", loadBalancerCall("attach_to_network", attachToNetwork))
 	actions("detach_from_network", "Detach a load balancer from a network", loadBalancerCall("detach_from_network", detachFromNetwork))
-	actions("change_protection", "Protect a load balancer against deletion", loadBalancerCall("change_protection", protectLoadBalancer))
-	actions("enable_public_interface", "Show the public addresses", loadBalancerCall("enable_public_interface", enablePublic))
-	actions("disable_public_interface", "Hide the public addresses", loadBalancerCall("disable_public_interface", disablePublic))
+	actions("change_protection", "Set the deletion protection of a load balancer", loadBalancerCall("change_protection", protectLoadBalancer))
+	actions("enable_public_interface", "Show the public addresses of a load balancer", loadBalancerCall("enable_public_interface", enablePublic))
+	actions("disable_public_interface", "Hide the public addresses of a load balancer", loadBalancerCall("disable_public_interface", disablePublic))
 
 	for _, name := range []string{"certificates", "firewalls", "floating_ips", "isos", "primary_ips"} {
 		add(name+".list", get, "/"+name, "Return an empty list, because the dialect does not support these resources", noneOf(name).list)
@@ -146,7 +146,7 @@ var refusalReasons = map[string]string{
 const (
 	noFirewalls = "this cloud has no firewalls"
 	noAddresses = "the cloud chooses the addresses of servers"
-	noImages    = "machines of this cloud boot no image"
+	noImages    = "servers of this cloud do not boot from images"
 	noDNS       = "this cloud has no DNS"
 	oneNetwork  = "a server is in one network: set networks in the request for a new server"
 )

@@ -34,7 +34,7 @@ func coded(code, msg string) error {
 // errUnknown returns the error of a request in which a field refers to a resource that does not
 // exist.
 func errUnknown(field string, reference any) error {
-	return cloudsim.InvalidField(field, fmt.Sprintf("names %.80q, which does not exist", fmt.Sprint(reference)))
+	return cloudsim.InvalidField(field, fmt.Sprintf("%.80q does not exist", fmt.Sprint(reference)))
 }
 
 // failureOf returns the HTTP status and the code for an error.

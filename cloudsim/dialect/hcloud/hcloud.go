@@ -151,7 +151,7 @@ type updateResource struct {
 // changes the name of the resource, because this cloud cannot rename resources.
 func (u updateResource) newLabels(m cloudsim.Meta) (map[string]string, error) {
 	if u.Name != "" && u.Name != dialect.OtherName(m) {
-		return nil, dialect.Unsupported{What: "a new name", Why: "names do not change: create another resource"}
+		return nil, dialect.Unsupported{What: "a change of the name", Why: "create another resource"}
 	}
 	return newLabels(u.Labels, m.Labels)
 }

@@ -154,7 +154,7 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, allZones []clouds
 		return req, errUnknown("load_balancer_type", c.LoadBalancerType)
 	}
 	if c.PublicNet != nil && (c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != 0) {
-		return req, dialect.Unsupported{What: "primary IPs", Why: "the cloud chooses the addresses"}
+		return req, dialect.Unsupported{What: "a choice of primary IPs", Why: "the cloud chooses the addresses"}
 	}
 	place := ""
 	if place, req.Region, err = placeOf(c, allZones); err != nil {
@@ -338,7 +338,7 @@ func attachToNetwork(r *dialect.Request, l *cloudsim.LoadBalancer, in attachRequ
 	case in.IP != nil && *in.IP != "" && *in.IP != l.IP:
 		return dialect.Unsupported{What: "a private address of the caller's choice", Why: "omit ip: the private address is " + l.IP}
 	case in.IPRange != nil && *in.IPRange != "":
-		return dialect.Unsupported{What: "ip_range", Why: "omit it: the private address is " + l.IP}
+		return dialect.Unsupported{What: "ip_range", Why: "omit ip_range: the private address is " + l.IP}
 	}
 	return setNetwork(r, l.Labels, in.Network)
 }

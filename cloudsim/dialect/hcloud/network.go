@@ -147,7 +147,7 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	}
 	switch {
 	case len(c.Routes) > 0:
-		return 0, nil, dialect.Unsupported{What: "routes of a new network", Why: "add routes after the creation of their gateways"}
+		return 0, nil, dialect.Unsupported{What: "a new network with routes", Why: "add routes after the creation of their gateways"}
 	case c.ExposeRoutesToVSwitch:
 		return 0, nil, dialect.Unsupported{What: "expose_routes_to_vswitch"}
 	}
@@ -368,7 +368,7 @@ func deleteRoute(r *dialect.Request, n cloudsim.Network, in networkRoute) (m clo
 	}
 	shown := networkOf(cloudsim.Network{ID: n.ID}, networkParts{routes: p.routes, instances: p.instances}).Routes
 	if !slices.Contains(shown, in) {
-		return m, false, cloudsim.Errorf(cloudsim.NotFound, "the network has no route to %.80q over %.80q", in.Destination, in.Gateway)
+		return m, false, cloudsim.Errorf(cloudsim.NotFound, "the network has no route to %.80q with the gateway %.80q", in.Destination, in.Gateway)
 	}
 	i := slices.IndexFunc(p.routes, func(t cloudsim.Route) bool {
 		return t.Destination == in.Destination && t.State != cloudsim.RouteDeleting

@@ -173,12 +173,12 @@ func (c createServer) checkSupported() error {
 		given     bool
 		what, why string
 	}{
-		{off(c.StartAfterCreate), "start_after_create false", "stop the server after its creation"},
-		{len(c.Volumes) > 0, "volumes", "attach volumes after the creation"},
-		{len(c.Firewalls) > 0, "firewalls", noFirewalls},
-		{len(c.Networks) > 1, "more than one network", "an instance is in one network"},
+		{off(c.StartAfterCreate), "start_after_create with the value false", "stop the server after its creation"},
+		{len(c.Volumes) > 0, "the field volumes", "attach volumes after the creation of the server"},
+		{len(c.Firewalls) > 0, "the field firewalls", noFirewalls},
+		{len(c.Networks) > 1, "more than one network", "a server can have only one network"},
 		{c.PublicNet != nil && off(c.PublicNet.EnableIPv4), "public_net without IPv4", "each server has an IPv4 address"},
-		{c.PublicNet != nil && (c.PublicNet.IPv4 != nil && *c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != nil && *c.PublicNet.IPv6 != 0), "primary IPs", "the cloud chooses the addresses"},
+		{c.PublicNet != nil && (c.PublicNet.IPv4 != nil && *c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != nil && *c.PublicNet.IPv6 != 0), "a choice of primary IPs", "the cloud chooses the addresses"},
 	} {
 		if f.given {
 			return dialect.Unsupported{What: f.what, Why: f.why}

@@ -132,7 +132,7 @@ func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (r
 	if c.Server != nil {
 		i, err := r.Cloud.GetInstance(r.Context(), dialect.ID[cloudsim.InstanceID](prefixInstance, *c.Server))
 		if err != nil {
-			return req, cloudsim.InvalidField("server", fmt.Sprintf("names %d: %v", *c.Server, err))
+			return req, cloudsim.InvalidField("server", fmt.Sprintf("%d: %v", *c.Server, err))
 		}
 		req.Zone = i.Zone
 		return req, nil
