@@ -147,7 +147,7 @@ func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
 		return cloudsim.Token{}, err
 	}
 	if len(found) == 0 || found[0].ID != cloudsim.TokenID(c.key) {
-		return cloudsim.Token{}, refuseSignature(cloudsim.SignatureSessionField, "the access key "+string(c.key)+" has no such session token: request new credentials")
+		return cloudsim.Token{}, refuseSignature(cloudsim.SignatureSessionField, "the session token of access key "+string(c.key)+" is not known: request new credentials")
 	}
 	if t := found[0]; t.ExpiresAt != nil && !tx.Now.Before(*t.ExpiresAt) {
 		return t, refuseSignature(cloudsim.SignatureExpiryField, "the session token of access key "+string(c.key)+" expired at "+t.ExpiresAt.Format(time.RFC3339)+": request new credentials")

@@ -79,7 +79,7 @@ func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 }
 
 func rangeInUse(of, have, want string) error {
-	return fmt.Errorf("addresses of %s are in use from %s, so the range cannot become %s: delete them first, or use another data directory", of, have, want)
+	return fmt.Errorf("cannot change the range of %s from %s to %s: addresses of the old range are in use: delete the resources that use them first, or use another data directory", of, have, want)
 }
 
 // takeIP marks the lowest free address of range p as used, and returns this address. It never
@@ -178,7 +178,7 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address, error) {
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
 	if !from.IsValid() {
-		return a, cloudsim.Errorf(cloudsim.Invalid, "this cloud has no %s addresses for load balancers: it was started without a range of them", a.Family)
+		return a, cloudsim.Errorf(cloudsim.Invalid, "this cloud has no %s addresses for load balancers: start the cloud with a range of such addresses", a.Family)
 	}
 	if err := e.checkQuota(tx, a.Project, store.Use{Name: cloudsim.QuotaAddresses, N: 1}); err != nil {
 		return a, err
@@ -228,7 +228,7 @@ func (e *Engine) DeleteAddress(ctx context.Context, id cloudsim.AddressID) error
 			return err
 		}
 		if a.UsedBy != "" {
-			return cloudsim.Errorf(cloudsim.Conflict, "address %s (%s) is used by load balancer %s: delete that first", id, a.IP, a.UsedBy)
+			return cloudsim.Errorf(cloudsim.Conflict, "address %s (%s) is used by load balancer %s: delete the load balancer first", id, a.IP, a.UsedBy)
 		}
 		return e.dropAddress(tx, &a)
 	})
@@ -336,13 +336,13 @@ func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, 
 		case a.UsedBy != "":
 			return a, cloudsim.Errorf(cloudsim.Conflict, "address %s (%s) is used by load balancer %s", a.ID, ip, a.UsedBy)
 		case a.Scheme != lb.Scheme:
-			return a, cloudsim.InvalidField(field, fmt.Sprintf("is %s, which is for %s load balancers, and this one is %s", ip, a.Scheme, lb.Scheme))
+			return a, cloudsim.InvalidField(field, fmt.Sprintf("is %s, which is for %s load balancers, but the load balancer is %s", ip, a.Scheme, lb.Scheme))
 		default:
 			a.UsedBy = lb.ID
 			return a, addresses.Put(tx, &a)
 		}
 	}
-	return cloudsim.Address{}, errUnknownReference(field, ip, "reserve it first: POST /v1/addresses")
+	return cloudsim.Address{}, errUnknownReference(field, ip, "reserve the address first: POST /v1/addresses")
 }
 
 // releaseAddress ends the use of an address by a load balancer. An address that a client has

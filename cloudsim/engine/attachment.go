@@ -48,11 +48,11 @@ func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 func sameAttachment(id cloudsim.DiskID, have cloudsim.Attachment, req cloudsim.AttachDisk) error {
 	switch {
 	case have.State == cloudsim.AttachmentDetaching:
-		return cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is still detaching from it", id, req.Instance)
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: the disk is still detaching from this instance", id, req.Instance)
 	case have.ReadOnly && !req.ReadOnly:
-		return cloudsim.Errorf(cloudsim.Conflict, "disk %s is attached to %s read-only: detach it first", id, req.Instance)
+		return cloudsim.Errorf(cloudsim.Conflict, "disk %s is attached to %s read-only: detach the disk first", id, req.Instance)
 	case !have.ReadOnly && req.ReadOnly:
-		return cloudsim.Errorf(cloudsim.Conflict, "disk %s is attached to %s for writing: detach it first", id, req.Instance)
+		return cloudsim.Errorf(cloudsim.Conflict, "disk %s is attached to %s for writing: detach the disk first", id, req.Instance)
 	}
 	return nil
 }
@@ -65,9 +65,9 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 	case err != nil || i.Project != d.Project:
 		return "", errReferenceNotFound("instance", string(id), "see GET /v1/instances")
 	case !slices.Contains(d.Zones(), i.Zone):
-		return "", cloudsim.InvalidField("instance", "names "+string(id)+", which is in zone "+i.Zone+"; disk "+string(d.ID)+" is in "+strings.Join(d.Zones(), " and "))
+		return "", cloudsim.InvalidField("instance", string(id)+" is in zone "+i.Zone+", but disk "+string(d.ID)+" is in "+strings.Join(d.Zones(), " and "))
 	case i.State == cloudsim.InstanceTerminating:
-		return "", cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is terminating", d.ID, id)
+		return "", cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: the instance is terminating", d.ID, id)
 	}
 	ty, err := instanceTypes.Get(tx, i.Type)
 	if err != nil {
@@ -78,7 +78,7 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 		return "", err
 	}
 	if len(there) >= ty.MaxDisks {
-		return "", cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d disks, as many as type %s can have", id, len(there), i.Type)
+		return "", cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d disks, which is the maximum for type %s", id, len(there), i.Type)
 	}
 	var used []string
 	for _, other := range there {
@@ -109,7 +109,7 @@ func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 			return false, nil
 		}
 		if d.State == cloudsim.DiskAttaching && have.State != cloudsim.AttachmentAttaching {
-			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot detach disk %s from %s: it is attaching to another", d.ID, req.Instance)
+			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot detach disk %s from %s: the disk is attaching to another instance", d.ID, req.Instance)
 		}
 		if err := d.Move(cloudsim.Detach); err != nil {
 			return false, err
@@ -138,7 +138,7 @@ func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloud
 			return err // a deleted instance has no attachments, so NotFound is not possible
 		}
 		if i.State != cloudsim.InstanceStopped && i.State != cloudsim.InstanceTerminating {
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot force disk %s out of %s: it is %s and could still write; stop it first", id, from, i.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach disk %s from %s by force: the instance is %s and could still write: stop the instance first", id, from, i.State)
 		}
 		return e.forgetAttachment(tx, &d, from)
 	})
@@ -165,7 +165,7 @@ func (e *Engine) forgetAttachment(tx *store.Tx, d *cloudsim.Disk, id cloudsim.In
 	d.Attachments = slices.DeleteFunc(d.Attachments, func(a cloudsim.Attachment) bool { return a.Instance == id })
 	switch was.State {
 	case cloudsim.AttachmentAttaching:
-		if err := e.endOperation(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "instance " + string(id) + " is gone"}); err != nil {
+		if err := e.endOperation(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "instance " + string(id) + " was deleted, or the disk was detached by force"}); err != nil {
 			return err
 		}
 		if err := arrive(d); err != nil {

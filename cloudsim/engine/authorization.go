@@ -167,7 +167,7 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 		c.Project = p.ID
 		return nil
 	}
-	return cloudsim.Errorf(cloudsim.Denied, "%s is for the project %s only, and has no role in %q", c.caller(), c.Project, chosen)
+	return cloudsim.Errorf(cloudsim.Denied, "%s is only for project %s, and has no role in project %q", c.caller(), c.Project, chosen)
 }
 
 // authenticate returns the token of a secret, and a credential with which the engine can check
@@ -244,7 +244,7 @@ func hashSecret(secret string) string {
 func callOf(ctx context.Context) (Call, error) {
 	c, ok := CallOf(ctx)
 	if !ok {
-		return c, cloudsim.Errorf(cloudsim.Internal, "a call without authorization")
+		return c, cloudsim.Errorf(cloudsim.Internal, "the context of the call has no authorization")
 	}
 	return c, nil
 }

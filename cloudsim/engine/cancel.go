@@ -18,7 +18,7 @@ func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 			return err
 		}
 		if op.Over() {
-			return cloudsim.Errorf(cloudsim.Conflict, "operation %s is %s: it cannot be cancelled any more", id, op.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel operation %s: it is already %s", id, op.State)
 		}
 		why := &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "cancelled by " + call.Caller}
 		if err := e.endOperation(tx, id, cloudsim.Cancel, why); err != nil {
@@ -72,7 +72,7 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 			return e.settledSnapshotGroup(tx, g)
 		})
 	}
-	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s", op.Verb, op.Kind, op.Target)
+	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s: the cloud cannot undo operations on resources of this kind", op.Verb, op.Kind, op.Target)
 }
 
 // undoWork calls undoFn with the resource of operation op. Then undoWork stores the resource,
@@ -84,7 +84,7 @@ func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo
 		return err
 	}
 	if t.Meta(&v).Operation != op.ID {
-		return cloudsim.Errorf(cloudsim.Conflict, "operation %s no longer works on %s %s", op.ID, op.Kind, op.Target)
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel operation %s: a newer operation on %s %s has replaced it", op.ID, op.Kind, op.Target)
 	}
 	if err := undoFn(&v); err != nil || !t.Has(tx, op.Target) {
 		return err

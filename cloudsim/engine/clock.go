@@ -69,7 +69,7 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 	e.settling.Lock()
 	defer e.settling.Unlock()
 	if ctx.Err() != nil {
-		return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock was being advanced: %w", ctx.Err())
+		return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock is unchanged, because another call was advancing the clock: %w", ctx.Err())
 	}
 	err = e.update(ctx, func(tx *store.Tx, _ Call) error {
 		next := runningClock(tx)
@@ -130,11 +130,11 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 		return k, err
 	}
 	if goal.Cloud.After(cloudsim.LastClockTime) {
-		return k, cloudsim.InvalidField("seconds", "leads to "+goal.Cloud.Format(time.RFC3339)+"; the clock ends at "+cloudsim.LastClockTime.Format(time.RFC3339))
+		return k, cloudsim.InvalidField("seconds", "would move the clock to "+goal.Cloud.Format(time.RFC3339)+", after the last possible time "+cloudsim.LastClockTime.Format(time.RFC3339))
 	}
 	for done := false; !done; {
 		if ctx.Err() != nil {
-			return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock got as far as %s: advance it again: %w", e.Now().Format(time.RFC3339), ctx.Err())
+			return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock was advanced only to %s: advance the clock again: %w", e.Now().Format(time.RFC3339), ctx.Err())
 		}
 		if err := e.settleIn(func(tx *store.Tx, settle func([]store.Work) error) error {
 			done, err = stepTo(tx, goal, settle)

@@ -100,7 +100,7 @@ func diskDiffers(have cloudsim.Disk, req cloudsim.CreateDisk) string {
 	case req.ThroughputMiBps != 0 && have.ThroughputMiBps != req.ThroughputMiBps:
 		return "another throughput"
 	case have.MultiAttach != req.MultiAttach:
-		return "another multiAttach"
+		return "another value of multiAttach"
 	case !sameLabels(have.Labels, req.Labels):
 		return "other labels"
 	}
@@ -160,7 +160,7 @@ func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error
 		case !ok:
 			return "", errUnknownReference(field, z, "see GET /v1/zones")
 		case region != "" && r != region:
-			return "", cloudsim.InvalidField(field, "must be of one region; "+z+" is in "+r)
+			return "", cloudsim.InvalidField(field, "must be in one region, but "+z+" is in region "+r)
 		}
 		region = r
 	}
@@ -179,7 +179,7 @@ func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cl
 		case err != nil:
 			return err
 		case !s.ReadyToUse:
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot make a disk of snapshot %s: it is %s", s.ID, s.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot create a disk from snapshot %s: the snapshot is %s", s.ID, s.State)
 		}
 		req.SizeGiB = cmp.Or(req.SizeGiB, s.SizeGiB)
 		return req.OfSnapshot(s, region)
@@ -191,7 +191,7 @@ func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cl
 		case err != nil:
 			return err
 		case !d.HasData():
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot make a copy of disk %s: it is %s", d.ID, d.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot copy disk %s: it is %s", d.ID, d.State)
 		}
 		req.SizeGiB = cmp.Or(req.SizeGiB, d.SizeGiB)
 		return req.OfDisk(d)
@@ -428,7 +428,7 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 			return false, err
 		}
 		if until := was.ModifiedAt; until != nil && tx.Now.Before(until.Add(e.cfg.DiskCooldown)) {
-			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot modify disk %s: it was at %s, and can be again at %s", id, until.Format(time.RFC3339), until.Add(e.cfg.DiskCooldown).Format(time.RFC3339))
+			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot modify disk %s: the last modification was at %s, and the next is possible at %s", id, until.Format(time.RFC3339), until.Add(e.cfg.DiskCooldown).Format(time.RFC3339))
 		}
 		if d.Type != was.Type {
 			if err := takePools(tx, d.Zones(), d.Type, d.SizeGiB); err != nil {

@@ -86,7 +86,7 @@ func checkDiskPools(tx *store.Tx) error {
 		}
 	}
 	if !maps.Equal(have, want) {
-		return fmt.Errorf("disk pools count %v; their disks take %v", have, want)
+		return fmt.Errorf("the disk pools have the used sizes %v, but the sums of the sizes of their disks are %v", have, want)
 	}
 	return nil
 }

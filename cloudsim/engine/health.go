@@ -41,7 +41,7 @@ func (e *Engine) Healthy() []Check {
 func (e *Engine) Ready() []Check {
 	var err error
 	if !e.health.recovered.Load() {
-		err = errors.New("work that fell due while the cloud was down has not settled yet")
+		err = errors.New("work that became due while the cloud was not running is not finished yet")
 	}
 	return append(e.Healthy(), Check{"recovered", err})
 }

@@ -26,7 +26,7 @@ func (ac *access) CreateIdentityDocument(ctx context.Context, id cloudsim.Instan
 			return err
 		}
 		if i.State == cloudsim.InstanceTerminating {
-			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is terminating: it gets no identity documents any more", id)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot create an identity document for instance %s: the instance is terminating", id)
 		}
 		doc.ExpiresAt = tx.Now.Add(cloudsim.IdentityLife)
 		doc.Token, err = sign(tx, cloudsim.KeyIdentity, cloudsim.IdentityClaims{
@@ -124,9 +124,9 @@ func carriedBy(tx *store.Tx, call Call, id cloudsim.InstanceID) (a cloudsim.Serv
 	case err != nil:
 		return a, err
 	case i.ServiceAccount == "":
-		return a, cloudsim.Errorf(cloudsim.NotFound, "instance %s carries no service account: make it with one", id)
+		return a, cloudsim.Errorf(cloudsim.NotFound, "instance %s has no service account: create the instance with a service account", id)
 	case i.State == cloudsim.InstanceTerminating:
-		return a, cloudsim.Errorf(cloudsim.Conflict, "instance %s is terminating: it gets no identity documents any more", id)
+		return a, cloudsim.Errorf(cloudsim.Conflict, "cannot create a token for instance %s: the instance is terminating", id)
 	}
 	return serviceAccounts.Get(tx, string(i.ServiceAccount))
 }

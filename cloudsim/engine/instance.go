@@ -120,7 +120,7 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 // errUnknownReference returns Invalid for a field that names a resource which does not
 // exist.
 func errUnknownReference(field, value, hint string) error {
-	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
+	return cloudsim.InvalidField(field, value+" does not exist; "+hint)
 }
 
 // workOnInstance begins work on an instance. Before the call, the caller must change the state of

@@ -184,11 +184,11 @@ func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, fieldName
 		}
 		switch {
 		case err != nil || i.Project != project:
-			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which does not exist", t.Instance)})
+			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("%s does not exist", t.Instance)})
 		case i.Region != region:
-			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which is in region %s", t.Instance, i.Region)})
+			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("%s is in region %s, but the load balancer is in region %s", t.Instance, i.Region, region)})
 		case t.IP != "" && !isBehind(i, t.IP):
-			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", fieldName, n), Reason: fmt.Sprintf("is %s, which is neither an address of %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
+			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", fieldName, n), Reason: fmt.Sprintf("is %s, which is neither an address of instance %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
 		}
 	}
 	return bad, nil
@@ -242,7 +242,7 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	}
 	return e.changeLoadBalancer(ctx, id, rev, func(tx *store.Tx, l *cloudsim.LoadBalancer) error {
 		if req.Scheme != "" && req.Scheme != l.Scheme {
-			return cloudsim.InvalidField("scheme", fmt.Sprintf("is %s and cannot become %s: make another load balancer", l.Scheme, req.Scheme))
+			return cloudsim.InvalidField("scheme", fmt.Sprintf("is %s and cannot become %s: create another load balancer", l.Scheme, req.Scheme))
 		}
 		families := req.Families
 		if len(families) == 0 {
@@ -250,7 +250,7 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 		}
 		for i, ip := range req.Addresses {
 			if a, err := netip.ParseAddr(ip); err == nil && !slices.Contains(families, cloudsim.FamilyOf(a)) {
-				return cloudsim.InvalidField(fmt.Sprintf("addresses[%d]", i), fmt.Sprintf("is of %s, which is not a family of the load balancer: give families, too", cloudsim.FamilyOf(a)))
+				return cloudsim.InvalidField(fmt.Sprintf("addresses[%d]", i), fmt.Sprintf("is an %s address, but the load balancer does not have this family: also set families", cloudsim.FamilyOf(a)))
 			}
 		}
 		if len(req.Listeners) > len(l.Listeners) {
@@ -339,11 +339,11 @@ func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 		return s, err
 	}
 	if e.cfg.Meter == nil {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "this cloud does not forward, because it runs without a data plane")
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "this cloud does not forward connections, because it runs without a data plane")
 	}
 	s, ok := e.cfg.Meter.LoadBalancerStats(id)
 	if !ok {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "load balancer %s is %s, and does not forward yet", id, l.State)
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "load balancer %s is %s, and does not forward connections yet", id, l.State)
 	}
 	return s, nil
 }

@@ -33,7 +33,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		if !errors.Is(err, cloudsim.Unavailable) {
 			return err
 		}
-		e.log.Error("due work not settled; retrying", "in", tryAgain, "err", err)
+		e.log.Error("cannot finish due work; retrying", "in", tryAgain, "err", err)
 		if !waitDue(ctx, nil, tryAgain) {
 			return nil
 		}
@@ -167,7 +167,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 			return err
 		}
 		dropped[bad] = true
-		e.log.Error("work that was due is dropped", "verb", bad.Verb, "kind", bad.Kind, "id", bad.ID, "err", why)
+		e.log.Error("dropped due work that the cloud cannot finish", "verb", bad.Verb, "kind", bad.Kind, "id", bad.ID, "err", why)
 	}
 }
 

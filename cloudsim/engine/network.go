@@ -106,9 +106,9 @@ func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 		switch {
 		case !ok || other.ID == n.ID:
 		case other.Project != n.Project:
-			return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, which a network of another project has; the networks of a cloud share one machine", a, b)
+			return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s of a network of another project: choose another range, because all networks of a cloud share one machine", a, b)
 		default:
-			return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s of network %s (%s); the networks of a cloud share one machine", a, b, other.ID, other.Name)
+			return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s of network %s (%s): choose another range, because all networks of a cloud share one machine", a, b, other.ID, other.Name)
 		}
 	}
 	return nil
@@ -118,7 +118,7 @@ func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 // load balancers or default networks.
 func (e *Engine) checkReserved(n cloudsim.Network) error {
 	if a, b, ok := clash(allRanges(n), wholeRanges(e.cfg.LoadBalancers, e.cfg.LoadBalancers6, e.cfg.InternalLoadBalancers, e.cfg.InternalLoadBalancers6), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, where load balancers get their addresses", a, b)
+		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the address range of load balancers", a, b)
 	}
 	if n.Default {
 		return nil
@@ -247,7 +247,7 @@ func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
 		}
 		for _, i := range there {
 			if len(i.PodRanges) > 0 {
-				return cloudsim.Errorf(cloudsim.Conflict, "instance %s (%s) has the pod range %s of network %s: delete such instances before its pod ranges change", i.ID, i.Name, i.PodRanges[0], n.ID)
+				return cloudsim.Errorf(cloudsim.Conflict, "cannot change the pod ranges of network %s: instance %s (%s) has the pod range %s: delete such instances first", n.ID, i.ID, i.Name, i.PodRanges[0])
 			}
 		}
 	}
@@ -287,12 +287,12 @@ func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, use
 		if err != nil {
 			return err
 		}
-		more := ""
+		rest := ": delete the " + string(users.Kind) + " first"
 		if n := users.Count(tx, index, id, 1000); n > 1 {
-			more = fmt.Sprintf(" and %d more", n-1)
+			rest = fmt.Sprintf(" and %d more: delete all of them first", n-1)
 		}
-		return cloudsim.Errorf(cloudsim.Conflict, "%s %s is used by %s %s (%s)%s: delete that first",
-			kind, id, users.Kind, users.ID(&first), users.Meta(&first).Name, more)
+		return cloudsim.Errorf(cloudsim.Conflict, "%s %s is used by %s %s (%s)%s",
+			kind, id, users.Kind, users.ID(&first), users.Meta(&first).Name, rest)
 	}
 	return nil
 }

@@ -95,13 +95,13 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 			err = e.checkReserved(n)
 		}
 		if err != nil {
-			return fmt.Errorf("network %s (%s) and the configured ranges: %w", n.ID, n.Name, err)
+			return fmt.Errorf("network %s (%s) does not fit the configured ranges: %w", n.ID, n.Name, err)
 		}
 		if n.Default {
 			continue
 		}
 		if err := e.checkRanges(newRanges(n, cloudsim.Network{})); err != nil {
-			e.log.Warn("a network stays that could not be created now", "network", n.ID, "name", n.Name, "project", n.Project, "err", err)
+			e.log.Warn("existing network has ranges that a new network cannot have", "network", n.ID, "name", n.Name, "project", n.Project, "err", err)
 		}
 	}
 	return nil
@@ -151,7 +151,7 @@ func (e *Engine) dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) er
 			return err
 		}
 		if !n.Default {
-			return cloudsim.Errorf(cloudsim.Conflict, "the project still owns network %s (%s): delete it first", n.ID, n.Name)
+			return cloudsim.Errorf(cloudsim.Conflict, "the project still owns network %s (%s): delete the network first", n.ID, n.Name)
 		}
 		own = append(own, n)
 	}

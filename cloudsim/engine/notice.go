@@ -22,7 +22,7 @@ func (e *Engine) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req
 			return err
 		}
 		if i.State == cloudsim.InstanceTerminating {
-			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is terminating: it gets no notices any more", id)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot add a notice to instance %s: it is terminating", id)
 		}
 		n := cloudsim.Notice{Type: req.Type, At: tx.Now.Add(time.Duration(req.InSeconds) * time.Second), AnnouncedAt: tx.Now}
 		removeNotice(&i, req.Type)

@@ -69,7 +69,7 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 // supersede ends an operation that a newer operation replaces. The old
 // operation fails with Conflict.
 func (e *Engine) supersede(tx *store.Tx, id cloudsim.OperationID, by cloudsim.Verb) error {
-	return e.endOperation(tx, id, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "overtaken by " + string(by)})
+	return e.endOperation(tx, id, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "replaced by a newer operation (" + string(by) + ")"})
 }
 
 // endOperation finishes an operation. It does nothing if the operation is over or no

@@ -21,7 +21,7 @@ func takePodRanges(tx *store.Tx, n cloudsim.Network) ([]string, error) {
 	for _, r := range n.PodRanges.Families() {
 		number, err := tx.Take(podPool(r), uint64(1)<<min(r.Bits-r.In.Bits(), 62))
 		if errors.Is(err, cloudsim.Exhausted) {
-			return nil, cloudsim.Errorf(cloudsim.Exhausted, "all pod ranges of network %s (/%d of %s) are taken: delete instances, or use a network with more", n.ID, r.Bits, r.In)
+			return nil, cloudsim.Errorf(cloudsim.Exhausted, "all pod ranges of network %s (/%d of %s) are in use: delete instances, or use a network with more pod ranges", n.ID, r.Bits, r.In)
 		}
 		if err != nil {
 			return nil, err

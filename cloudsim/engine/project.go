@@ -101,7 +101,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			return err
 		}
 		if p.Name == DefaultProject {
-			return cloudsim.Errorf(cloudsim.Conflict, "the project %q cannot be deleted", p.Name)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot delete project %q: it is the default project", p.Name)
 		}
 		for _, t := range []struct {
 			owned bool
@@ -117,7 +117,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			{records.Owned(tx, id), cloudsim.KindRecord},
 		} {
 			if t.owned {
-				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete it first", p.Name, t.kind)
+				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete the resource first", p.Name, t.kind)
 			}
 		}
 		if err := e.dropDefaultNetwork(tx, id); err != nil {

@@ -140,7 +140,7 @@ func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req clou
 		return q, err
 	}
 	if !slices.Contains(cloudsim.QuotaNames(), name) {
-		return q, cloudsim.Errorf(cloudsim.NotFound, "no quota %.80q; there are %v", name, cloudsim.QuotaNames())
+		return q, cloudsim.Errorf(cloudsim.NotFound, "no quota %.80q; the quotas are %v", name, cloudsim.QuotaNames())
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		project, err := e.projectOf(tx, call)

@@ -41,7 +41,7 @@ func (e *Engine) checkRanges(wanted []wantedRange) error {
 	if e.cfg.HostRoutes != nil {
 		var err error
 		if host, err = e.cfg.HostRoutes(); err != nil {
-			return fmt.Errorf("checking the ranges of a request: %w", err)
+			return fmt.Errorf("cannot check the ranges of the request: read the routes of the cloud's machine: %w", err)
 		}
 	}
 	for _, w := range wanted {
@@ -50,10 +50,10 @@ func (e *Engine) checkRanges(wanted []wantedRange) error {
 		case slices.ContainsFunc(e.cfg.Pods.Families(), func(r cloudsim.PodRange) bool { return within(r.In) }):
 			continue
 		case !slices.ContainsFunc(e.cfg.NetworkRanges, within):
-			return cloudsim.InvalidField(w.field, fmt.Sprintf("must be inside one of the ranges that projects may use, %v; got %s. The operator can allow others: 'allinone cloudsim --network-ranges'", e.cfg.NetworkRanges, w.Prefix))
+			return cloudsim.InvalidField(w.field, fmt.Sprintf("must be inside one of the ranges that projects may use, %v; got %s. The operator can allow other ranges: 'allinone cloudsim --network-ranges'", e.cfg.NetworkRanges, w.Prefix))
 		}
 		if i := slices.IndexFunc(host, w.Overlaps); i >= 0 {
-			return cloudsim.Errorf(cloudsim.Conflict, "%s %s overlaps %s, to which the cloud's machine has a route: choose another range of %v. The operator can allow it: 'allinone cloudsim --network-ranges'", w.field, w.Prefix, host[i], e.cfg.NetworkRanges)
+			return cloudsim.Errorf(cloudsim.Conflict, "%s %s overlaps %s, to which the cloud's machine has a route: choose another range inside %v. The operator can allow this range: 'allinone cloudsim --network-ranges'", w.field, w.Prefix, host[i], e.cfg.NetworkRanges)
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, old cloudsim.Network) error 
 // hop. The destination of the route is dest.
 func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if _, b, ok := clash(wholeRanges(dest), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", dest, b)
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, the address range of load balancers", dest, b)
 	}
 	if err := e.routableToPods(n, hop, dest); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Insta
 		}
 		theirs := slices.DeleteFunc(allRanges(other), func(r cloudsim.PodRange) bool { return slices.Contains(own, r) })
 		if _, b, ok := clash(wholeRanges(dest), theirs, false); ok {
-			return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, which another network has: a route leads to addresses outside all networks, or to pods of its own network", dest, b)
+			return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s of another network: use a destination outside all networks, or a pod range of the route's own network", dest, b)
 		}
 	}
 	return nil
@@ -144,7 +144,7 @@ func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, to ne
 		}
 	}
 	if _, b, ok := clash(wholeRanges(to), n.PodRanges.Families(), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: the next hop %s may have routes to its own pod ranges %v only", to, b, hop.ID, hop.PodRanges)
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: with the next hop %s, only its own pod ranges %v are possible", to, b, hop.ID, hop.PodRanges)
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func (ac *access) throttle(c *Call, class Access) error {
 	}
 	return &cloudsim.Error{
 		Kind: cloudsim.Exhausted, RetryAfter: wait,
-		Msg: c.caller() + " calls more often than its " + word + " rate limit allows; retry after " + wait.String() + ", or raise it: PUT /v1/rate-limits, or 'allinone cloud rate-limits set'",
+		Msg: c.caller() + " calls more often than its " + word + " rate limit allows; retry after " + wait.String() + ", or raise the limit: PUT /v1/rate-limits, or 'allinone cloud rate-limits set'",
 	}
 }
 
@@ -131,7 +131,7 @@ func (ac *access) throttleProject(c *Call) error {
 	}
 	return &cloudsim.Error{
 		Kind: cloudsim.Exhausted, RetryAfter: wait,
-		Msg: fmt.Sprintf("the callers of project %s together call more often than its rate limit allows, %v a second and %d at once; retry after %s. The operator can raise it: 'allinone cloudsim --project-rate-limit'", p, limit.PerSecond, limit.Burst, wait),
+		Msg: fmt.Sprintf("the callers of project %s together call more often than the project's rate limit allows (%v calls per second, %d calls at once); retry after %s. The operator can raise the limit: 'allinone cloudsim --project-rate-limit'", p, limit.PerSecond, limit.Burst, wait),
 	}
 }
 

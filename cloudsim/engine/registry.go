@@ -79,7 +79,7 @@ func (im *imageManager) CreateRegistryCredential(ctx context.Context, req clouds
 		return c, err
 	}
 	if im.cfg.Registry == "" {
-		return c, cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no registry: start it with one")
+		return c, cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no registry: start the cloud with 'allinone cloudsim --registry-listen'")
 	}
 	if req.TTLSeconds == 0 {
 		req.TTLSeconds = cloudsim.MaxRegistryPassword
@@ -154,7 +154,7 @@ func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryC
 	case now < c.claims.From:
 		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not valid before %s", time.Unix(c.claims.From, 0).UTC().Format(time.RFC3339))
 	case now >= c.claims.Expires:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it expired at %s", time.Unix(c.claims.Expires, 0).UTC().Format(time.RFC3339))
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token expired at %s", time.Unix(c.claims.Expires, 0).UTC().Format(time.RFC3339))
 	}
 	if c.claims.Refused != "" {
 		return c, nil
@@ -171,10 +171,10 @@ func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryC
 	}
 	err = c.call.identify(tx, t)
 	if errors.Is(err, cloudsim.NotFound) {
-		err = cloudsim.Errorf(cloudsim.Unauthenticated, "its service account %s does not exist any more", c.claims.Account)
+		err = cloudsim.Errorf(cloudsim.Unauthenticated, "the token's service account %s does not exist any more", c.claims.Account)
 	}
 	if err == nil && c.call.Caller != c.claims.Subject { // after the load of a saved state, the id may belong to another caller
-		err = cloudsim.Errorf(cloudsim.Unauthenticated, "%s, which it is for, is gone", c.claims.Subject)
+		err = cloudsim.Errorf(cloudsim.Unauthenticated, "the token's caller %s does not exist any more", c.claims.Subject)
 	}
 	return c, err
 }
@@ -266,16 +266,16 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
-			return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for the names of all repositories", c.call.caller())
+			return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s does not permit a list of all repositories", c.call.caller())
 		}
 		return r, c.call.allowed(cloudsim.RegistryCatalog, Admin, name)
 	}
 	class, known := map[string]Access{"pull": Read, "push": Write, "delete": Write}[action]
 	if kind != "repository" || !known {
-		return r, cloudsim.Errorf(cloudsim.Denied, "the registry knows no %s:%s", kind, action)
+		return r, cloudsim.Errorf(cloudsim.Denied, "the registry does not support the access %s:%s", kind, action)
 	}
 	if c.claims.PullOnly && action != "pull" || len(c.claims.Only) > 0 && !slices.Contains(c.claims.Only, name) {
-		return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for %s of %s", c.call.caller(), action, name)
+		return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s does not permit the action %s on repository %s", c.call.caller(), action, name)
 	}
 	r, err = findRepository(tx, name)
 	missing := errors.Is(err, cloudsim.NotFound)
@@ -294,7 +294,7 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 	if err := c.call.allowed("registry."+action, class, name); err != nil {
 		return cloudsim.Repository{}, err
 	}
-	return cloudsim.Repository{}, cloudsim.Errorf(cloudsim.NotFound, "no repository %s: make it by POST /v1/repositories, or 'allinone cloud repositories create'", name)
+	return cloudsim.Repository{}, cloudsim.Errorf(cloudsim.NotFound, "no repository %s: create the repository: POST /v1/repositories, or 'allinone cloud repositories create'", name)
 }
 
 // maxDecisions is the maximum number of decisions that the engine keeps in memory.
@@ -366,7 +366,7 @@ func (im *imageManager) AuditRegistry(d cloudsim.RegistryDecision, refused error
 		_, err = im.decisions.to.Write(append(line, '\n'))
 	}
 	if err != nil {
-		im.log.Error("a decision of the registry is in this log alone", "err", err)
+		im.log.Error("cannot write a decision of the registry to the audit file", "err", err)
 	}
 }
 

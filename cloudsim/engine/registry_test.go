@@ -61,6 +61,6 @@ func TestRegistryTokensHaveAUse(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		_, err = e.AuthorizeRegistryPassword(c.Password)
-		refused("at its end", err, "it expired at")
+		refused("at its end", err, "the token expired at")
 	})
 }

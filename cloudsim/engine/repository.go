@@ -54,7 +54,7 @@ func (im *imageManager) repositoryByName(tx *store.Tx, call Call, req cloudsim.C
 	case err != nil:
 		return r, err
 	case len(have) > 0 && have[0].Project != project:
-		return r, cloudsim.Errorf(cloudsim.Exists, "the repository name %q is taken in another project: choose another", req.Name)
+		return r, cloudsim.Errorf(cloudsim.Exists, "repository %q already exists in another project: choose another name", req.Name)
 	case len(have) > 0 && !sameLabels(have[0].Labels, req.Labels):
 		return r, errNameTaken(cloudsim.KindRepository, req.Name, string(have[0].ID), "other labels")
 	case len(have) > 0:

@@ -67,7 +67,7 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 // For other filters it reads all resources of the project.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, getZone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
-		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
+		return l, cloudsim.InvalidField("after", "must be the field next of the previous page, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
 	}
 	call, err := callOf(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
 // can therefore distinguish this error from a NotFound for the resource that
 // the URL path names.
 func errReferenceNotFound(field, id, hint string) error {
-	reason := "names " + id + ", which does not exist; " + hint
+	reason := id + " does not exist; " + hint
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }
 

@@ -238,7 +238,11 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 			return own.Resource == "" && (own.Project == "" || own.Project == g.Project) &&
 				slices.ContainsFunc(own.Permissions, func(have cloudsim.Permission) bool { return have.Includes(p) })
 		}) {
-			return cloudsim.Errorf(cloudsim.Denied, "%s may not give role %s: it lacks its permission %s there itself", c.caller(), g.Role, p)
+			scope := "in project " + string(g.Project)
+			if g.Project == "" {
+				scope = "in all projects"
+			}
+			return cloudsim.Errorf(cloudsim.Denied, "%s may not give role %s: the caller needs the role's permission %s %s", c.caller(), g.Role, p, scope)
 		}
 	}
 	return nil
@@ -266,7 +270,7 @@ func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 // onlyFor returns the Denied error for a resource to which the call's
 // permission does not apply.
 func (c Call) onlyFor(operation string) error {
-	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only", c.caller(), operation, strings.Join(c.limited, ", "))
+	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s only for resources that match %s", c.caller(), operation, strings.Join(c.limited, ", "))
 }
 
 // Allowed returns Denied if the call of ctx may not do the operation on the
@@ -291,7 +295,7 @@ func (c Call) allowed(operation string, class Access, resource string) error {
 	if slices.ContainsFunc(call.limited, func(pattern string) bool { return cloudsim.Glob(pattern, resource) }) {
 		return nil
 	}
-	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only, not for %s", call.caller(), operation, strings.Join(call.limited, ", "), resource)
+	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s only for resources that match %s, and %s does not match", call.caller(), operation, strings.Join(call.limited, ", "), resource)
 }
 
 // WhoAmI returns the caller and its grants.
@@ -355,9 +359,9 @@ func (ac *access) DeleteRole(ctx context.Context, name cloudsim.RoleName) error 
 		case r.Predefined:
 			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is predefined and cannot be deleted", r.Name)
 		case len(bound) > 0:
-			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is bound by %s: delete that first", r.Name, bound[0].ID)
+			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is used by role binding %s: delete the role binding first", r.Name, bound[0].ID)
 		case len(had) > 0:
-			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is the role of %s: delete that first", r.Name, had[0].ID)
+			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is used by token %s: delete the token first", r.Name, had[0].ID)
 		}
 		return roles.Delete(tx, &r)
 	})

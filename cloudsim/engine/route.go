@@ -101,10 +101,10 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 		if err != nil {
 			return r, err
 		}
-		return r, cloudsim.Errorf(cloudsim.Exists, "network %s has a route to %s: %s (%s) by %s", n.ID, req.Destination, there.ID, there.Name, there.NextHop)
+		return r, cloudsim.Errorf(cloudsim.Exists, "network %s already has a route to %s: %s (%s) with next hop %s", n.ID, req.Destination, there.ID, there.Name, there.NextHop)
 	}
 	if routes.Count(tx, byNetwork, string(n.ID), n.MaxRoutes) >= n.MaxRoutes {
-		return r, cloudsim.Errorf(cloudsim.Exhausted, "network %s (%s) has %d routes, as many as it may: delete one, or raise its maxRoutes", n.ID, n.Name, n.MaxRoutes)
+		return r, cloudsim.Errorf(cloudsim.Exhausted, "network %s (%s) has %d routes, which is the maximum: delete a route, or increase maxRoutes of the network", n.ID, n.Name, n.MaxRoutes)
 	}
 	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaRoutes, N: 1}); err != nil {
 		return r, err

@@ -34,7 +34,7 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 		a, err = serviceAccounts.Named(tx, call.Project, idOrName)
 	}
 	if errors.Is(err, cloudsim.NotFound) {
-		return cloudsim.ServiceAccount{}, errUnknownReference("serviceAccount", idOrName, "see GET /v1/service-accounts; a name needs a project")
+		return cloudsim.ServiceAccount{}, errUnknownReference("serviceAccount", idOrName, "see GET /v1/service-accounts; a caller of all projects must choose a project to use a name")
 	}
 	return a, err
 }
@@ -53,7 +53,7 @@ func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrNam
 		return "", err
 	}
 	if a.Project != project && !call.mayEverywhere("tokens.create", Manage) {
-		return "", cloudsim.Errorf(cloudsim.Denied, "%s may not assign the service account %s of another project: it lacks the permission tokens.create in all projects", call.caller(), a.ID)
+		return "", cloudsim.Errorf(cloudsim.Denied, "%s may not assign the service account %s of another project: the caller needs the permission tokens.create in all projects", call.caller(), a.ID)
 	}
 	return a.ID, mayBe(tx, call, a)
 }
@@ -82,7 +82,7 @@ func hasAccount(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) b
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
 	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {
-		return v, cloudsim.Errorf(cloudsim.Denied, "%s may not delete %s %s, which is for all projects: it lacks the permission %s in all of them", call.caller(), t.Kind, id, call.Operation)
+		return v, cloudsim.Errorf(cloudsim.Denied, "%s may not delete %s %s, which is for all projects: the caller needs the permission %s in all projects", call.caller(), t.Kind, id, call.Operation)
 	}
 	return v, err
 }
@@ -155,7 +155,7 @@ func removeAccount(tx *store.Tx, a cloudsim.ServiceAccount) error {
 		return err
 	}
 	if len(carriers) > 0 {
-		return cloudsim.Errorf(cloudsim.Conflict, "service account %q is carried by instance %s: delete that first", a.Name, carriers[0].ID)
+		return cloudsim.Errorf(cloudsim.Conflict, "service account %q is used by instance %s: delete the instance first", a.Name, carriers[0].ID)
 	}
 	its, err := tokens.Lookup(tx, byAccount, string(a.ID))
 	if err != nil {

@@ -95,7 +95,7 @@ func decodeKey(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
 	}
 	p, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("signing key %s is damaged: it is a %T", k.ID, key)
+		return nil, fmt.Errorf("signing key %s is damaged: got a %T, want an ECDSA key", k.ID, key)
 	}
 	return p, nil
 }
@@ -248,7 +248,7 @@ func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
 		return err
 	}
 	if err := t.Claims(&key.PublicKey, claims); err != nil {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "its signature is wrong")
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the signature of the token is wrong")
 	}
 	return nil
 }

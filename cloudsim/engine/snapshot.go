@@ -162,7 +162,7 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 		}
 		switch {
 		case s.Group != "":
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot delete snapshot %s: it is of group %s, which is deleted whole", id, s.Group)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot delete snapshot %s: it belongs to snapshot group %s: delete the whole group instead", id, s.Group)
 		case s.State == cloudsim.SnapshotDeleting:
 			return nil
 		}
@@ -184,7 +184,7 @@ func checkNoCopy(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, i
 		if err != nil {
 			return err
 		}
-		return cloudsim.Errorf(cloudsim.Conflict, "cannot %s %s %s: disk %s is being made of it", verb, kind, id, d.ID)
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot %s %s %s: disk %s is being created from it", verb, kind, id, d.ID)
 	}
 	for s, err := range snapshots.Find(tx, byCopied, id, "") {
 		if err != nil {

@@ -31,7 +31,7 @@ const (
 // statePath returns the path of a saved state's file.
 func (ss *stateManager) statePath(name string) (string, error) {
 	if ss.cfg.StateDir == "" {
-		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder for states")
+		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder for saved states")
 	}
 	if err := (cloudsim.SaveState{Name: name}).Validate(); err != nil {
 		return "", err
@@ -85,7 +85,7 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 	if err != nil {
 		return s, err
 	}
-	taken := cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
+	taken := cloudsim.Errorf(cloudsim.Exists, "state %q already exists: delete it first, or choose another name", name)
 	if _, err := os.Stat(path); err == nil { // this check only avoids useless work; os.Link below decides whether the name is free
 		return s, taken
 	}
@@ -249,7 +249,7 @@ func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim
 			data = nil
 		}
 		if data != nil && ss.cfg.DiskFiles == nil {
-			return cloudsim.Errorf(cloudsim.Conflict, "the state has the data of disks, and this cloud has none: set recordsOnly, or start the cloud with its data plane")
+			return cloudsim.Errorf(cloudsim.Conflict, "the state contains disk data, but this cloud runs without a data plane: set recordsOnly, or start the cloud with a data plane")
 		}
 		return ss.replaceAll(ctx, from, data, func(tx *store.Tx) error {
 			if data != nil {
@@ -300,7 +300,7 @@ func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dat
 		ss.settling.Lock()
 		defer ss.settling.Unlock()
 		if ctx.Err() != nil { // a caller that no longer waits must not cause a change
-			return cloudsim.Errorf(cloudsim.Unavailable, "the caller did not wait; nothing was changed: %w", context.Cause(ctx))
+			return cloudsim.Errorf(cloudsim.Unavailable, "the request ended before the change; nothing was changed: %w", context.Cause(ctx))
 		}
 		if err := ss.update(ctx, func(tx *store.Tx, _ Call) error {
 			return errors.Join(fn(tx), stagedDisks.Put(tx, stagedKey, s))

@@ -77,7 +77,7 @@ func (e *Engine) regionFor(tx *store.Tx, region, zone string) (string, error) {
 	case !ok:
 		return "", errUnknownReference("zone", zone, "see GET /v1/zones")
 	case region != "" && region != of:
-		return "", cloudsim.InvalidField("zone", "names "+zone+", which is in region "+of)
+		return "", cloudsim.InvalidField("zone", zone+" is in region "+of+", not in region "+region)
 	}
 	return of, nil
 }
@@ -144,7 +144,7 @@ func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.Network
 	case err != nil:
 		return n, err
 	case !n.Usable():
-		return n, cloudsim.Errorf(cloudsim.Conflict, "network %s (%s) is %s: nothing can be put into it", n.ID, n.Name, n.State)
+		return n, cloudsim.Errorf(cloudsim.Conflict, "cannot create resources in network %s (%s): the network is %s", n.ID, n.Name, n.State)
 	}
 	return n, nil
 }
@@ -214,11 +214,11 @@ func (e *Engine) placeInstance(tx *store.Tx, project cloudsim.ProjectID, region 
 		case err != nil:
 			return n, s, err
 		case req.Network != "" && req.Network != s.Network:
-			return n, s, cloudsim.InvalidField("subnet", "names "+string(s.ID)+", which is in network "+string(s.Network))
+			return n, s, cloudsim.InvalidField("subnet", string(s.ID)+" is in network "+string(s.Network)+", not in network "+string(req.Network))
 		case !s.Serves(region, req.Zone):
-			return n, s, cloudsim.InvalidField("subnet", "names "+string(s.ID)+", which serves "+cmp.Or(s.Zone, s.Region)+" and not zone "+req.Zone)
+			return n, s, cloudsim.InvalidField("subnet", string(s.ID)+" serves "+cmp.Or(s.Zone, s.Region)+" and not zone "+req.Zone)
 		case s.State != cloudsim.SubnetAvailable:
-			return n, s, cloudsim.Errorf(cloudsim.Conflict, "subnet %s (%s) is %s: nothing can be put into it", s.ID, s.Name, s.State)
+			return n, s, cloudsim.Errorf(cloudsim.Conflict, "cannot create an instance in subnet %s (%s): the subnet is %s", s.ID, s.Name, s.State)
 		}
 		n, err = usableNetwork(tx, project, s.Network)
 		return n, s, err
@@ -246,7 +246,7 @@ func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloud
 		return !s.Serves(region, zone) || s.State != cloudsim.SubnetAvailable
 	})
 	if len(all) == 0 {
-		return cloudsim.Subnet{}, cloudsim.InvalidField("network", "names "+string(n.ID)+", which has no subnet that serves zone "+zone+"; see POST /v1/subnets")
+		return cloudsim.Subnet{}, cloudsim.InvalidField("network", string(n.ID)+" has no subnet that serves zone "+zone+"; create a subnet: POST /v1/subnets")
 	}
 	width := func(s cloudsim.Subnet) int {
 		switch {
@@ -302,7 +302,7 @@ func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 // instance has the address.
 func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	if ip == r.Masked().Addr() || !r.Contains(ip.Next()) || ip == cloudsim.GatewayOf(r) {
-		return cloudsim.InvalidField("address", "is reserved by its subnet: instances cannot have the first address, the last address and the gateway's address")
+		return cloudsim.InvalidField("address", "is reserved by its subnet: instances cannot have the first address, the last address or the gateway's address")
 	}
 	var free bool
 	var err error
@@ -312,7 +312,7 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 		free, err = nobodyHas(tx, ip)
 	}
 	if err == nil && !free {
-		return cloudsim.Errorf(cloudsim.Conflict, "address %s is another instance's", ip)
+		return cloudsim.Errorf(cloudsim.Conflict, "address %s is used by another instance", ip)
 	}
 	return err
 }

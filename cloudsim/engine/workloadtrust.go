@@ -73,7 +73,7 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	if err != nil {
 		return credential{}, err
 	}
-	why := cloudsim.Errorf(cloudsim.Unauthenticated, "no workload trust is for %.200q of issuer %.200q", said.Subject, said.Issuer)
+	why := cloudsim.Errorf(cloudsim.Unauthenticated, "no workload trust has the subject %.200q and the issuer %.200q", said.Subject, said.Issuer)
 	var good cloudsim.WorkloadTrust
 	var shown credential
 	for _, w := range trusts {
@@ -102,7 +102,7 @@ func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	w, err := workloadTrusts.Get(tx, string(c.trust))
 	switch {
 	case errors.Is(err, cloudsim.NotFound):
-		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trust %s, by which the token was good, is gone", c.trust)
+		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trust %s, which permitted the token, does not exist any more", c.trust)
 	case err != nil:
 		return cloudsim.Token{}, err
 	case !tx.Now.Before(c.until):
@@ -127,7 +127,7 @@ func verifyTrusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken)
 	}
 	keys := set.Key(t.Headers[0].KeyID)
 	if len(keys) == 0 {
-		return refuse("is signed by a key that workload trust %s does not have: its cluster may have new ones", w.ID)
+		return refuse("is signed by a key that workload trust %s does not have: the cluster may have new keys", w.ID)
 	}
 	var c workloadClaims
 	if err := t.Claims(keys[0].Public().Key, &c); err != nil {
@@ -136,17 +136,17 @@ func verifyTrusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken)
 	k := c.Kubernetes
 	switch {
 	case !slices.Contains(c.Audience, w.Audience):
-		return refuse("is for %q and not for %q", []string(c.Audience), w.Audience)
+		return refuse("is for the audience %q and not for %q", []string(c.Audience), w.Audience)
 	case c.Expiry == nil || !now.Before(c.Expiry.Time()):
 		return refuse("has expired")
 	case c.NotBefore != nil && now.Before(c.NotBefore.Time()):
-		return refuse("is not good yet")
+		return refuse("is not valid yet")
 	case k.Namespace != w.Namespace || k.ServiceAccount.Name != w.ServiceAccount:
-		return refuse("says that it is of %s/%s", k.Namespace, k.ServiceAccount.Name)
+		return refuse("contains the service account %s/%s", k.Namespace, k.ServiceAccount.Name)
 	case w.UID != "" && k.ServiceAccount.UID != w.UID:
 		return refuse("belongs to an earlier service account of this name, which was deleted")
 	case k.Pod.UID == "":
-		return refuse("is bound to no pod")
+		return refuse("is not bound to a pod")
 	}
 	return c.Expiry.Time(), nil
 }
@@ -217,7 +217,7 @@ func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 		if !call.canSee(&have.Meta) {
 			whose = "a workload trust of another project, which an administrator can delete,"
 		}
-		return cloudsim.Errorf(cloudsim.Exists, "%s is for %s/%s of issuer %q with audience %q already: a workload is one account", whose, w.Namespace, w.ServiceAccount, w.Issuer, w.Audience)
+		return cloudsim.Errorf(cloudsim.Exists, "%s already has the service account %s/%s of issuer %q with audience %q: a Kubernetes service account can have only one account of the cloud", whose, w.Namespace, w.ServiceAccount, w.Issuer, w.Audience)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (o *localCloud) runEngine(t *testing.T) {
 // not ready while its store cannot commit. A request can exclude a check by name.
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
-	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that fell due") || !strings.Contains(body, "[+]store-commit ok") {
+	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that became due") || !strings.Contains(body, "[+]store-commit ok") {
 		t.Errorf("readyz before the recovery: got %d %s, want 503", code, body)
 	}
 	for _, path := range []string{"/livez", "/healthz", "/readyz?exclude=recovered"} {

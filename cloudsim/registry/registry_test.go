@@ -168,7 +168,7 @@ func TestPushAndPull(t *testing.T) {
 	if _, err := w.pull(t, "team-a/web:v1", asNode); err != nil {
 		t.Error(err)
 	}
-	mustContain(t, "a node pushes", w.push(t, "team-a/web:v2", asNode), "DENIED", "was not made for push")
+	mustContain(t, "a node pushes", w.push(t, "team-a/web:v2", asNode), "DENIED", "does not permit the action push")
 	mustContain(t, "into another team's repository", w.push(t, "team-b/api:v1", asCI), "403")
 	mustContain(t, "into one that is not there", w.push(t, "team-b/none:v1", asCI), "403")
 	_, err := w.pull(t, "team-a/web:v1")
@@ -195,7 +195,7 @@ func TestPushAndPull(t *testing.T) {
 	}
 	refused := false
 	for _, d := range l.Items {
-		refused = refused || !d.Allowed && d.Caller == "node" && strings.Contains(d.Reason, "not made for push")
+		refused = refused || !d.Allowed && d.Caller == "node" && strings.Contains(d.Reason, "not permit the action push")
 	}
 	if !refused {
 		t.Errorf("audit trail: got %+v, want the reason of the refused push", l.Items)
@@ -219,7 +219,7 @@ func TestEndsOfCredentials(t *testing.T) {
 	}
 	w.advance(t, time.Second)
 	_, err := w.pull(t, "team-a/web:v1", auth)
-	mustContain(t, "at its end", err, "DENIED", "it expired at 2026-01-01T00:15:00Z")
+	mustContain(t, "at its end", err, "DENIED", "the token expired at 2026-01-01T00:15:00Z")
 
 	_, before := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry, OverlapSeconds: 60}); err != nil {
