@@ -81,7 +81,7 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !isOwned(info):
-		return "", fmt.Errorf("%s can be reached by others", c.CacheDir)
+		return "", fmt.Errorf("the cache folder %s must be a folder that only the plugin's user can access", c.CacheDir)
 	}
 	words := []string{"node", c.CloudURL, c.MetadataURL, host}
 	if token != "" {

@@ -68,16 +68,16 @@ func (c Config) fetch(ctx context.Context, host, repo, podToken string) (cred cr
 	case kind == cloudsim.Unauthenticated, kind == cloudsim.Denied, kind == cloudsim.Invalid, kind == cloudsim.NotFound:
 		return cred, fault(CodeDenied, "the cloud refuses %s: %s", callerName(req), oneLine(err))
 	default:
-		return cred, fault(CodeCloud, "the cloud at %s gives no credential: %s", c.CloudURL, oneLine(err))
+		return cred, fault(CodeCloud, "the cloud at %s returned no credential: %s", c.CloudURL, oneLine(err))
 	}
 	if got.Registry != host {
-		return cred, fault(CodeHost, "the cloud's registry is %q and not %q: correct the plugin's registries", got.Registry, host)
+		return cred, fault(CodeHost, "the registry of the cloud is %q, not %q: correct the field registries in the plugin's configuration", got.Registry, host)
 	}
 	// The clock of the cloud may differ from this machine's clock. The expiry
 	// is therefore this machine's time plus the remaining life of the password.
 	cred = credential{got.Username, got.Password, time.Now().Add(time.Duration(got.TTLSeconds) * time.Second)}
 	if cred.remainingLife() < minLife {
-		return cred, fault(CodeExpired, "the cloud gave a credential that is over in %s", cred.remainingLife().Truncate(time.Second))
+		return cred, fault(CodeExpired, "the cloud returned a credential that expires in %s: want at least %s", cred.remainingLife().Truncate(time.Second), minLife)
 	}
 	return cred, nil
 }
@@ -135,7 +135,7 @@ func (c Config) nodeToken(ctx context.Context) (string, error) {
 		AccessToken string `json:"accessToken"`
 	}
 	if err := json.Unmarshal(raw, &t); err != nil || t.AccessToken == "" {
-		return "", fault(CodeMetadata, "%s answers no token", c.MetadataURL)
+		return "", fault(CodeMetadata, "the metadata service %s returned no token", c.MetadataURL)
 	}
 	return t.AccessToken, nil
 }

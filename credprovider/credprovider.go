@@ -95,11 +95,11 @@ func (c Config) Validate() error {
 		}
 	}
 	if len(c.Registries) == 0 {
-		bad = append(bad, "registries needs at least one host[:port]")
+		bad = append(bad, "registries must contain at least one host[:port]")
 	}
 	for _, r := range c.Registries {
 		if !isRegistry(r) {
-			bad = append(bad, fmt.Sprintf("registries: %q is no host[:port]", r))
+			bad = append(bad, fmt.Sprintf("registries: %q must have the form host[:port]", r))
 		}
 	}
 	if len(bad) > 0 {
@@ -204,7 +204,7 @@ func (c Config) identity(req kubeletRequest) (token string, err error) {
 		return "", nil
 	}
 	if req.Token == "" {
-		return "", fault(CodeInput, "the service account has the annotation %s, and the kubelet sent no token of it", c.OptInAnnotation)
+		return "", fault(CodeInput, "the service account has the annotation %s, but the kubelet sent no token of this service account", c.OptInAnnotation)
 	}
 	return req.Token, nil
 }
@@ -225,25 +225,25 @@ func readRequest(ctx context.Context, stdin io.Reader) (req kubeletRequest, err 
 	}()
 	select {
 	case <-ctx.Done():
-		return req, fault(CodeInput, "no request came on standard input in time")
+		return req, fault(CodeInput, "no request arrived on standard input in time")
 	case r := <-done:
 		switch {
 		case errors.Is(r.err, io.EOF):
-			return req, fault(CodeInput, "standard input is empty: the kubelet writes a %s there", requestKind)
+			return req, fault(CodeInput, "standard input is empty: want a %s of the kubelet", requestKind)
 		case r.err != nil && in.N <= 0:
 			return req, fault(CodeInput, "the request is larger than %d bytes", maxRequest)
 		case r.err != nil:
-			return req, fault(CodeInput, "the request is no JSON document")
+			return req, fault(CodeInput, "the request is not valid JSON")
 		}
 		if err := json.Unmarshal(bytes.TrimSpace(r.raw), &req); err != nil {
-			return req, fault(CodeInput, "the request is no %s", requestKind)
+			return req, fault(CodeInput, "the request is not a %s", requestKind)
 		}
 	}
 	switch {
 	case req.APIVersion != APIVersion:
-		return req, fault(CodeVersion, "apiVersion %.100q is not %s: set it in the kubelet's CredentialProviderConfig", req.APIVersion, APIVersion)
+		return req, fault(CodeVersion, "apiVersion %.100q of the request is not supported: set apiVersion %s in the kubelet's CredentialProviderConfig", req.APIVersion, APIVersion)
 	case req.Kind != requestKind:
-		return req, fault(CodeVersion, "kind %.100q is not %s", req.Kind, requestKind)
+		return req, fault(CodeVersion, "kind of the request is %.100q: want %s", req.Kind, requestKind)
 	}
 	return req, nil
 }
@@ -256,7 +256,7 @@ func (c Config) place(image string) (host, repo string, err error) {
 		return "", "", fault(CodeImage, "image %.200q has no registry", image)
 	}
 	if !slices.Contains(c.Registries, host) {
-		return "", "", fault(CodeHost, "registry %.200q is not among those that the plugin answers for (%s): narrow the kubelet's matchImages, or add it", host, strings.Join(c.Registries, ", "))
+		return "", "", fault(CodeHost, "registry %.200q is not in the plugin's registries (%s): remove the registry from the kubelet's matchImages, or add the registry to the plugin's configuration", host, strings.Join(c.Registries, ", "))
 	}
 	if i := strings.IndexByte(repo, '@'); i >= 0 {
 		repo = repo[:i]

@@ -33,36 +33,36 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
-		return a, fmt.Errorf("its answer is no response: %w", err)
+		return a, fmt.Errorf("the plugin's answer is not a CredentialProviderResponse: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return a, fmt.Errorf("its answer goes on after the document")
+		return a, fmt.Errorf("the plugin's answer has more data after the JSON document")
 	}
 	switch {
 	case r.APIVersion != p.APIVersion || r.Kind != "CredentialProviderResponse":
-		return a, fmt.Errorf("its answer is a %s %s, and must be a %s CredentialProviderResponse", r.APIVersion, r.Kind, p.APIVersion)
+		return a, fmt.Errorf("the plugin's answer is a %s %s, but must be a %s CredentialProviderResponse", r.APIVersion, r.Kind, p.APIVersion)
 	case !slices.Contains([]string{"Image", "Registry", "Global"}, r.CacheKeyType):
-		return a, fmt.Errorf("its cacheKeyType is %q, and must be Image, Registry or Global", r.CacheKeyType)
+		return a, fmt.Errorf("cacheKeyType of the plugin's answer is %q, but must be Image, Registry or Global", r.CacheKeyType)
 	}
 	a = Answer{CacheKeyType: r.CacheKeyType, CacheDuration: "the kubelet's default", Users: map[string]string{}}
 	if r.CacheDuration != nil {
 		if _, err := time.ParseDuration(*r.CacheDuration); err != nil {
-			return a, fmt.Errorf("its cacheDuration %q is none", *r.CacheDuration)
+			return a, fmt.Errorf("cacheDuration of the plugin's answer is %q, which is not a duration", *r.CacheDuration)
 		}
 		a.CacheDuration = *r.CacheDuration
 	}
 	var not string
 	for key, cred := range r.Auth {
 		if ok, why := keyMatches(key, image); !ok {
-			not = fmt.Sprintf(": not for the key %q: %s", key, why)
+			not = fmt.Sprintf(": key %q does not match: %s", key, why)
 		} else if cred.Username == "" && cred.Password != "" {
-			return a, fmt.Errorf("it has a password without a user name, which containerd leaves out")
+			return a, fmt.Errorf("the plugin's answer has a password without a user name: containerd ignores such a password")
 		} else {
 			a.Users[key] = cred.Username
 		}
 	}
 	if len(a.Users) == 0 {
-		return a, fmt.Errorf("its answer has no credentials for %s%s; kept for %s", image, not, a.CacheDuration)
+		return a, fmt.Errorf("the plugin's answer has no credentials for %s%s; cache duration: %s", image, not, a.CacheDuration)
 	}
 	return a, nil
 }

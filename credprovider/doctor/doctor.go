@@ -38,7 +38,7 @@ type Provider kubelet.CredentialProvider
 // Read reads a configuration as strictly as the kubelet does.
 func Read(raw []byte) (c Config, err error) {
 	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
-		return c, fmt.Errorf("the kubelet would not start: %w", err)
+		return c, fmt.Errorf("CredentialProviderConfig is not valid, so the kubelet would not start: %w", err)
 	}
 	return c, nil
 }
@@ -52,12 +52,12 @@ func (c Config) Lint() (problems []string) {
 		bad("apiVersion and kind must be %s and CredentialProviderConfig, got %q and %q: the kubelet does not start", ConfigVersion, c.APIVersion, c.Kind)
 	}
 	if len(c.Providers) == 0 {
-		bad("it has no providers: the kubelet does not start")
+		bad("providers is empty: the kubelet does not start")
 	}
 	seen := map[string]bool{}
 	for _, p := range c.Providers {
 		if seen[p.Name] {
-			bad("two providers are called %s: the kubelet does not start", p.Name)
+			bad("two providers have the name %s: the kubelet does not start", p.Name)
 		}
 		seen[p.Name] = true
 		Provider(p).lint(func(format string, args ...any) { bad("provider "+p.Name+": "+format, args...) })
@@ -70,7 +70,7 @@ func (p Provider) lint(bad func(string, ...any)) {
 		bad("name must be a file name in --image-credential-provider-bin-dir")
 	}
 	if p.APIVersion != "credentialprovider.kubelet.k8s.io/v1" {
-		bad("apiVersion %q: this plugin speaks credentialprovider.kubelet.k8s.io/v1", p.APIVersion)
+		bad("apiVersion is %q: this plugin supports only credentialprovider.kubelet.k8s.io/v1", p.APIVersion)
 	}
 	if p.DefaultCacheDuration == nil {
 		bad("defaultCacheDuration is required: the kubelet does not start")
@@ -147,15 +147,15 @@ func checkPattern(m string) string {
 	host, _ := split(m)
 	switch {
 	case strings.Contains(m, "://"):
-		return "it has a scheme, which never matches an image: write the host alone"
+		return "a pattern with a scheme never matches an image: write only the host"
 	case err != nil && strings.HasSuffix(host, ":*"):
-		return "a port cannot be a pattern: the kubelet does not start"
+		return "a port cannot be a wildcard: the kubelet does not start"
 	case err != nil:
-		return "it cannot be parsed: the kubelet does not start: " + err.Error()
+		return "the pattern is not valid, so the kubelet does not start: " + err.Error()
 	case strings.ContainsRune(u.Path, '*'):
-		return "there are no patterns in paths: it never matches. Paths match by how they begin, so write " + host + " or a path without *"
+		return "a pattern with a wildcard in the path never matches: write " + host + " or a path prefix without *"
 	case strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]"):
-		return "an IPv6 address without a port is taken for a set of letters, and never matches: add the port"
+		return "an IPv6 address without a port never matches, because the kubelet reads the brackets as a character class: add the port"
 	}
 	return ""
 }
@@ -167,9 +167,9 @@ func warnPattern(m string) string {
 	host, _ := split(m)
 	switch {
 	case err == nil && (u.User != nil || u.RawQuery != ""):
-		return "it has a user or a query, which the kubelet passes over: write host[:port] and perhaps a path"
+		return "the kubelet ignores a user or a query in a pattern: write only host[:port] and, if necessary, a path"
 	case host != strings.ToLower(host):
-		return "it has capitals: it matches images that are written with the same, and no others"
+		return "a pattern with capital letters matches only images with the same capital letters"
 	}
 	return ""
 }
@@ -229,32 +229,32 @@ func keyMatches(glob, image string) (bool, string) {
 	}
 	t, err := parse(image)
 	if err != nil {
-		return false, "the image cannot be parsed: " + err.Error()
+		return false, "the image name is not valid: " + err.Error()
 	}
 	gh, gp := hostPort(g)
 	th, tp := hostPort(t)
 	if gp != tp {
-		return false, fmt.Sprintf("the port differs: %s here, %s in the image; there is no default port", orNone(gp), orNone(tp))
+		return false, fmt.Sprintf("the port differs: %s in the pattern, %s in the image; there is no default port", orNone(gp), orNone(tp))
 	}
 	gs, ts := strings.Split(gh, "."), strings.Split(th, ".")
 	if len(gs) != len(ts) {
-		return false, fmt.Sprintf("the host has %d parts here and %d in the image: a * stands for one part", len(gs), len(ts))
+		return false, fmt.Sprintf("the number of host parts differs: %d in the pattern, %d in the image; a * matches one part", len(gs), len(ts))
 	}
 	for i := range gs {
 		if ok, err := path.Match(gs[i], ts[i]); err != nil || !ok {
 			if strings.EqualFold(gs[i], ts[i]) {
 				return false, fmt.Sprintf("the case differs: %q is not %q", ts[i], gs[i])
 			}
-			return false, fmt.Sprintf("%q is not %q", ts[i], gs[i])
+			return false, fmt.Sprintf("the host part %q does not match %q", ts[i], gs[i])
 		}
 	}
 	if !strings.HasPrefix(t.Path, g.Path) {
-		return false, fmt.Sprintf("the path does not begin with %s", g.Path)
+		return false, fmt.Sprintf("the path of the image does not begin with %s", g.Path)
 	}
 	if rest := strings.TrimPrefix(t.Path, g.Path); g.Path != "" && g.Path != "/" && rest != "" && !strings.HasPrefix(rest, "/") {
-		return true, fmt.Sprintf("by letters: %s also begins %s", g.Path, t.Path)
+		return true, fmt.Sprintf("matches, but only as a text prefix: %s is a prefix of %s", g.Path, t.Path)
 	}
-	return true, "it matches"
+	return true, "matches"
 }
 
 func hostPort(u *url.URL) (host, port string) {
@@ -276,7 +276,7 @@ func orNone(port string) string {
 func Normalize(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
-		return "", fmt.Errorf("%q is no image name: want [HOST[:PORT]/]PATH[:TAG]: the kubelet refuses it before it asks any plugin: %w", image, err)
+		return "", fmt.Errorf("image name %q is not valid: want [HOST[:PORT]/]PATH[:TAG]; the kubelet refuses the image before it runs a plugin: %w", image, err)
 	}
 	return named.Name(), nil
 }

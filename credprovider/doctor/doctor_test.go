@@ -25,17 +25,17 @@ func TestMatches(t *testing.T) {
 		{"*", "registry.sim/a", false, "parts"},
 		{"*:5000", "localhost:5000/a", true, ""},
 		{"reg*.sim", "registry.sim/a", true, ""},
-		{"registry.sim/team", "registry.sim/team-evil/a", true, "letters"},
+		{"registry.sim/team", "registry.sim/team-evil/a", true, "text prefix"},
 		{"registry.sim/team", "registry.sim/team/a", true, "matches"},
 		{"registry.sim/team", "registry.sim/other", false, "path"},
-		{"registry.sim/*", "registry.sim/x/a", false, "no patterns in paths"},
+		{"registry.sim/*", "registry.sim/x/a", false, "wildcard in the path"},
 		{"registry.sim:*", "registry.sim:5000/a", false, "does not start"},
 		{"[::1]:5000", "[::1]:5000/a", true, ""},
 		{"[::1]", "[::1]/a", false, "IPv6"},
 		{"REGISTRY.sim", "registry.sim/a", false, "the case differs"},
 		{"REGISTRY.sim", "REGISTRY.sim/a", true, ""},
 		{"registry.sim", "REGISTRY.sim/a", false, "the case differs"},
-		{"[fd00::1]:5000", "[fd00::2]:5000/a", false, "is not"},
+		{"[fd00::1]:5000", "[fd00::2]:5000/a", false, "does not match"},
 		{"user@registry.sim", "registry.sim/a", true, ""},
 		{"https://registry.sim", "registry.sim/a", false, "scheme"},
 	} {
@@ -82,8 +82,8 @@ providers:
 		t.Fatal(err)
 	}
 	got := strings.Join(c.Lint(), "\n")
-	for _, word := range []string{"file name", "v1beta1", "defaultCacheDuration", "no patterns in paths", "requireServiceAccount", "cacheType",
-		"two providers", "0s or more", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", "a user or a query", "capitals"} {
+	for _, word := range []string{"file name", "v1beta1", "defaultCacheDuration", "wildcard in the path", "requireServiceAccount", "cacheType",
+		"two providers", "0s or more", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", "a user or a query", "capital letters"} {
 		if !strings.Contains(got, word) {
 			t.Errorf("the report does not contain %s:\n%s", word, got)
 		}
@@ -101,12 +101,12 @@ func TestReadAnswer(t *testing.T) {
 	const auth = `"auth":{"registry.sim:5000":{"username":"u","password":"p"}}}`
 	for raw, want := range map[string]string{
 		head + auth: "", head + `"cacheDuration":"5m",` + auth: "", head + strings.Replace(auth, "registry", "https://registry", 1): "",
-		"":                                    "no response",
-		"log line\n" + head + auth:            "no response",
-		head + auth + "{}":                    "goes on",
+		"":                                    "not a CredentialProviderResponse",
+		"log line\n" + head + auth:            "not a CredentialProviderResponse",
+		head + auth + "{}":                    "more data",
 		head + `"more":1,` + auth:             "unknown field",
-		head + `"cacheDuration":"1d",` + auth: "is none",
-		head + `"cacheDuration":0,` + auth:    "no response",
+		head + `"cacheDuration":"1d",` + auth: "not a duration",
+		head + `"cacheDuration":0,` + auth:    "not a CredentialProviderResponse",
 		strings.Replace(head, "/v1", "/v1beta1", 1) + auth:    "must be a",
 		strings.Replace(head, `"Image"`, `"image"`, 1) + auth: "cacheKeyType",
 		head + `"auth":{}}`:                                      "no credentials",
