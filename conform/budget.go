@@ -18,14 +18,14 @@ import (
 func (e *env) callsDuring(ctx context.Context, fn func(context.Context) error) (map[string]Count, error) {
 	before, err := e.driver.Calls(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("driver: calls: %w", err)
+		return nil, fmt.Errorf("driver: read call counts: %w", err)
 	}
 	if err := fn(ctx); err != nil {
 		return nil, err
 	}
 	after, err := e.driver.Calls(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("driver: calls: %w", err)
+		return nil, fmt.Errorf("driver: read call counts: %w", err)
 	}
 	made := map[string]Count{}
 	for name, c := range after {

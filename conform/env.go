@@ -94,9 +94,9 @@ func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 	now, err := e.driver.GetMachine(ctx, name)
 	switch {
 	case err != nil:
-		return m, fmt.Errorf("driver: CreateMachine returned the machine %s, but GetMachine does not: %w", name, err)
+		return m, fmt.Errorf("driver: CreateMachine returned the machine %s, but GetMachine failed: %w", name, err)
 	case !now.Running:
-		return m, fmt.Errorf("driver: CreateMachine returned the machine %s, but it does not run", name)
+		return m, fmt.Errorf("driver: CreateMachine returned the machine %s, but the machine does not run", name)
 	}
 	return m, nil
 }
@@ -428,7 +428,7 @@ func (e *env) retryUntilOK(ctx context.Context, what string, ok func(context.Con
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not after %s: %w", what, e.timeout, err)
+			return fmt.Errorf("wait until %s: timeout after %s: %w", what, e.timeout, err)
 		}
 	}
 }
@@ -440,7 +440,7 @@ func (e *env) checkAlways(ctx context.Context, what string, ok func(context.Cont
 	defer end.Stop()
 	for {
 		if err := ok(ctx); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("expected that %s: %w", what, err)
 		}
 		select {
 		case <-time.After(poll):
@@ -497,7 +497,7 @@ func (e *env) removeService(ctx context.Context, s *v1.Service) error {
 		return nil
 	}
 	_, patched := services.Patch(ctx, s.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	return errors.Join(fmt.Errorf("cleanup: %w; its load balancer may remain in the cloud", err), patched)
+	return errors.Join(fmt.Errorf("cleanup: %w; the load balancer of the Service may remain in the cloud", err), patched)
 }
 
 // changeService changes the specification of a Service.

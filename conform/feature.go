@@ -19,11 +19,11 @@ var featureChecks = []Check{
 	{ID: "lb.abort", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkAbort),
 		Title: "A Service that is deleted during the creation of its load balancer leaves no load balancer"},
 	{ID: "lb.conflict", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkConflict),
-		Title: "The CCM keeps the finalizers, annotations and conditions that others write to a Service"},
+		Title: "The CCM keeps the finalizers, annotations and conditions that other clients write to a Service"},
 	{ID: "lb.drain", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkDrain),
-		Title: "The load balancer omits a Node that the cluster autoscaler deletes, at the next change"},
+		Title: "At its next change, the load balancer omits a Node that the cluster autoscaler deletes"},
 	{ID: "lb.unsupported", Level: Should, skipReason: needsLoadBalancers, run: onNode(checkUnsupported),
-		Title: "A Service that the cloud cannot provide gets a Warning event"},
+		Title: "A Service with a feature that the cloud does not support gets a Warning event"},
 	{ID: "lb.mixed", Level: Must, skipReason: requirements(needsLoadBalancers, needsMixed), run: onNode(checkMixed),
 		Title: "A Service with a TCP port and a UDP port of the same number gets both ports"},
 	{ID: "lb.affinity", Level: Must, skipReason: requirements(needsLoadBalancers, needsAffinity), run: onNode(checkAffinity),
@@ -35,11 +35,11 @@ var featureChecks = []Check{
 	{ID: "lb.ip", Level: Must, skipReason: requirements(needsLoadBalancers, needsStaticIP), run: onNode(checkStaticIP),
 		Title: "A Service gets the address of spec.loadBalancerIP"},
 	{ID: "lb.etp-local", Level: Must, skipReason: requirements(needsLoadBalancers, needsLocalTraffic), run: onNode(checkLocalTraffic),
-		Title: "With externalTrafficPolicy Local, the health check asks the healthCheckNodePort"},
+		Title: "With externalTrafficPolicy Local, the health check uses the healthCheckNodePort"},
 	{ID: "lb.ipmode", Level: Should, skipReason: requirements(needsLoadBalancers, needsProxy), run: onNode(checkIPMode),
 		Title: "A Service whose load balancer sends PROXY headers has the IP mode Proxy"},
 	{ID: "lb.sharing", Level: Must, skipReason: requirements(needsLoadBalancers, needsSharing), run: onNode(checkSharing),
-		Title: "Two Services can share a load balancer, and the deletion of one keeps the other"},
+		Title: "Two Services can share a load balancer, and the deletion of one Service does not affect the other Service"},
 }
 
 // checkAbort deletes a Service at different moments of its creation: at once, when the CCM has added
@@ -73,7 +73,7 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 			return slices.ContainsFunc(lb.Ports, func(p Port) bool { return p.Port >= 9000 && p.Port < 9003 })
 		})
 		if err == nil && len(found) > 0 {
-			err = fmt.Errorf("the cloud still has %v", found)
+			err = fmt.Errorf("the cloud still has the load balancers %v", found)
 		}
 		return err
 	})
@@ -177,10 +177,10 @@ func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 		if err != nil {
 			return err
 		}
-		if err := e.retryUntilOK(ctx, "Warning event of the Service "+s.Name, func(ctx context.Context) error {
+		if err := e.retryUntilOK(ctx, "the Service "+s.Name+" gets a Warning event", func(ctx context.Context) error {
 			all, err := e.kube.CoreV1().Events(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + v1.EventTypeWarning + ",involvedObject.uid=" + string(s.UID)})
 			if err == nil && len(all.Items) == 0 {
-				err = fmt.Errorf("there is none, and the provider does not claim %s", f.name)
+				err = fmt.Errorf("the Service has no Warning event, and the provider does not claim %s", f.name)
 			}
 			return err
 		}); err != nil {
@@ -188,7 +188,7 @@ func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 		}
 	}
 	if created == 0 {
-		return missingError("the provider claims all features that this check knows")
+		return missingError("the provider claims all features that this check tests")
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func checkAffinity(ctx context.Context, e *env, _ Machine) error {
 	affinity := func(want bool) func(*v1.Service, LoadBalancer) error {
 		return func(_ *v1.Service, lb LoadBalancer) error {
 			if lb.ClientIPAffinity != want {
-				return fmt.Errorf("its affinity to the client's address is %t; want %t", lb.ClientIPAffinity, want)
+				return fmt.Errorf("the load balancer has affinity to the client's address: %t; want %t", lb.ClientIPAffinity, want)
 			}
 			return nil
 		}
@@ -231,7 +231,7 @@ func checkDualStack(ctx context.Context, e *env, _ Machine) error {
 	both := v1.IPFamilyPolicyRequireDualStack
 	s, err := e.service(ctx, "web", func(s *v1.Service) { s.Spec.IPFamilyPolicy = &both })
 	if apierrors.IsInvalid(err) {
-		return missingError(fmt.Sprintf("the cluster has no dual-stack Services: %v", err))
+		return missingError(fmt.Sprintf("the cluster does not support dual-stack Services: %v", err))
 	}
 	if err != nil {
 		return err
@@ -292,7 +292,7 @@ func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 	}
 	if err := e.awaitBalancer(ctx, s, lb.ID, "checks the healthCheckNodePort", func(_ *v1.Service, lb LoadBalancer) error {
 		if lb.HealthCheckPort != local {
-			return fmt.Errorf("its health check asks port %d; spec.healthCheckNodePort is %d", lb.HealthCheckPort, local)
+			return fmt.Errorf("the health check of the load balancer uses port %d; spec.healthCheckNodePort is %d", lb.HealthCheckPort, local)
 		}
 		return nil
 	}); err != nil {
@@ -305,7 +305,7 @@ func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 	}
 	return e.awaitBalancer(ctx, s, lb.ID, "does not check the old healthCheckNodePort", func(_ *v1.Service, lb LoadBalancer) error {
 		if lb.HealthCheckPort == local {
-			return fmt.Errorf("its health check still asks port %d", local)
+			return fmt.Errorf("the health check of the load balancer still uses port %d", local)
 		}
 		return nil
 	})
@@ -349,7 +349,7 @@ func checkSharing(ctx context.Context, e *env, _ Machine) error {
 			}
 			slices.Sort(got)
 			if !slices.Equal(got, ports) {
-				return fmt.Errorf("its ports are %v; want %v", got, ports)
+				return fmt.Errorf("the ports of the load balancer are %v; want %v", got, ports)
 			}
 			return nil
 		}

@@ -105,7 +105,7 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	if err := e.checkAlways(ctx, "the first CCM keeps its Leases while the second one runs", func(ctx context.Context) error {
 		now, err := e.leaseHolders(ctx)
 		if err == nil && !maps.Equal(now, before) {
-			err = fmt.Errorf("the holders were %v, they are %v", before, now)
+			err = fmt.Errorf("the holders of the Leases were %v; now they are %v", before, now)
 		}
 		return errors.Join(err, first.Ended(), second.Ended())
 	}); err != nil {
@@ -160,7 +160,7 @@ func checkMigrate(ctx context.Context, e *env, m Machine) error {
 		return err
 	}
 	if err := e.excludedNode(ctx); err != nil { // the controller that initialises Nodes does not need this Lease
-		return fmt.Errorf("another process holds the Lease of the migration: %w", err)
+		return fmt.Errorf("while another process holds the Lease of the migration: %w", err)
 	}
 	if err := e.deleteMachine(ctx, m.Name); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 var loadBalancerChecks = []Check{
 	{ID: "lb.ensure", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkEnsure),
-		Title: "A Service gets a load balancer with its ports and Nodes, and the finalizer before it"},
+		Title: "A Service gets the finalizer, and then a load balancer that forwards the Service's ports to the Nodes"},
 	{ID: "lb.ports", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkPorts),
 		Title: "The load balancer follows the ports of the Service and keeps its address"},
 	{ID: "lb.nodes", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkNodes),
@@ -22,11 +22,11 @@ var loadBalancerChecks = []Check{
 	{ID: "lb.delete", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkDelete),
 		Title: "A deleted Service exists until its load balancer is deleted"},
 	{ID: "lb.type", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkType),
-		Title: "A Service that becomes a ClusterIP loses its load balancer, status and finalizer"},
+		Title: "A Service that changes to the type ClusterIP loses its load balancer, status and finalizer"},
 	{ID: "lb.class", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkClass),
 		Title: "The CCM ignores a Service with the load balancer class of another controller"},
 	{ID: "lb.collision", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkCollision),
-		Title: "Services with one name, at the same time or one after the other, share no load balancer"},
+		Title: "Two Services with the same name share no load balancer, at the same time or one after the other"},
 	{ID: "lb.sourceranges", Level: Must, skipReason: requirements(needsLoadBalancers, needsSourceRanges), run: onNode(checkSourceRanges),
 		Title: "The load balancer permits only clients in loadBalancerSourceRanges"},
 	{ID: "lb.udp", Level: Must, skipReason: requirements(needsLoadBalancers, needsUDP), run: onNode(checkUDP),
@@ -73,7 +73,7 @@ func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, 
 		return LoadBalancer{}, err
 	}
 	if len(found) != 1 {
-		return LoadBalancer{}, fmt.Errorf("the cloud has %d load balancers with an address of %v; want 1", len(found), addresses)
+		return LoadBalancer{}, fmt.Errorf("the cloud has %d load balancers with one of the addresses %v; want 1", len(found), addresses)
 	}
 	return found[0], nil
 }
@@ -109,7 +109,7 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, listAdded func(cont
 		return err
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("the Service is deleted, but the cloud still has %v", found)
+		return fmt.Errorf("the Service is deleted, but the cloud still has the load balancers %v", found)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, listAdded func(cont
 // awaitBalancer waits until the load balancer of the Service fulfils the condition ok. The
 // load balancer must keep its ID.
 func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, what string, ok func(*v1.Service, LoadBalancer) error) error {
-	return e.retryUntilOK(ctx, "load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
+	return e.retryUntilOK(ctx, "the load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
 		now, err := e.lastService(s)
 		if err != nil {
 			return err
@@ -127,7 +127,7 @@ func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, what string,
 			return err
 		}
 		if lb.ID != id {
-			return fmt.Errorf("its ID is %s; it was %s", lb.ID, id)
+			return fmt.Errorf("the ID of the load balancer has changed to %s; want %s", lb.ID, id)
 		}
 		return ok(now, lb)
 	})
@@ -143,7 +143,7 @@ func samePorts(s *v1.Service, lb LoadBalancer) error {
 	got := slices.SortedFunc(slices.Values(lb.Ports), order)
 	slices.SortFunc(want, order)
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("its ports are %v; the Service has %v", got, want)
+		return fmt.Errorf("the ports of the load balancer are %v; the Service has %v", got, want)
 	}
 	return nil
 }
@@ -153,12 +153,12 @@ func samePorts(s *v1.Service, lb LoadBalancer) error {
 func forwardsTo(lb LoadBalancer, yes, no []string) error {
 	for _, m := range yes {
 		if !slices.Contains(lb.Machines, m) {
-			return fmt.Errorf("it does not forward to the machine %s, only to %v", m, lb.Machines)
+			return fmt.Errorf("the load balancer does not forward to the machine %s, only to %v", m, lb.Machines)
 		}
 	}
 	for _, m := range no {
 		if slices.Contains(lb.Machines, m) {
-			return fmt.Errorf("it still forwards to the machine %s", m)
+			return fmt.Errorf("the load balancer still forwards to the machine %s", m)
 		}
 	}
 	return nil
@@ -240,7 +240,7 @@ func (e *env) awaitDeletion(ctx context.Context, id string) error {
 	return e.retryUntilOK(ctx, "the load balancer "+id+" is deleted", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool { return lb.ID == id })
 		if err == nil && len(found) > 0 {
-			err = errors.New("it still exists")
+			err = errors.New("the load balancer still exists")
 		}
 		return err
 	})
@@ -280,7 +280,7 @@ func checkType(ctx context.Context, e *env, _ Machine) error {
 	}
 	return e.serviceBecomes(ctx, s, "free of the load balancer", func(s *v1.Service) error {
 		if len(addressesOf(s)) > 0 || slices.Contains(s.Finalizers, finalizer) {
-			return fmt.Errorf("status.loadBalancer has %v, the finalizers are %v", addressesOf(s), s.Finalizers)
+			return fmt.Errorf("status.loadBalancer has the addresses %v, and the finalizers are %v", addressesOf(s), s.Finalizers)
 		}
 		return nil
 	})
@@ -327,7 +327,7 @@ func checkCollision(ctx context.Context, e *env, _ Machine) error {
 	}
 	again, _, err := e.createBalanced(ctx, "web")
 	if err != nil {
-		return fmt.Errorf("the Service was created again: %w", err)
+		return fmt.Errorf("after the Service was created again: %w", err)
 	}
 	return e.serviceBecomes(ctx, again, "protected", func(s *v1.Service) error {
 		if !slices.Contains(s.Finalizers, finalizer) {
@@ -341,7 +341,7 @@ func checkSourceRanges(ctx context.Context, e *env, _ Machine) error {
 	ranges := func(want ...string) func(*v1.Service, LoadBalancer) error {
 		return func(_ *v1.Service, lb LoadBalancer) error {
 			if got := slices.Sorted(slices.Values(lb.SourceRanges)); !slices.Equal(got, want) {
-				return fmt.Errorf("its source ranges are %v; want %v", got, want)
+				return fmt.Errorf("the source ranges of the load balancer are %v; want %v", got, want)
 			}
 			return nil
 		}

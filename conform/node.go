@@ -62,7 +62,7 @@ func checkInit(ctx context.Context, e *env, m Machine) error {
 			}
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("the Node had no taint and lacked %s", strings.Join(missing, ", "))
+			return fmt.Errorf("the CCM removed the taint %s before it set %s", taintUninitialized, strings.Join(missing, ", "))
 		}
 	}
 	return nil
@@ -204,7 +204,7 @@ func checkForeign(ctx context.Context, e *env) error {
 	}
 	return e.nodeStays(ctx, name, "untouched", func(n *v1.Node) error {
 		if n.Spec.ProviderID != id || hasTaint(n, taintShutdown) {
-			return fmt.Errorf("spec.providerID is %q, the shutdown taint is %t", n.Spec.ProviderID, hasTaint(n, taintShutdown))
+			return fmt.Errorf("spec.providerID is %q; the Node has the shutdown taint: %t", n.Spec.ProviderID, hasTaint(n, taintShutdown))
 		}
 		return nil
 	})
@@ -215,7 +215,7 @@ func checkShutdown(ctx context.Context, e *env, m Machine) error {
 		return fmt.Errorf("driver: stop machine: %w", err)
 	}
 	if now, err := e.driver.GetMachine(ctx, m.Name); err != nil || now.Running {
-		return errors.Join(fmt.Errorf("driver: StopMachine stopped the machine %s, but GetMachine says that it runs", m.Name), err)
+		return errors.Join(fmt.Errorf("driver: StopMachine stopped the machine %s, but GetMachine returns the machine as running", m.Name), err)
 	}
 	if err := e.setReady(ctx, m.Name, false); err != nil {
 		return err
@@ -309,9 +309,9 @@ func checkOutage(ctx context.Context, e *env, m Machine) error {
 		if err := e.disturb(ctx, Fault{Kind: kind}); err != nil {
 			return err
 		}
-		err := e.nodeStays(ctx, m.Name, "in the cluster", func(n *v1.Node) error {
+		err := e.nodeStays(ctx, m.Name, "untainted in the cluster", func(n *v1.Node) error {
 			if hasTaint(n, taintUninitialized) || hasTaint(n, taintShutdown) {
-				return fmt.Errorf("it has the taints %v", n.Spec.Taints)
+				return fmt.Errorf("the Node has the taints %v", n.Spec.Taints)
 			}
 			return nil
 		})

@@ -18,7 +18,7 @@ var operationChecks = []Check{
 	{ID: "lb.orphan", Level: Must, skipReason: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, needsRestart: true, limitFactor: 4, run: onNode(checkOrphan),
 		Title: "A crash of the CCM after each call of a creation leaves one load balancer, and none after the deletion"},
 	{ID: "ops.leader", Level: Must, skipReason: requirements(needsLoadBalancers, needsElection), exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkLeader),
-		Title: "Of two CCMs one works, and the other one finishes its work after a crash"},
+		Title: "Only one of two CCMs works, and the other CCM finishes the work after a crash of the first CCM"},
 	{ID: "ops.migrate", Level: Should, skipReason: needsMigration, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkMigrate),
 		Title: "The CCM deletes Nodes only while it holds the Lease of the leader migration"},
 	{ID: "ops.rbac", Level: Must, skipReason: needsUser, run: checkPermissions,
@@ -126,7 +126,7 @@ func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 		for i := range writes[name] {
 			crashes++
 			if err := e.crashAfter(ctx, fmt.Sprintf("crash-%d", crashes), name, i, added); err != nil {
-				return fmt.Errorf("crash after the call %s number %d: %w", name, i+1, err)
+				return fmt.Errorf("crash after call number %d of %s: %w", i+1, name, err)
 			}
 		}
 	}
@@ -142,16 +142,16 @@ func (e *env) crashAfter(ctx context.Context, suffix, callName string, numSkippe
 	}
 	before, err := e.driver.Calls(ctx)
 	if err != nil {
-		return fmt.Errorf("driver: calls: %w", err)
+		return fmt.Errorf("driver: read call counts: %w", err)
 	}
 	s, err := e.service(ctx, suffix)
 	if err != nil {
 		return err
 	}
-	if err := e.retryUntilOK(ctx, "the CCM makes the call", func(ctx context.Context) error {
+	if err := e.retryUntilOK(ctx, "the CCM makes the call "+callName, func(ctx context.Context) error {
 		now, err := e.driver.Calls(ctx)
 		if err == nil && now[callName].Calls-before[callName].Calls <= numSkipped {
-			err = fmt.Errorf("it made %d calls; want more than %d", now[callName].Calls-before[callName].Calls, numSkipped)
+			err = fmt.Errorf("the CCM made %d calls; want more than %d", now[callName].Calls-before[callName].Calls, numSkipped)
 		}
 		return err
 	}); err != nil {

@@ -49,7 +49,7 @@ func checkPermissions(ctx context.Context, e *env) error {
 				return err
 			}
 			if !ok {
-				missing = append(missing, fmt.Errorf("the user %s must not %s %s", e.caps.User, verb, resource))
+				missing = append(missing, fmt.Errorf("the user %s has no permission to %s %s", e.caps.User, verb, resource))
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 var routeChecks = []Check{
 	{ID: "route.create", Level: Must, skipReason: needsRoutes, run: checkRouteCreate,
-		Title: "Each pod range of a Node gets one route to its machine, and the Node loses NetworkUnavailable"},
+		Title: "Each pod range of a Node gets one route to its machine, and the condition NetworkUnavailable of the Node becomes False"},
 	{ID: "route.repair", Level: Must, skipReason: needsRoutes, run: checkRouteRepair,
 		Title: "The CCM creates a deleted route again"},
 	{ID: "route.delete", Level: Must, skipReason: needsRoutes, run: checkRouteDelete,
@@ -61,7 +61,7 @@ func (e *env) listRoutes(ctx context.Context, cidr string) ([]Route, error) {
 
 // routeTo waits until the only route with the given destination leads to the machine.
 func (e *env) routeTo(ctx context.Context, cidr, machine string) (r Route, err error) {
-	err = e.retryUntilOK(ctx, "route to "+cidr, func(ctx context.Context) error {
+	err = e.retryUntilOK(ctx, "the only route to "+cidr+" leads to "+machine, func(ctx context.Context) error {
 		found, err := e.listRoutes(ctx, cidr)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func checkRouteDelete(ctx context.Context, e *env) error {
 	return e.retryUntilOK(ctx, "the route to "+r.CIDR+" is deleted", func(ctx context.Context) error {
 		found, err := e.listRoutes(ctx, r.CIDR)
 		if err == nil && len(found) > 0 {
-			err = fmt.Errorf("the routes are %v", found)
+			err = fmt.Errorf("the cloud still has the routes %v", found)
 		}
 		return err
 	})
@@ -138,7 +138,7 @@ func checkRouteForeign(ctx context.Context, e *env) error {
 	return e.checkAlways(ctx, "the route to "+other+" stays", func(ctx context.Context) error {
 		found, err := e.listRoutes(ctx, other)
 		if err == nil && len(found) != 1 {
-			err = errors.New("the CCM deleted it")
+			err = errors.New("the CCM deleted the route")
 		}
 		return err
 	})

@@ -188,7 +188,7 @@ func (s *suite) prepare(ctx context.Context) error {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
 	if len(nodes.Items) > 0 {
-		return fmt.Errorf("the cluster has %d Nodes, for example %s: use an empty cluster, or allow existing objects", len(nodes.Items), nodes.Items[0].Name)
+		return fmt.Errorf("the cluster has %d Nodes, for example %s: use an empty cluster, or permit existing Nodes with --allow-existing", len(nodes.Items), nodes.Items[0].Name)
 	}
 	return nil
 }
@@ -310,9 +310,9 @@ func (s *suite) isSelected(c Check) (reason string, selected bool) {
 	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:
 		return "", false
 	case s.Skip != nil && s.Skip.MatchString(c.ID):
-		return "it matches --skip", true
+		return "the flag --skip matches the check", true
 	case c.needsRestart && s.Subject == nil:
-		return "the CCM was not started by this program", true
+		return "the check restarts the CCM: start the CCM with --ccm-command", true
 	case c.skipReason != nil:
 		return c.skipReason(s.caps), true
 	}

@@ -97,7 +97,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.Timeout < 0 || c.Limit < 0 {
-		errs = append(errs, errors.New("a time limit is negative"))
+		errs = append(errs, errors.New("the fields Timeout and Limit must not be negative"))
 	}
 	return errors.Join(errs...)
 }

@@ -78,7 +78,7 @@ func (c *Cloud) CreateMachine(_ context.Context, m conform.Machine) (conform.Mac
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.machines[m.Name]; ok {
-		return m, fmt.Errorf("the machine %q exists", m.Name)
+		return m, fmt.Errorf("the machine %q already exists", m.Name)
 	}
 	c.last++
 	m.Zone, m.Region, m.Type, m.Running = zone, region, machineType, true
