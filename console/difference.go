@@ -89,7 +89,7 @@ var pairRules = []rule{
 		if p.instance == nil || p.node == nil || p.node.Ready != "True" || p.instance.Crashed == nil {
 			return d, false
 		}
-		return Difference{Label: "differs", Text: "The instance has no power, but the cluster still takes the Node as Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is 40 s old."}, true
+		return Difference{Label: "differs", Text: "The instance has no power, but the Node is still Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is 40 s old."}, true
 	}},
 	{"running-not-ready", func(p pair) (d Difference, ok bool) {
 		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || p.instance.Crashed != nil || p.node.Ready == "True" || p.node.hasTaint(taintShutdown) {
@@ -218,7 +218,7 @@ func diskDifferences(disk cloudsim.Disk, instances map[string]*pair, attached ma
 		}) {
 			found = append(found, Difference{
 				Rule: "attachment", Kind: string(cloudsim.KindDisk), ID: string(disk.ID), Name: disk.Name, project: disk.Project, Label: "not attached",
-				Text: "The cluster takes this disk as attached to " + k[1] + ", but the cloud has not attached it there.", Expected: "The attach/detach controller calls the CSI driver again.",
+				Text: "In the cluster, this disk is attached to the Node " + k[1] + ", but in the cloud, the disk is not attached to the instance of this Node.", Expected: "The attach/detach controller calls the CSI driver again.",
 			})
 		}
 	}

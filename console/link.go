@@ -47,7 +47,7 @@ func RequestLink(ctx context.Context, cl *client.Client, consoleURL string, link
 		Kind   cloudsim.Kind `json:"kind"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); err != nil {
-		return "", cloudsim.Errorf(cloudsim.Unavailable, "%s/console/links answered %s: is it a console?", base, resp.Status)
+		return "", cloudsim.Errorf(cloudsim.Unavailable, "%s/console/links answered %s without JSON: the server is not a console; check --console-url", base, resp.Status)
 	}
 	if resp.StatusCode != http.StatusCreated {
 		return "", cloudsim.Errorf(out.Kind, "%s", out.Detail)

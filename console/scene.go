@@ -151,7 +151,7 @@ func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client
 	}
 	a := accessOf(me)
 	if !a.read {
-		writeRefusal(w, cloudsim.Denied, "the token may not read all resources of a project: use a token with the role reader")
+		writeRefusal(w, cloudsim.Denied, "the token has no permission to read all resources of a project: use a token with the role reader")
 		return nil, access{}, false
 	}
 	return as, a, true
@@ -166,7 +166,7 @@ func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	}
 	run.Authenticated(r.Context())
 	if !c.hub.addViewer() {
-		writeRefusal(w, cloudsim.Exhausted, "too many viewers")
+		writeRefusal(w, cloudsim.Exhausted, "the console has too many viewers: try again later")
 		return
 	}
 	defer c.hub.removeViewer()

@@ -75,7 +75,7 @@ func (c *codeStore) add(s Session, now time.Time) (string, error) {
 		}
 	}
 	if len(c.open) >= maxCodes {
-		return "", cloudsim.Errorf(cloudsim.Exhausted, "%d links are unused: wait two minutes", maxCodes)
+		return "", cloudsim.Errorf(cloudsim.Exhausted, "there are %d unused links: wait two minutes until old links expire", maxCodes)
 	}
 	c.open[sha256.Sum256([]byte(code))] = pending{s, now.Add(codeLife)}
 	return code, nil
@@ -182,7 +182,7 @@ func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-r.Context().Done():
 	case <-t.C:
-		writeRefusal(w, cloudsim.Unauthenticated, "the code is wrong, used, or older than two minutes: run 'allinone console open' for a new one")
+		writeRefusal(w, cloudsim.Unauthenticated, "the code of the link is wrong, already used, or older than two minutes: run 'allinone console open' for a new link")
 	}
 }
 

@@ -17,7 +17,7 @@ const verbs = {
   start: { label: 'Start', undo: 'stop', primary: true },
   stop: { label: 'Stop', undo: 'start' },
   reboot: { label: 'Reboot' },
-  crash: { label: 'Crash', undo: 'reboot', title: 'Cut the power. The cloud still calls the instance running' },
+  crash: { label: 'Crash', undo: 'reboot', title: 'Cut the power. The cloud still shows the instance as running' },
 };
 
 function instanceAction(i, verb, list) {
@@ -108,7 +108,7 @@ export async function perform(action) {
 export function Actions({ list, children }) {
   const [shown, setShown] = useState(''); // the label of the button that had the focus or the pointer last
   const allowed = list.filter((a) => can(a.id));
-  if (!allowed.length) return list.length ? html`<p class="muted small">Your link can only read. The commands need another token.</p>` : null;
+  if (!allowed.length) return list.length ? html`<p class="muted small">Your token has no permission for these actions.</p>` : null;
   const current = allowed.find((a) => a.label === shown) ?? allowed[0];
   return html`<div class="actions"><div class="row wrap">
     ${allowed.map((a) => html`<button type="button" key=${a.label} class=${a.primary ? 'primary' : a.danger ? 'danger' : ''} title=${a.title} aria-disabled=${busy.value}

@@ -25,7 +25,7 @@ function useLog(path) {
         if (a) {
           next = `?after=${a.next}`;
           if (a.text || a.skipped) {
-            text = ((a.skipped && text ? `${text}… the console left out a part of the log …\n` : text) + a.text).slice(-most);
+            text = ((a.skipped && text ? `${text}… the console omitted a part of the log …\n` : text) + a.text).slice(-most);
           }
           setState({ text, read: true });
         }

@@ -25,7 +25,7 @@ function InstanceCard({ i, disks }) {
   return html`<${Card} kind="instance" id=${i.id}>
     <span class="row"><b class="name">${i.name}</b> <${Chip}>${i.id}</${Chip}> <span class="grow"></span><${State} is=${stateOf(i)} /></span>
     <span class="row small muted sub"><span class="mono">${addressOf(i)}</span><span>${i.type}</span>
-      ${i.state === 'stopped' && html`<span>since ${since(i.updatedAt)}</span>`}
+      ${i.state === 'stopped' && html`<span>for ${since(i.updatedAt)}</span>`}
       ${running && html`<${Chip} tone="warn">${running.verb}${running.heldBy ? ' held' : ''}</${Chip}>`}
       ${(disks.get(i.id) ?? []).slice(0, 2).map((d) => html`<${Chip}>${d.name.length > 14 ? d.id : d.name}</${Chip}>`)}
       ${(disks.get(i.id)?.length ?? 0) > 2 && html`<span>+${disks.get(i.id).length - 2} disks</span>`}</span></${Card}>`;
@@ -99,7 +99,7 @@ function Edge({ t, flow, most }) {
 /** Flow shows the traffic of a load balancer as text. */
 export function Flow({ id }) {
   const f = get('traffic', id);
-  return f && html`<span class="small muted">${f.active} open · ${f.connections} new/s · ${bytes(f.bytes)}/s${f.refused ? html` · <b>${f.refused} refused/s</b>` : ''}</span>`;
+  return f && html`<span class="small muted">${f.active} open ${f.active === 1 ? 'connection' : 'connections'} · ${f.connections} new/s · ${bytes(f.bytes)}/s${f.refused ? html` · <b>${f.refused} refused/s</b>` : ''}</span>`;
 }
 
 /** Edges shows the targets of a load balancer. */
@@ -176,7 +176,7 @@ export function Map_() {
     ${lbs.slice(0, 10).map((lb) => html`<${LoadBalancer} key=${lb.id} lb=${lb} />`)}
     ${lbs.length > 10 && html`<a href="#/resources/loadBalancer">${lbs.length - 10} more load balancers</a>`}
     ${total === 0 && html`<${Empty} title="No instance yet">Create the first instance:<${Create} /></${Empty}>`}
-    ${total > 0 && (cluster ? html`<div class="legend"><h2>CLOUD: existing instances</h2><span></span><h2>CLUSTER: Nodes of Kubernetes</h2></div>` : html`<div class="legend alone"><h2>CLOUD</h2><span class="small muted">This console knows no cluster. Start it with --kubeconfig to see the Nodes.</span></div>`)}
+    ${total > 0 && (cluster ? html`<div class="legend"><h2>CLOUD: existing instances</h2><span></span><h2>CLUSTER: Kubernetes Nodes</h2></div>` : html`<div class="legend alone"><h2>CLOUD</h2><span class="small muted">This console shows no cluster. To see Nodes, start the console with --kubeconfig.</span></div>`)}
     ${total > 0 && zones.map(([zone, list]) => html`<section class="zone" key=${zone} aria-label=${`Zone ${zone}`}><h3>${zone} <span class="muted small">${count(list.filter((p) => p.instance).length)}</span>${outageOf(zone)}</h3>
       ${total > many(cluster) ? html`<${Squares} list=${list} />` : html`<div class=${cluster ? '' : 'tiles'}>${list.map((p) => html`<${Pair} key=${p.key} pair=${p} disks=${disks} cluster=${cluster} />`)}</div>`}</section>`)}
     ${total > 0 && can('instances.create') && html`<details><summary>Create an instance</summary><${Create} /></details>`}`;

@@ -35,10 +35,10 @@ function Step({ s }) {
 export function Story({ kind, id, limit = 100 }) {
   const o = get(kind, id);
   const why = useWhy(kind, id, o?.project);
-  if (why?.error) return html`<p class="muted">Why it is so is not available: ${why.error}</p>`;
+  if (why?.error) return html`<p class="muted">The history is not available: ${why.error}</p>`;
   if (!why) return cluster.includes(kind) ? null : html`<p class="muted">Reading the journal…</p>`;
   const steps = why.steps.slice(-limit);
-  return html`<h2>WHY IT IS ${(why.gone ? 'GONE' : why.state || 'SO').toUpperCase()}</h2>
+  return html`<h2>${why.gone ? 'WHY IT WAS DELETED' : why.state ? `WHY IT IS ${why.state.toUpperCase()}` : 'HISTORY'}</h2>
     ${steps.length < why.steps.length && html`<a class="small" href=${pageOf(kind, id)}>${why.steps.length - steps.length} earlier steps</a>`}
     <ol class="story">${steps.map((s) => html`<${Step} key=${s.rev} s=${s} />`)}
       ${(why.waits ?? []).map((w) => html`<li style=${{ '--c': 'var(--warn)' }}><span class="time">waiting</span><div>${w.text}${w.until && html`<div class="muted small">until ${clockTime(w.until)}</div>`}</div></li>`)}</ol>
@@ -47,7 +47,7 @@ export function Story({ kind, id, limit = 100 }) {
 
 export function Found({ kind, id }) {
   const list = (head.value?.differences ?? []).filter((d) => (d.kind === kind && d.id === id) || (kind === 'node' && d.node === id));
-  return list.map((d) => html`<div class="card found" key=${d.rule}><b>${d.missing ? 'One side is missing' : 'Cloud and cluster differ'} for ${since(d.since)}</b><div class="small">${d.text}</div>${d.expected && html`<div class="small">Next: ${d.expected}</div>`}</div>`);
+  return list.map((d) => html`<div class="card found" key=${d.rule}><b>${d.missing ? 'Missing in the cloud or in the cluster' : 'Cloud and cluster differ'} for ${since(d.since)}</b><div class="small">${d.text}</div>${d.expected && html`<div class="small">Next: ${d.expected}</div>`}</div>`);
 }
 
 const titleOf = (kind) => kinds[kind]?.label.replace(/s( \(cluster\))?$/, '').replace(/sse$/, 'ss') ?? kind;
@@ -61,13 +61,13 @@ export function closePanel() {
 /** Panel shows the selected object beside the map. */
 export function Panel() {
   const s = selected.value;
-  if (!s) return html`<p class="muted">Choose an instance, a Node or a load balancer to read why it is in its state.</p>`;
+  if (!s) return html`<p class="muted">Choose an instance, a Node or a load balancer to see the reason for its state.</p>`;
   const o = get(s.kind, s.id);
   return html`<div class="row"><h2 class="big">${o?.name ?? s.id}</h2><${Chip}>${s.id}</${Chip}><span class="grow"></span><button class="icon-button" aria-label="Close the panel" onClick=${closePanel}><${Icon} name="close" /></button></div>
     <div class="row wrap">${o ? html`<${State} is=${s.kind === 'instance' ? stateOf(o) : s.kind === 'node' ? (o.ready === 'True' ? 'ready' : 'NotReady') : o.state} />` : html`<${State} is="deleted" />`}<span class="muted small">${titleOf(s.kind)}</span><a class="small" href=${pageOf(s.kind, s.id)}>Open the page</a></div>
     <${Found} kind=${s.kind} id=${s.id} />
     ${s.kind === 'node' && o && html`<${NodeFacts} n=${o} />`}
-    ${o && html`<div><h2>DO</h2><${Actions} list=${actionsFor(s.kind, o)} /></div>`}
+    ${o && html`<div><h2>ACTIONS</h2><${Actions} list=${actionsFor(s.kind, o)} /></div>`}
     <div><${Story} kind=${s.kind} id=${s.id} limit=${12} /></div>`;
 }
 
@@ -90,7 +90,7 @@ export function ObjectPage() {
     ${kind === 'operation' && html`<a href=${pageOf(o.kind, o.target)}>${o.target}</a>`}${o.operation && html`<a href=${pageOf('operation', o.operation)}>${o.operation}</a>`}${o.network && html`<a href=${pageOf('network', o.network)}>${o.network}</a>`}`;
   return html`<nav class="crumbs" aria-label="Path"><a href=${`#/resources/${kind}`}>${kinds[kind]?.label ?? kind}</a></nav>
     <div class="row wrap"><h1>${o?.name ?? id}</h1><${Chip}>${id}</${Chip}>${o ? html`<${State} is=${kind === 'instance' ? stateOf(o) : o.state} />` : html`<${State} is="deleted" />`}</div>
-    ${!o && html`<${Empty} title="This object does not exist now">The journal below tells when and why it was deleted, as long as the journal keeps these events.</${Empty}>`}
+    ${!o && html`<${Empty} title="This object does not exist now">The events below show when and why the object was deleted, if the journal still has these events.</${Empty}>`}
     <${Found} kind=${kind} id=${id} />
     ${o && html`<${Actions} list=${actionsFor(kind, o)} />`}
     ${o && kind === 'loadBalancer' && html`<section class="card" aria-label="Traffic"><div class="row wrap"><h2>TRAFFIC</h2><span class="grow"></span><${Flow} id=${id} /></div><${Edges} lb=${o} limit=${50} /><${Command} text=${`allinone cloud load-balancers stats ${word(o.name)}${inProject(o)}`} /></section>`}

@@ -125,7 +125,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     tell('Command copied');
   } catch {
-    tell('The browser does not allow copies here. Select the text instead.', 'bad');
+    tell('The browser does not allow the page to copy text. Select the text instead.', 'bad');
   }
 }
 

@@ -109,7 +109,7 @@ export async function call(method, path, body, ofProject) {
   try {
     resp = await (method === 'GET' ? repeat : fetch)(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: 'omit', cache: 'no-store' });
   } catch {
-    throw new Problem(0, 'The cloud did not answer. The call may have had an effect: look before you repeat it.');
+    throw new Problem(0, 'The cloud did not answer. The call may have changed the cloud: check the result before you repeat the call.');
   }
   const text = await resp.text();
   let answer = null;

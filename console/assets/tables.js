@@ -84,19 +84,19 @@ export function Resources() {
   return html`<div class="row wrap"><h1>${k.label}</h1><span class="grow"></span>
       <input class="field" type="search" aria-label="Filter rows" placeholder="Filter: name, state, label" value=${filter} onInput=${(e) => setFilter(e.currentTarget.value)} /></div>
     <div class="tabs" role="navigation" aria-label="Kinds of resources">${shown.map(([n, t]) => html`<a href=${`#/resources/${n}`} aria-current=${n === kind ? 'page' : undefined}>${t.label.replace(' (cluster)', '')} <span class="count">${count(n)}</span></a>`)}</div>
-    ${list.length ? html`<${Rows} key=${kind} label=${k.label} columns=${k.columns} list=${list} open=${(o) => pageOf(kind, idOf(o))} />` : html`<${Empty} title=${filter ? 'No row matches the filter' : `No ${k.label.toLowerCase()} yet`}>${filter ? 'Try fewer words.' : 'New ones appear here at once.'}</${Empty}>`}`;
+    ${list.length ? html`<${Rows} key=${kind} label=${k.label} columns=${k.columns} list=${list} open=${(o) => pageOf(kind, idOf(o))} />` : html`<${Empty} title=${filter ? 'No row matches the filter' : `No ${k.label.toLowerCase()} yet`}>${filter ? 'Try fewer words.' : 'New objects appear here at once.'}</${Empty}>`}`;
 }
 
 export function Differences() {
   const list = head.value?.differences ?? [];
   const cluster = head.value?.cluster;
-  if (!cluster) return html`<h1>Differences</h1><${Empty} title="This console knows no cluster">Start it with a kubeconfig: <code>allinone console --kubeconfig FILE</code></${Empty}>`;
-  if (!cluster.live) return html`<h1>Differences</h1><${Empty} title="The cluster does not answer">${cluster.problem}. The differences come back when the cluster answers.</${Empty}>`;
+  if (!cluster) return html`<h1>Differences</h1><${Empty} title="This console shows no cluster">Start the console with a kubeconfig: <code>allinone console --kubeconfig FILE</code></${Empty}>`;
+  if (!cluster.live) return html`<h1>Differences</h1><${Empty} title="The view of the cluster is not current">Reason: ${cluster.problem}. The differences appear again when the console can read the cluster.</${Empty}>`;
   return html`<h1>Differences between cloud and cluster</h1>
     ${list.length === 0 && html`<${Empty} title="No difference">The cluster agrees with the cloud.</${Empty}>`}
     ${list.slice(0, 100).map((d) => html`<article class="card difference" key=${`${d.rule} ${d.id}`}><div class="row wrap"><b><a href=${pageOf(d.kind, d.id)}>${d.name}</a></b><${Chip} tone=${d.missing ? 'bad' : 'warn'}>${d.label} ${since(d.since)}</${Chip}><span class="muted small">rule ${d.rule}</span></div>
       <p>${d.text}</p>${d.expected && html`<p class="muted">Next: ${d.expected}</p>`}</article>`)}
-    ${list.length > 100 && html`<p class="muted">${list.length - 100} more differences. They appear here when the first ones have ended.</p>`}`;
+    ${list.length > 100 && html`<p class="muted">${list.length - 100} more differences, which appear here when earlier differences end.</p>`}`;
 }
 
 export function Events() {

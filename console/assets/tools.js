@@ -38,7 +38,7 @@ export function Banner() {
   const list = all('fault').filter(active);
   if (!list.length) return null;
   const f = list[0];
-  return html`<div class="banner"><b role="status">Fault ${f.name} is active.</b><span>${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''}: ${f.effect.type}. ${f.when?.max ? `${f.hits} of ${f.when.max} hits.` : `Since ${age(cloudNow() - Date.parse(f.createdAt))}.`}${list.length > 1 ? ` ${list.length - 1} more.` : ''}</span><span class="grow"></span>
+  return html`<div class="banner"><b role="status">Fault ${f.name} is active.</b><span>${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''}: ${f.effect.type}. ${f.when?.max ? `${f.hits} of ${f.when.max} hits.` : `Active for ${age(cloudNow() - Date.parse(f.createdAt))}.`}${list.length > 1 ? ` ${list.length - 1} more.` : ''}</span><span class="grow"></span>
     ${can('faults.delete') && html`<${Actions} list=${[removeAll(list)]} />`}</div>`;
 }
 
@@ -68,7 +68,7 @@ export function Faults() {
       return removal(`${p.name} is off`, made.map((f) => ['faults', f.id]));
     },
   });
-  return html`<h1>Break it</h1><p class="muted">A fault changes calls of the API or takes a zone away. Watch how your controller copes.</p>
+  return html`<h1>Faults</h1><p class="muted">A fault changes calls of the API, or makes a zone fail. Watch how your controller reacts.</p>
     ${list.length > 0 && html`<h2>ACTIVE AND SPENT FAULTS</h2>`}
     ${list.map((f) => html`<article class="card" key=${f.id}><div class="row wrap"><b>${f.name}</b><${State} is=${active(f) ? 'active' : 'spent'} tone=${active(f) ? 'warn' : 'off'} /><span class="muted small">${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''} · ${f.effect.type} · ${f.hits} hits${f.when?.max ? ` of ${f.when.max}` : ''} · ${f.seen} calls seen</span></div><${Actions} list=${actionsFor('fault', f)} /></article>`)}
     <div class="row wrap"><h2>INCIDENTS</h2><span class="grow"></span>${zones.length > 0 && html`<${Field} label="Zone"><${Pick} value=${chosen} set=${setZone} options=${zones} /></${Field}>`}</div>
@@ -90,15 +90,15 @@ export function Time() {
   if (frozen) list.push(clockAction('Resume', 'allinone cloud clock resume', 'PUT', '/v1/clock', { rate: 1 }, 'The clock runs', { primary: true, undo }));
   else list.push(clockAction('Freeze', 'allinone cloud clock freeze', 'PUT', '/v1/clock', { rate: 0 }, 'The clock is frozen', { primary: true, undo }));
   if (next && frozen) {
-    const step = clockAction('Step to the next operation', `allinone cloud clock advance ${secondsTo(c.now)}s`, 'POST', '/v1/clock/advance', null, 'One step');
+    const step = clockAction('Step to the next operation', `allinone cloud clock advance ${secondsTo(c.now)}s`, 'POST', '/v1/clock/advance', null, 'One step: the clock moved to the next operation');
     // The page's copy of the clock can be a second old.
     list.push({ ...step, run: async () => call('POST', '/v1/clock/advance', { seconds: secondsTo((await call('GET', '/v1/clock')).now) }) });
   }
   for (const [label, s, text] of [['+1 s', 1, '1s'], ['+1 min', 60, '1m'], ['+1 h', 3600, '1h']]) list.push(clockAction(label, `allinone cloud clock advance ${text}`, 'POST', '/v1/clock/advance', { seconds: s }, `The clock moved ${label}`));
   list.push(clockAction('×60', 'allinone cloud clock set --rate 60', 'PUT', '/v1/clock', { rate: 60 }, 'The clock runs 60 times faster', { undo }));
-  if (c.mode !== 'real') list.push(clockAction('Real time', 'allinone cloud clock set --real', 'PUT', '/v1/clock', { real: true }, 'The clock follows the machine'));
+  if (c.mode !== 'real') list.push(clockAction('Real time', 'allinone cloud clock set --real', 'PUT', '/v1/clock', { real: true }, 'The clock follows the machine\'s clock'));
   return html`<h1>Time</h1>
-    ${c.mode !== 'real' && html`<div class="banner" role="status"><b>The cloud's clock is ${c.mode}.</b><span>Kubernetes uses the machine's clock and does not follow it.</span></div>`}
+    ${c.mode !== 'real' && html`<div class="banner" role="status"><b>The cloud's clock is ${c.mode}.</b><span>Kubernetes uses the machine's clock, not the cloud's clock.</span></div>`}
     <section class="card"><div class="row wrap"><span class="clock mono">${new Date(cloudNow()).toISOString().replace('T', ' ').slice(0, 19)}</span><${Chip} tone=${frozen ? 'warn' : ''}>${c.mode}${c.rate > 1 ? ` ×${c.rate}` : ''}</${Chip}>
       <span class="muted">${next ? `Next operation at ${clockTime(next.dueAt, true)}` : 'No operation is due'}</span></div><${Actions} list=${list} /></section>
     <h2>WAITING OPERATIONS</h2>
@@ -114,8 +114,8 @@ function Holds() {
   const holds = all('hold');
   const name = `hold-${kind.toLowerCase()}-${verb === '*' ? 'all' : verb}`;
   const verbs = { instance: ['create', 'start', 'stop', 'reboot', 'terminate', '*'], loadBalancer: ['create', 'update', 'delete', '*'], disk: ['create', 'attach', 'detach', 'resize', 'modify', 'delete', '*'] };
-  const action = { id: 'holds.create', label: 'Hold', command: `allinone cloud holds create ${name} --kind ${kind} --verb ${word(verb)}`, said: `New operations ${verb} of kind ${kind} wait`, run: () => call('POST', '/v1/holds', { name, kind, verb }).then((h) => removal(`Removed ${h.name}`, [['holds', h.id]])) };
-  return html`<h2>HOLDS</h2><p class="muted small">A hold lets operations begin, but not end. Use it to look at a moment that is usually too short.</p>
+  const action = { id: 'holds.create', label: 'Hold', command: `allinone cloud holds create ${name} --kind ${kind} --verb ${word(verb)}`, said: `New operations wait: ${verb} of kind ${kind}`, run: () => call('POST', '/v1/holds', { name, kind, verb }).then((h) => removal(`Removed ${h.name}`, [['holds', h.id]])) };
+  return html`<h2>HOLDS</h2><p class="muted small">A hold lets operations begin, but not end. Use a hold to inspect a state that usually lasts only a moment.</p>
     ${holds.map((h) => html`<article class="card" key=${h.id}><div class="row wrap"><b>${h.name}</b><span class="muted small">${h.kind} ${h.verb} ${h.target ?? ''}</span></div><${Actions} list=${actionsFor('hold', h)} /></article>`)}
     ${can('holds.create') && html`<form class="form" onSubmit=${(e) => { e.preventDefault(); perform(action); }}><${Field} label="Kind"><${Pick} value=${kind} set=${(k) => { setKind(k); setVerb(verbs[k][0]); }} options=${Object.keys(verbs)} /></${Field}><${Field} label="Verb"><${Pick} value=${verb} set=${setVerb} options=${verbs[kind]} /></${Field}><${Actions} list=${[action]} /></form>`}`;
 }
@@ -136,7 +136,7 @@ export function States() {
     { id: 'states.diff', label: 'Compare with now', command: `allinone cloud state diff ${word(s.name)}`, said: `Compared with ${s.name}`, run: () => call('GET', `/v1/states/diff?from=${s.name}`).then((d) => setDiff({ name: s.name, items: d.items })) },
     { id: 'states.delete', label: 'Delete…', danger: true, confirm: s.name, command: `allinone cloud state delete ${word(s.name)}`, said: `Deleted ${s.name}`, run: () => call('DELETE', `/v1/states/${s.name}`).then(read) },
   ];
-  return html`<h1>Saved states</h1><p class="muted">A state is the whole cloud. A load replaces the cloud for all users.</p>
+  return html`<h1>Saved states</h1><p class="muted">A saved state is a copy of the whole cloud. A load replaces the cloud for all users.</p>
     ${can('states.save') && html`<form class="form" onSubmit=${(e) => { e.preventDefault(); perform(save); }}><${Field} label="Name"><input value=${name} placeholder="before-the-test" maxlength="63" onInput=${(e) => setName(e.currentTarget.value)} /></${Field}><${Actions} list=${[save]} /></form>`}
     ${list?.length === 0 && html`<${Empty} title="No saved state">Save the cloud before an experiment.</${Empty}>`}
     ${(list ?? []).map((s) => html`<article class="card" key=${s.name}><div class="row wrap"><b>${s.name}</b><span class="muted small">${since(s.savedAt)} old · revision ${s.revision} · ${Math.ceil(s.bytes / 1024)} KiB${s.damage ? ` · damaged: ${s.damage}` : ''}</span></div><${Actions} list=${of(s)} />
@@ -154,7 +154,7 @@ export function Confirm() {
   if (!a) return null;
   const close = () => document.getElementById('confirm').close(); // returns the focus to the button that opened the dialog
   return html`<dialog id="confirm" aria-labelledby="confirm-title" onClose=${() => (asking.value = null)}><form onSubmit=${(e) => { e.preventDefault(); if (typed === a.confirm) { close(); perform(a); } }}>
-    <h2 id="confirm-title" class="big">${a.label.replace('…', '')} ${a.confirm}?</h2><p>This cannot be undone. Type <b>${a.confirm}</b> to confirm.</p>
+    <h2 id="confirm-title" class="big">${a.label.replace('…', '')} ${a.confirm}?</h2><p>You cannot undo this action. Type <b>${a.confirm}</b> to confirm.</p>
     <input autofocus aria-label="Name to confirm" value=${typed} onInput=${(e) => setTyped(e.currentTarget.value)} /><${Command} text=${a.command} />
-    <div class="row"><button type="submit" class="danger" disabled=${typed !== a.confirm}>${a.label.replace('…', '')}</button><button type="button" onClick=${close}>Keep it</button></div></form></dialog>`;
+    <div class="row"><button type="submit" class="danger" disabled=${typed !== a.confirm}>${a.label.replace('…', '')}</button><button type="button" onClick=${close}>Cancel</button></div></form></dialog>`;
 }

@@ -88,7 +88,7 @@ func (w *Watcher) Run(ctx context.Context, sink console.Sink) {
 		case <-synced:
 		default:
 			if problem == "" {
-				problem = "the console reads the cluster"
+				problem = "the console has not yet read the cluster"
 			}
 		}
 		sink.State(problem)

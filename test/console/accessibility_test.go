@@ -192,7 +192,7 @@ func TestKeyboard(t *testing.T) {
 	p.checkFocus()
 
 	// Create and remove a fault.
-	p.tab("Break it")
+	p.tab("Faults")
 	p.sendKeys(kb.Enter)
 	p.awaitText("Incidents")
 	p.tab("Switch on")
@@ -284,7 +284,7 @@ func TestLiveRegions(t *testing.T) {
 	p.eval("heard.length = 0")
 	c.kill()
 	p.awaitTrue("/data is [3-9] s old/.test(document.body.innerText)")
-	if got := p.eval("heard.map((h) => h.text).join('|')"); got != "lost, trying again" {
+	if got := p.eval("heard.map((h) => h.text).join('|')"); got != "disconnected, retrying" {
 		t.Errorf("during the outage the page announced %q", got)
 	}
 }

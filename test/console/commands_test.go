@@ -180,7 +180,7 @@ func TestCommands(t *testing.T) {
 		object("route", "office", "Delete…", "office", "Deleted office", "cloud routes create office --destination 192.168.0.0/16 --next-hop node-1 --wait"),
 		object("loadBalancer", "shop", "Delete…", "shop", "Deleted shop", "cloud load-balancers create shop --listener 80:30080 --wait"),
 		object("address", "ip-1", "Delete…", "ip-1", "Deleted ip-1", "cloud addresses create ip-1"),
-		{nil, "time", ".form", "Verb", "Hold", "", "of kind instance wait"},
+		{nil, "time", ".form", "Verb", "Hold", "", "New operations wait: stop of kind instance"},
 		object("operation", "running", "Release", "", "Released op-", "cloud instances stop node-1"),
 		object("operation", "running", "Cancel", "", "Cancelled op-", "cloud durations set instance start 5s", "cloud instances start node-1"),
 		{nil, "time", "article", "hold-instance-stop", "Remove", "", "Deleted hold-instance-stop"},

@@ -170,7 +170,7 @@ func keyboardInLab(t *testing.T, l *lab, p *page) {
 	p.sendKeys(kb.Enter)
 	p.card("node-3", "running")
 
-	open("Break it")
+	open("Faults")
 	p.tabTo("(document.activeElement.closest('.preset')?.innerText ?? '').startsWith('lost-reply') && document.activeElement.innerText === 'Switch on'")
 	p.sendKeys(kb.Enter)
 	p.awaitText("Fault lost-reply is active")

@@ -24,7 +24,7 @@ func TestKilledCloud(t *testing.T) {
 	p.awaitText("node-1")
 	p.eval("window.same = true")
 	c.kill()
-	p.awaitWithin(3*time.Second, has("lost, trying again"))
+	p.awaitWithin(3*time.Second, has("disconnected, retrying"))
 	p.awaitTrue("/data is [1-9]\\d* s old/.test(document.body.innerText)")
 	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
 	p.card("node-1", "running")
@@ -105,7 +105,7 @@ func TestOffline(t *testing.T) {
 		}
 	}
 	offline(true, syscall.SIGSTOP)
-	p.awaitWithin(10*time.Second, has("lost, trying again"))
+	p.awaitWithin(10*time.Second, has("disconnected, retrying"))
 	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
 	p.card("node-1", "running")
 	p.press("Stop")

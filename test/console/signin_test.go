@@ -97,7 +97,7 @@ func TestReadOnly(t *testing.T) {
 	c.runCommand("cloud", "state", "save", "before")
 	p := openPage(t, browser(t), c.link("--read-only", "--project", "default"))
 	p.press("node-1")
-	p.awaitText("Your link can only read")
+	p.awaitText("Your token has no permission for these actions")
 	for _, view := range views {
 		p.visit(view)
 		if n := p.eval("document.querySelectorAll('.actions button:not(.icon-button)').length"); n != "0" {
