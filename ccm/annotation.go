@@ -41,27 +41,27 @@ type Annotation struct {
 // Annotations returns all annotations, in the order of the reference.
 func Annotations() []Annotation {
 	return []Annotation{
-		{Key: AnnotationLoadBalancerIP, Takes: "one address, or one of each family with a comma between them", Default: "the cloud chooses", Doc: "Use these reserved addresses of the cloud. They stay reserved when the Service is deleted."},
-		{Key: AnnotationLoadBalancerScheme, Takes: "external or internal", Default: "external", Doc: "Clients that can reach the load balancer: external or internal. It cannot be changed later.", set: setScheme},
-		{Key: AnnotationLoadBalancerShared, Takes: "a name", Default: "none", Doc: "Share one load balancer and its addresses with the Services of this namespace that have the same name here. Their ports must differ, and all other settings must be equal; externalTrafficPolicy must be Cluster. The value cannot be changed later."},
+		{Key: AnnotationLoadBalancerIP, Takes: "one address, or an IPv4 and an IPv6 address separated by a comma", Default: "the cloud chooses", Doc: "Use these reserved addresses of the cloud. They stay reserved when the Service is deleted."},
+		{Key: AnnotationLoadBalancerScheme, Takes: "external or internal", Default: "external", Doc: "Clients that the load balancer serves: all clients (external), or only clients inside the cloud's network (internal). The value cannot be changed later.", set: setScheme},
+		{Key: AnnotationLoadBalancerShared, Takes: "a name", Default: "none", Doc: "Share one load balancer and its addresses with the Services of this namespace that have the same value of this annotation. Their ports must differ, and all other settings must be equal; externalTrafficPolicy must be Cluster. The value cannot be changed later."},
 		{Key: AnnotationLoadBalancerNodeSelector, Takes: "a label selector", Default: "all nodes", Doc: "Send traffic only to nodes with these labels. Changed labels of nodes take effect at once."},
 		{Key: AnnotationLoadBalancerIPMode, Takes: "VIP or Proxy", Default: "loadBalancerIPMode of the configuration", Doc: "Path of connections from pods of the cluster: directly to the Service's pods (VIP) or through the load balancer (Proxy); KEP-1860.", set: setIPMode},
-		{Key: annotationPrefix + "proxy-protocol", Takes: "v1 or v2", Default: "none", Doc: "Send a PROXY protocol header on every TCP connection, so that pods learn the client's address. It implies the mode Proxy.", set: setProxyProtocol},
+		{Key: annotationPrefix + "proxy-protocol", Takes: "v1 or v2", Default: "none", Doc: "Send a PROXY protocol header on every TCP connection, so that pods learn the client's address. This annotation implies the IP mode Proxy.", set: setProxyProtocol},
 		{Key: annotationPrefix + "idle-timeout", Takes: "a duration of whole seconds", Default: "350s for TCP, 120s for UDP", Doc: "Idle time after which a connection is reset or a UDP flow ends.", set: setIdleTimeout},
 		{Key: annotationPrefix + "max-connections", Takes: "a number", Default: "10000", Doc: "Limit of open connections of each port; further connections are refused.", set: number(1000000, func(w *cloudsim.CreateLoadBalancer, n int) {
 			for i := range w.Listeners {
 				w.Listeners[i].MaxConnections = n
 			}
 		})},
-		{Key: annotationPrefix + "drain-timeout", Takes: "a duration of whole seconds", Default: "30s", Doc: "Time that connections continue after the removal of their node; 0s resets them at once.", set: setDrainTimeout},
-		{Key: annotationPrefix + "health-check-protocol", Takes: "http, https or tcp", Default: "http; of pods tcp", Doc: "Protocol of the health checks of nodes. With externalTrafficPolicy Local, kube-proxy's answer at healthCheckNodePort keeps traffic from nodes without a pod.", set: setHealthProtocol},
-		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, the port of kube-proxy; healthCheckNodePort with externalTrafficPolicy Local; for pods the port of the first TCP port", Doc: "Where nodes are probed.", set: number(65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
+		{Key: annotationPrefix + "drain-timeout", Takes: "a duration of whole seconds", Default: "30s", Doc: "Time for which open connections continue after the removal of their node; 0s resets the connections at once.", set: setDrainTimeout},
+		{Key: annotationPrefix + "health-check-protocol", Takes: "http, https or tcp", Default: "http; tcp if the targets are pods", Doc: "Protocol of the health checks. With externalTrafficPolicy Local, use http: kube-proxy's HTTP answer at healthCheckNodePort shows whether the node has a pod of the Service.", set: setHealthProtocol},
+		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, the port of kube-proxy; healthCheckNodePort with externalTrafficPolicy Local; the target port of the first TCP port if the targets are pods", Doc: "Port of the health checks.", set: number(65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
 		{Key: annotationPrefix + "health-check-path", Takes: "a path", Default: "/healthz", Doc: "Path of the health check over http or https.", set: setHealthPath},
 		{Key: annotationPrefix + "health-check-interval", Takes: "a duration", Default: "2s", Doc: "The time between two probes of a node.", set: millis(300_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.IntervalMillis = n })},
 		{Key: annotationPrefix + "health-check-timeout", Takes: "a duration", Default: "1s", Doc: "Time limit of a probe.", set: millis(60_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.TimeoutMillis = n })},
 		{Key: annotationPrefix + "healthy-threshold", Takes: "1 to 10", Default: "1", Doc: "Successful probes in a row after which a node gets traffic.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.HealthyThreshold = n })},
 		{Key: annotationPrefix + "unhealthy-threshold", Takes: "1 to 10", Default: "2", Doc: "Failed probes in a row after which a node gets no traffic.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.UnhealthyThreshold = n })},
-		{Key: v1.AnnotationLoadBalancerSourceRangesKey, Takes: "CIDRs with commas between them", Default: "everybody", Doc: "Source ranges of permitted clients, if spec.loadBalancerSourceRanges is empty."},
+		{Key: v1.AnnotationLoadBalancerSourceRangesKey, Takes: "CIDRs, separated by commas", Default: "all clients", Doc: "Source ranges of permitted clients, if spec.loadBalancerSourceRanges is empty."},
 	}
 }
 

@@ -134,7 +134,7 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "Time for which an instance must be missing before the CCM deletes its Node. Also nodeDeletionGrace in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass of the Services to serve, in addition to Services without a class (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
 	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Ignore Services without a load balancer class. Also onlyLoadBalancerClass in the file of --cloud-config.")
-	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "ipMode of Services without the annotation: Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
+	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "ipMode in the status of Services without the annotation "+AnnotationLoadBalancerIPMode+": Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
 	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster without a Service. By default the CCM only reports them. Clusters of one project must have different --cluster-name values. Also deleteOrphans in the file of --cloud-config.")
 	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "Time for which a load balancer must be without a Service before the CCM deletes it (default 10m). Also orphanGrace in the file of --cloud-config.")
 	return fss
@@ -174,14 +174,14 @@ func (r *runner) handOver(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := r.gate.shut(waiting); err != nil {
-		r.log.Warn("Leases not released, because a call to the cloud has no answer", "err", err)
+		r.log.Warn("Leases not released, because a call to the cloud has not returned yet", "err", err)
 		return
 	}
 	if r.leases == nil {
 		return
 	}
 	if err := r.leases.releaseAll(ctx); err != nil {
-		r.log.Warn("another process becomes leader when the Leases expire", "err", err)
+		r.log.Warn("Leases not released, so another process becomes leader only when they expire", "err", err)
 	}
 }
 

@@ -105,16 +105,16 @@ func (c Config) Validate() error {
 	}
 	switch u, err := url.Parse(c.URL); {
 	case c.URL == "":
-		add("url is required: --cloud-url, %s or url in the file of --cloud-config", EnvURL)
+		add("url is required: set --cloud-url, %s, or url in the file of --cloud-config", EnvURL)
 	case err != nil:
 		add("url: %w", err)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		add("url must have no user, query or fragment: put secrets into the file of tokenFile")
+		add("url must have no user, query or fragment: put the token into the file that tokenFile names")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		add("url must be like http://127.0.0.1:8180, got %q", c.URL)
 	}
 	if c.TokenFile == "" {
-		add("tokenFile is required: --cloud-token-file, %s or tokenFile in the file of --cloud-config", EnvTokenFile)
+		add("tokenFile is required: set --cloud-token-file, %s, or tokenFile in the file of --cloud-config", EnvTokenFile)
 	} else if _, err := client.TokenFile(c.TokenFile)(); err != nil {
 		add("tokenFile: %w", err)
 	}

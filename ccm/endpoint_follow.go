@@ -53,7 +53,7 @@ func (f *podFollower) run(ctx context.Context) {
 	queue.Drain(ctx, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := f.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {
-			f.log.Warn("targets of a load balancer not updated after a change of its pods", "service", key, "err", err)
+			f.log.Warn("targets of a load balancer not updated after a change of the Service's pods", "service", key, "err", err)
 		}
 		return wait, err
 	})

@@ -138,7 +138,7 @@ func (s *instances) inDeletionGrace(node *v1.Node) bool {
 		s.absent[key] = absenceRecord{a.firstMissed, now}
 	default:
 		s.absent[key] = absenceRecord{now, now}
-		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node. The Node is deleted in %s unless the instance exists again", grace)
+		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node. The cloud controller manager deletes the Node in %s unless the instance exists again", grace)
 	}
 	return true
 }
@@ -207,7 +207,7 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	for field, value := range map[string]string{"type": m.InstanceType, "zone": m.Zone, "region": m.Region} {
 		if problems := validation.IsValidLabelValue(value); value == "" || len(problems) > 0 {
-			return nil, fmt.Errorf("instance %s: its %s %q is not a valid label value of a node: %v", i.ID, field, value, problems)
+			return nil, fmt.Errorf("instance %s: %s %q is not a valid label value of a node: %v", i.ID, field, value, problems)
 		}
 	}
 	return m, nil
@@ -255,13 +255,13 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
-		return fmt.Errorf("not deleting node %q: its instance was not found, and this project has not shown an instance of this cluster since the start of this manager (wrong cloud or project?)", name)
+		return fmt.Errorf("not deleting node %q: its instance was not found, and since its start the cloud controller manager has found no instance of this cluster in this project: check the URL and the project of the cloud", name)
 	}
 	switch me, err := s.api.WhoAmI(ctx); {
 	case err != nil:
-		return fmt.Errorf("not deleting node %q: its instance was not found, and the project of this manager is unknown: %w", name, err)
+		return fmt.Errorf("not deleting node %q: its instance was not found, and the project of the cloud controller manager is unknown: %w", name, err)
 	case me.Project != "" && me.Project != seen.project:
-		return fmt.Errorf("not deleting node %q: its instance was not found in project %s, but instances of this cluster were in project %s", name, me.Project, seen.project)
+		return fmt.Errorf("not deleting node %q: its instance was not found in project %s, but earlier instances of this cluster were found in project %s", name, me.Project, seen.project)
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 		// Every cloud numbers its instances from 1. The provider ids differ, so
 		// the Node belongs to another cloud. That cloud also has an instance
 		// with this id.
-		return none, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
+		return none, fmt.Errorf("node %q has the provider id %s, but instance %s of this cloud has the provider id %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil
 }
@@ -300,11 +300,11 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
-		return fmt.Errorf("not deleting node %q: instance %s was not found, but the confirmation failed: %w", name, id, err)
+		return fmt.Errorf("not deleting node %q: instance %s was not found, but the list of instances that must confirm this failed: %w", name, id, err)
 	}
 	for _, i := range l.Items {
 		if i.ID == id {
-			return fmt.Errorf("node %q: instance %s is both listed and not found", name, id)
+			return fmt.Errorf("node %q: instance %s is in the list of instances, but reading it by its id returned not found", name, id)
 		}
 	}
 	return nil
@@ -318,13 +318,13 @@ func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {
 	case err != nil:
-		return none, fmt.Errorf("node %q: looking for its instance: %w", name, err)
+		return none, fmt.Errorf("node %q: looking for an instance with this name: %w", name, err)
 	case len(l.Items) == 0:
 		return none, nil
 	case len(l.Items) > 1:
-		return none, fmt.Errorf("node %q: %s and %s both have its name: choose a project in the cloud configuration", name, l.Items[0].ID, l.Items[1].ID)
+		return none, fmt.Errorf("node %q: instances %s and %s both have this name: choose a project in the cloud configuration", name, l.Items[0].ID, l.Items[1].ID)
 	case l.Items[0].Name != name:
-		return none, fmt.Errorf("node %q: the cloud answered with instance %q", name, l.Items[0].Name)
+		return none, fmt.Errorf("node %q: the search for an instance with this name returned instance %q", name, l.Items[0].Name)
 	}
 	return l.Items[0], nil
 }

@@ -139,7 +139,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 		a.p.routes.forgetNode(name)
 		return nil
 	case err != nil:
-		return fmt.Errorf("writing its pod ranges: %w", err)
+		return fmt.Errorf("writing spec.podCIDRs of the Node: %w", err)
 	}
 	a.log.Info("pod ranges of a node set", "node", name, "podCIDRs", ranges)
 	return nil
@@ -155,9 +155,9 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, errors.New("its instance does not exist (yet)")
+		return nil, errors.New("the instance of the Node does not exist (yet)")
 	case len(i.PodRanges) == 0:
-		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRNotAvailable", "Instance %s has no pod range: set podRanges of its network %s, and create the instance again", i.ID, i.Network)
+		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRNotAvailable", "Instance %s has no pod range: set podRanges of network %s, and create the instance again", i.ID, i.Network)
 		return nil, fmt.Errorf("instance %s has no pod range", i.ID)
 	}
 	if err := a.checkRanges(i.PodRanges); err != nil {
@@ -207,10 +207,10 @@ func (a *allocator) checkRanges(ranges []string) error {
 	for _, s := range ranges {
 		r, err := netip.ParsePrefix(s)
 		if err != nil {
-			return fmt.Errorf("its pod range %q: %w", s, err)
+			return fmt.Errorf("pod range %q: %w", s, err)
 		}
 		if len(a.clusters) > 0 && !slices.ContainsFunc(a.clusters, func(c netip.Prefix) bool { return c.Bits() <= r.Bits() && c.Contains(r.Addr()) }) {
-			return fmt.Errorf("its pod range %s is outside of --cluster-cidr %v", s, a.clusters)
+			return fmt.Errorf("pod range %s is outside of --cluster-cidr %v", s, a.clusters)
 		}
 	}
 	return nil

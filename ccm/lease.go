@@ -44,7 +44,7 @@ func (l *leaseReleaser) setIdentity() {
 		defer cancel()
 		lease, err := l.api.Get(ctx, l.main, metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
-			l.log.Warn("Lease not released at the end, because it cannot be read", "lease", l.main, "err", err)
+			l.log.Warn("the Lease cannot be read, so it will not be released when this process stops", "lease", l.main, "err", err)
 			return
 		}
 		l.mu.Lock()
@@ -97,5 +97,5 @@ func (l *leaseReleaser) releaseLease(ctx context.Context, name, self string) err
 			return err // err may be nil; after a conflict with a renewal, the loop tries again
 		}
 	}
-	return errors.New("its holder renews it all the time")
+	return errors.New("the Lease changed during every attempt")
 }

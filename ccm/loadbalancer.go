@@ -149,7 +149,7 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 			continue // another Service joined or left the load balancer
 		default:
 			if err != nil {
-				return fmt.Errorf("load balancer %s: deleting it: %w", lb.ID, err)
+				return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 			}
 		}
 		if isShared(lb) && len(membersOf(lb)) > 1 {
@@ -157,7 +157,7 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		}
 		return b.awaitDeletion(ctx, lb)
 	}
-	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
+	return fmt.Errorf("deleting the load balancer of %s: the load balancer changed during every attempt", name(svc))
 }
 
 // releaseBalancer deletes the load balancer lb. If lb is shared, the method
@@ -219,9 +219,9 @@ func (b *loadBalancers) findByName(ctx context.Context, n string) (none cloudsim
 	case len(l.Items) == 0:
 		return none, false, nil
 	case len(l.Items) > 1:
-		return none, false, fmt.Errorf("%s and %s are both named %s: choose a project in the cloud configuration", l.Items[0].ID, l.Items[1].ID, n)
+		return none, false, fmt.Errorf("load balancers %s and %s are both named %s: choose a project in the cloud configuration", l.Items[0].ID, l.Items[1].ID, n)
 	case l.Items[0].Name != n:
-		return none, false, fmt.Errorf("looking for load balancer %s: the cloud answered with %q", n, l.Items[0].Name)
+		return none, false, fmt.Errorf("looking for load balancer %s: the cloud returned load balancer %q", n, l.Items[0].Name)
 	}
 	return l.Items[0], true, nil
 }
@@ -243,7 +243,7 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 			return lb, nil
 		}
 		if known, ok := knownTargets(want.Targets, err); ok {
-			b.log.Warn("targets are left out", "service", name(svc), "reason", err)
+			b.log.Warn("targets are left out, because the cloud refused them", "service", name(svc), "reason", err)
 			want.Targets = known
 			again = true
 		}
@@ -259,7 +259,7 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 		return lb, err
 	}
 	if err == nil {
-		err = errors.New("it changes all the time")
+		err = errors.New("the load balancer changed during every attempt")
 	}
 	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
 }
@@ -359,7 +359,7 @@ func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalance
 	})
 	switch {
 	case err != nil && !isTimeout(err):
-		return lb, fmt.Errorf("load balancer %s: waiting until it is active: %w", lb.ID, err)
+		return lb, fmt.Errorf("waiting until load balancer %s is active: %w", lb.ID, err)
 	case lb.State == cloudsim.LoadBalancerActive, lb.State == cloudsim.LoadBalancerUpdating:
 		return lb, nil
 	}
@@ -389,7 +389,7 @@ func (b *loadBalancers) awaitDeletion(ctx context.Context, lb cloudsim.LoadBalan
 	case isTimeout(err):
 		return api.NewRetryError(fmt.Sprintf("load balancer %s is still being deleted", lb.ID), retryAfter)
 	}
-	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)
+	return fmt.Errorf("waiting until load balancer %s is deleted: %w", lb.ID, err)
 }
 
 // defaultMode returns the mode of listeners for Services that do not choose a mode.
@@ -412,7 +412,7 @@ func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	}
 	l, err := b.api.ListRegions(ctx, cloudsim.ListOptions{})
 	if err != nil {
-		return "", fmt.Errorf("looking for the cloud's region: %w", err)
+		return "", fmt.Errorf("listing the regions of the cloud: %w", err)
 	}
 	if len(l.Items) != 1 {
 		return "", fmt.Errorf("the cloud has %d regions: choose one in the cloud configuration (region)", len(l.Items))

@@ -83,7 +83,7 @@ func (b *loadBalancers) setTargets(ctx context.Context, svc *v1.Service, lb clou
 		if !isTargets {
 			break
 		}
-		b.log.Warn("targets are left out", "service", name(svc), "reason", err)
+		b.log.Warn("targets are left out, because the cloud refused them", "service", name(svc), "reason", err)
 		targets = known
 	}
 	return fmt.Errorf("load balancer %s: setting targets: %w", lb.ID, err)
@@ -102,7 +102,7 @@ func leavesShared(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
 // although its annotation no longer names this load balancer. The CCM does not
 // change the load balancer, because other Services use it.
 func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
-	return fmt.Errorf("load balancer %s is shared, and %s asks for its own load balancer: a shared Service cannot change this, so nothing is changed", lb.ID, name(svc))
+	return fmt.Errorf("load balancer %s not changed: Service %s uses this shared load balancer, but annotation %s of the Service was changed or removed: restore the annotation, or delete the Service and create it again", lb.ID, name(svc), AnnotationLoadBalancerShared)
 }
 
 // followPods does the work of UpdateLoadBalancer for Services whose targets are
@@ -127,13 +127,13 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 		}
 		_, err = b.updateBalancer(ctx, lb, want)
 		if known, ok := knownTargets(want.Targets, err); ok {
-			b.log.Warn("targets are left out", "service", name(svc), "reason", err)
+			b.log.Warn("targets are left out, because the cloud refused them", "service", name(svc), "reason", err)
 			want.Targets = known
 		} else if cloudsim.KindOf(err) != cloudsim.Stale {
 			return err
 		}
 	}
-	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
+	return fmt.Errorf("updating the load balancer of %s: the load balancer changed during every attempt", name(svc))
 }
 
 // backendsOf returns the instances of the selected nodes, or the Service's

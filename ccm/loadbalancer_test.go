@@ -281,7 +281,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 
 // In this test the cloud's list contains a load balancer in the state deleting
 // at every attempt of the CCM. The CCM stops after some attempts, and the error
-// says that the load balancer changes all the time.
+// says that the load balancer changed during every attempt.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil)
@@ -303,7 +303,7 @@ func TestPredecessorsWithoutEnd(t *testing.T) {
 		}
 		return fault{}
 	})
-	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil); err == nil || !strings.Contains(err.Error(), "it changes all the time") {
+	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil); err == nil || !strings.Contains(err.Error(), "changed during every attempt") {
 		t.Errorf("EnsureLoadBalancer = %v", err)
 	}
 }

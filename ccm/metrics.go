@@ -24,7 +24,7 @@ import (
 var (
 	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "cloudsim_cloud_api_requests_total",
-		Help:           "Calls to the cloud's API by operation and HTTP status; code is \"none\" when no answer came, \"canceled\" when the caller gave up.",
+		Help:           "Calls to the cloud's API by operation and HTTP status; code is \"none\" if the call got no answer, and \"canceled\" if the caller canceled the call.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"operation", "code"})
 	requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{

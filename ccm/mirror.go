@@ -91,9 +91,9 @@ func (m *mirror) health() error {
 	case m.isFreshLocked():
 		return nil
 	case m.failed != nil:
-		return fmt.Errorf("the cloud cannot be watched: %w", m.failed)
+		return fmt.Errorf("the watch of the cloud failed: %w", m.failed)
 	}
-	return errors.New("the cloud has not answered yet, or not for some time")
+	return errors.New("the watch of the cloud has not received an answer yet, or has received none for some time")
 }
 
 // setUnusable prevents callers from using the mirror until the watch works again.
@@ -110,7 +110,7 @@ func (m *mirror) setUnusable(because error) {
 func (m *mirror) OnError(err error, news bool) {
 	m.setUnusable(err)
 	if news {
-		m.log.Warn("the watch of the cloud failed; the CCM calls the API for each question until the watch works", "err", err)
+		m.log.Warn("the watch of the cloud failed; until the watch works again, the CCM calls the API for each lookup", "err", err)
 	}
 }
 

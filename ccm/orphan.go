@@ -138,11 +138,11 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	of := &v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
 	if !known {
 		s.since[o] = time.Now()
-		todo := "delete it in the cloud, or run the cloud controller manager with --delete-orphans"
+		todo := "delete the load balancer in the cloud, or run the cloud controller manager with --delete-orphans"
 		if cfg.DeleteOrphans {
-			todo = fmt.Sprintf("it is deleted in %s unless its Service exists again", cfg.orphanGrace())
+			todo = fmt.Sprintf("the cloud controller manager deletes the load balancer in %s unless the Service exists again", cfg.orphanGrace())
 		}
-		s.log.Warn("a load balancer is an orphan", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
+		s.log.Warn("a load balancer of this cluster has no Service", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
 		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist or needs no load balancer: %s", lb.ID, lb.IP, todo)
 		return nil
 	}
@@ -161,9 +161,9 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	defer cancel()
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: of.UID}}
 	if err := s.p.loadBalancers.releaseBalancer(ctx, lb, gone); err != nil && !errors.Is(err, cloudsim.NotFound) {
-		return fmt.Errorf("orphan %s: deleting it: %w", lb.ID, err)
+		return fmt.Errorf("deleting orphan %s: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()
-	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, which had no Service for %s", lb.ID, time.Since(since).Round(time.Second))
+	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, because it has had no Service for %s", lb.ID, time.Since(since).Round(time.Second))
 	return nil
 }

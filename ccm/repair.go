@@ -261,14 +261,14 @@ func (r *repairer) repair(ctx context.Context, svc *v1.Service, nodes []*v1.Node
 		return retry.RetryAfter(), nil
 	}
 	if err != nil {
-		r.p.events.Eventf(svc, v1.EventTypeWarning, "RepairLoadBalancerFailed", "The load balancer needs repair (%s), and that failed: %v", why, err)
+		r.p.events.Eventf(svc, v1.EventTypeWarning, "RepairLoadBalancerFailed", "The load balancer needs repair (%s), but the repair failed: %v", why, err)
 		return 0, err
 	}
 	if !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, st) {
 		after := svc.DeepCopy()
 		after.Status.LoadBalancer = *st
 		if _, err := servicehelpers.PatchService(r.kube.CoreV1(), svc, after); err != nil && !apierrors.IsNotFound(err) {
-			return 0, fmt.Errorf("writing the status: %w", err)
+			return 0, fmt.Errorf("writing the status of the Service: %w", err)
 		}
 	}
 	repairsTotal.Inc()

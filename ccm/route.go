@@ -139,7 +139,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, want.Name, err)
 	}
 	if err != nil {
-		return fmt.Errorf("route to %s by node %q: %w", route.DestinationCIDR, route.TargetNode, err)
+		return fmt.Errorf("route to %s via node %q: %w", route.DestinationCIDR, route.TargetNode, err)
 	}
 	return r.awaitRoute(ctx, have)
 }
@@ -160,7 +160,7 @@ func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, ex
 	have = l.Items[0]
 	switch {
 	case have.Labels[LabelCluster] != want.Labels[LabelCluster]:
-		return have, fmt.Errorf("%s is not this cluster's: %w", have.ID, exists)
+		return have, fmt.Errorf("route %s does not belong to this cluster: %w", have.ID, exists)
 	case have.NextHop == want.NextHop && have.State != cloudsim.RouteDeleting:
 		return have, nil
 	case have.State != cloudsim.RouteDeleting:
@@ -186,7 +186,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
 	if _, err := r.api.DeleteRoute(ctx, cloudsim.RouteID(route.Name)); err != nil && !errors.Is(err, cloudsim.NotFound) {
-		return fmt.Errorf("route %s: deleting it: %w", route.Name, err)
+		return fmt.Errorf("deleting route %s: %w", route.Name, err)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 func (r *routes) instanceID(ctx context.Context, node string) (cloudsim.InstanceID, error) {
 	i, err := r.instances.findAnyState(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	if err == nil && i.ID == "" {
-		err = cloudsim.Errorf(cloudsim.NotFound, "node %q has no instance of its name to route to", node)
+		err = cloudsim.Errorf(cloudsim.NotFound, "no instance has the name of node %q, so the route has no next hop", node)
 	}
 	return i.ID, err
 }
@@ -216,7 +216,7 @@ func (r *routes) awaitRoute(ctx context.Context, have cloudsim.Route) error {
 		return have.State != cloudsim.RouteCreating, nil
 	})
 	if isTimeout(err) || err == nil && have.State == cloudsim.RouteDeleting {
-		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, have.Name, fmt.Errorf("it is %s", have.State))
+		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, have.Name, fmt.Errorf("the route is %s", have.State))
 	}
 	return err
 }
@@ -230,7 +230,7 @@ func (r *routes) awaitDeletion(ctx context.Context, id cloudsim.RouteID) error {
 		return false, err
 	})
 	if isTimeout(err) {
-		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, string(id), errors.New("it is still being deleted"))
+		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, string(id), errors.New("the route is still being deleted"))
 	}
 	return err
 }

@@ -77,7 +77,7 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	}
 	for _, l := range []struct{ key, want string }{{LabelCluster, cluster}, {LabelServiceUID, string(svc.UID)}} {
 		if have := lb.Labels[l.key]; have != l.want {
-			return fmt.Errorf("load balancer %s (%s) belongs to another Service: its label %s is %q, not %q; delete it in the cloud, or correct the label", lb.ID, lb.Name, l.key, have, l.want)
+			return fmt.Errorf("load balancer %s (%s) belongs to another Service: its label %s is %q, not %q; delete the load balancer in the cloud, or correct the label", lb.ID, lb.Name, l.key, have, l.want)
 		}
 	}
 	return nil
@@ -120,9 +120,9 @@ func requestedBalancer(cluster string, svc *v1.Service, to backendSet, mode clou
 		}
 		switch {
 		case l.Protocol == "":
-			add(portsError{fmt.Errorf("spec.ports[%d]: port %d is %s, and this cloud's load balancers forward TCP and UDP", i, p.Port, p.Protocol)})
+			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has the protocol %s, but this cloud's load balancers forward only TCP and UDP", i, p.Port, p.Protocol)})
 		case l.TargetPort == 0:
-			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network does not route to pods: set spec.allocateLoadBalancerNodePorts to true, or give the network pod ranges", i, p.Port)})
+			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network does not route to pods: set spec.allocateLoadBalancerNodePorts to true, or set podRanges of the network", i, p.Port)})
 		}
 		want.Listeners = append(want.Listeners, l)
 	}
@@ -205,7 +205,7 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 func convertAddress(fieldName, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
-		return "", fmt.Errorf("%s: %q is no IP address", fieldName, truncate(text))
+		return "", fmt.Errorf("%s: %q is not an IP address", fieldName, truncate(text))
 	}
 	return ip.String(), nil
 }

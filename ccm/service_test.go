@@ -110,7 +110,7 @@ func TestRefuses(t *testing.T) {
 		says   []string
 	}{
 		"SCTP":                  {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, []string{"spec.ports[0]", "80", "SCTP"}},
-		"no node port":          {func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, []string{"allocateLoadBalancerNodePorts", "80", "pod ranges"}},
+		"no node port":          {func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, []string{"allocateLoadBalancerNodePorts", "80", "podRanges"}},
 		"invalid source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, []string{"loadBalancerSourceRanges", "everybody"}},
 		"no ports":              {func(s *v1.Service) { s.Spec.Ports = nil }, []string{"spec.ports"}},
 		"two addresses": {func(s *v1.Service) {

@@ -40,7 +40,7 @@ func setShared(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Servic
 	at := "annotation " + AnnotationLoadBalancerShared
 	switch {
 	case !nameRE.MatchString(group):
-		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, truncate(group))
+		return fmt.Errorf("%s must consist of lower-case letters, digits and dashes, got %q", at, truncate(group))
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
 		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster, because one health check cannot find the pods of several Services", at)
 	case byPods(svc):
@@ -55,7 +55,7 @@ func setShared(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Servic
 	slices.Sort(ports)
 	value := strings.Join(ports, ".")
 	if len(value) > cloudsim.MaxLabelValue {
-		return fmt.Errorf("%s: a Service with %d ports is too large to share", at, len(ports))
+		return fmt.Errorf("%s: a Service with %d ports has too many ports for a shared load balancer", at, len(ports))
 	}
 	group = svc.Namespace + "/" + group
 	sum := sha256.Sum256([]byte(cluster + "/" + group))
@@ -121,7 +121,7 @@ func mergeMembers(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, ui
 		for _, p := range portsOf(lb, m.uid) {
 			whose[p] = m
 			if mine[p] {
-				bad = append(bad, portsError{fmt.Errorf("port %s of the shared load balancer %s is the Service's %s/%s", p, lb.ID, m.namespace, m.name)})
+				bad = append(bad, portsError{fmt.Errorf("port %s of the shared load balancer %s is in use by Service %s/%s", p, lb.ID, m.namespace, m.name)})
 			}
 		}
 	}

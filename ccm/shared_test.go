@@ -158,7 +158,7 @@ func TestSharedIsTheOthers(t *testing.T) {
 	} {
 		svc := sharingService("01", 80, change)
 		delete(svc.Annotations, ccm.AnnotationLoadBalancerShared)
-		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initialisedNode(i)}); err == nil || !strings.Contains(err.Error(), "is shared") {
+		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initialisedNode(i)}); err == nil || !strings.Contains(err.Error(), "shared load balancer") {
 			t.Errorf("%s: got error %v, want an error that says the load balancer is shared", name, err)
 		}
 		if after := r.onlyLoadBalancer(t); after.Revision != before.Revision {
