@@ -135,7 +135,7 @@ func checkWritable(l *machine.Loop, want bool) error {
 // function returns an error if a node has attached the disk for writing.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
-		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has the disk for writing: detach it from that node first", d.ID)
+		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has attached the disk for writing: detach the disk from that node first", d.ID)
 	}
 	return machine.Replay(ctx, owner, path, fsType)
 }

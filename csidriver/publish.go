@@ -25,7 +25,7 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 		return nil, err
 	}
 	if !diskID.MatchString(req.GetVolumeId()) || !instanceID.MatchString(req.GetNodeId()) {
-		return nil, cloudsim.Errorf(cloudsim.NotFound, "no volume %q, or no node %q", req.GetVolumeId(), req.GetNodeId())
+		return nil, cloudsim.Errorf(cloudsim.NotFound, "volume %q or node %q does not exist", req.GetVolumeId(), req.GetNodeId())
 	}
 	id, to := cloudsim.DiskID(req.GetVolumeId()), cloudsim.InstanceID(req.GetNodeId())
 	readOnly := req.GetReadonly() || u.readOnly()

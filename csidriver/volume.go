@@ -117,7 +117,7 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 			o.zones = slices.DeleteFunc(o.zones, func(z string) bool { return !slices.Contains(d.Zones(), z) })
 		}
 		if len(o.zones) == 0 {
-			return 0, status.Errorf(codes.ResourceExhausted, "volume %s is in %s, and its copies must be in the same zone", d.ID, strings.Join(d.Zones(), " and "))
+			return 0, status.Errorf(codes.ResourceExhausted, "volume %s is in %s, and a copy must be in one of these zones", d.ID, strings.Join(d.Zones(), " and "))
 		}
 		return d.SizeGiB, nil
 	}

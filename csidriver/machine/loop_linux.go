@@ -100,7 +100,7 @@ func openLink(path string) (*Loop, error) {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if s.Mode&unix.S_IFMT != unix.S_IFBLK || unix.Major(s.Rdev) != loop.Major {
-		return nil, fmt.Errorf("%s does not lead to a loop device: the hypervisor did not make this link", path)
+		return nil, fmt.Errorf("%s is not a link to a loop device, so the hypervisor has not created it", path)
 	}
 	l, err := loop.Open(int(unix.Minor(s.Rdev)))
 	if err != nil || l == nil {

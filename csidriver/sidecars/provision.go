@@ -82,7 +82,7 @@ func (d *driver) provision(ctx context.Context) ([]loop, error) {
 		c.Run(ctx)
 	}})
 	if protect != nil {
-		all = append(all, loop{"protection of sources", func(ctx context.Context, wg *sync.WaitGroup) { protect.Run(ctx, 1, wg) }})
+		all = append(all, loop{"protection of clone sources", func(ctx context.Context, wg *sync.WaitGroup) { protect.Run(ctx, 1, wg) }})
 	}
 	return all, nil
 }

@@ -172,7 +172,7 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 		a.Why = whyNot(pv.Spec.CSI.Driver)
 		return a
 	default:
-		a.Why = "no CSI driver replaces the plugin of its volume, so it does not change"
+		a.Why = "no CSI driver replaces the plugin of this volume, so the PersistentVolume does not change"
 		return a
 	}
 	if err != nil {
@@ -226,7 +226,7 @@ func whyNot(name string) string {
 	switch {
 	case translator.IsMigratedCSIDriverByName(name):
 		plugin, _ := translator.GetInTreeNameFromCSIName(name) // the driver is known, so there is no error
-		return fmt.Sprintf("%s is the CSI driver already: only classes of the in-tree plugin %s are translated", name, plugin)
+		return fmt.Sprintf("%s is already a CSI driver: only objects of the in-tree plugin %s are translated", name, plugin)
 	case strings.HasPrefix(name, "kubernetes.io/"):
 		return fmt.Sprintf("no CSI driver replaces %s: the plugin was removed from Kubernetes, or it does not provision volumes", name)
 	}

@@ -66,7 +66,7 @@ func TestInline(t *testing.T) {
 func TestUntranslatableObjects(t *testing.T) {
 	for doc, want := range map[string]string{
 		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver replaces kubernetes.io/rbd",
-		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: ebs.csi.aws.com\n":                         "is the CSI driver already",
+		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: ebs.csi.aws.com\n":                         "is already a CSI driver",
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {nfs: {server: s, path: /}}\n":                               "no CSI driver replaces the plugin",
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: csi.cloudsim.dev, volumeHandle: disk-1}}\n":   "does not replace an in-tree plugin",
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: disk.csi.azure.com, volumeHandle: disk-1}}\n": "could not get disk name",
