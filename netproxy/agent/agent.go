@@ -197,7 +197,7 @@ func (a *Agent) serverCount(ctx context.Context) int {
 		counted, err := a.cfg.Counter.Servers(ctx)
 		switch {
 		case err != nil:
-			a.log.Warn("servers not counted through leases; using the count that they report", "err", err)
+			a.log.Warn("servers not counted through leases; using the count that the servers report", "err", err)
 		case a.cfg.CountSource == CountMax:
 			n = max(n, counted)
 		case counted > 0:
@@ -285,5 +285,5 @@ func (a *Agent) drain() {
 var errNoHeader = errors.New("the peer does not answer like a network proxy server")
 
 func headerError(key string, got []string) error {
-	return fmt.Errorf("%w: %d values of %s, want one", errNoHeader, len(got), key)
+	return fmt.Errorf("%w: metadata %s must have exactly one value, got %d", errNoHeader, key, len(got))
 }

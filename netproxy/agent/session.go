@@ -161,7 +161,7 @@ func (s *session) read(h metadata.MD) error {
 	}
 	n, err := strconv.Atoi(counts[0])
 	if err != nil {
-		return fmt.Errorf("%w: %s is %q", errNoHeader, wire.KeyServerCount, counts[0])
+		return fmt.Errorf("%w: metadata %s must be a number, got %q", errNoHeader, wire.KeyServerCount, counts[0])
 	}
 	s.serverID, s.count = ids[0], n
 	if secrets := h.Get(wire.KeySession); s.agent.cfg.Streams && len(secrets) == 1 {

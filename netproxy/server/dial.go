@@ -207,7 +207,7 @@ func (s *session) handleDialRsp(p *wire.Packet) {
 	case p.Error != "":
 		d.answer <- dialAnswer{err: errors.New(p.Error)}
 	case p.ID == 0 || s.secret != "":
-		d.answer <- dialAnswer{err: errors.New("its answer contains no connection")}
+		d.answer <- dialAnswer{err: errors.New("the answer to the dial contains no connection")}
 	default:
 		l, err := s.newPlainLink(p.ID)
 		d.answer <- dialAnswer{link: l, err: err}

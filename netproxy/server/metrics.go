@@ -57,14 +57,14 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets by segment and type.")), []string{"segment", "packet_type"})
 	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections by direction.")), []string{"direction"})
 	m := &metrics{
-		dialSeconds:     histogram("dial_duration_seconds", "Seconds from a client's request to the connection.", 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30),
+		dialSeconds:     histogram("dial_duration_seconds", "Seconds from a client's request until the connection to the target was open.", 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30),
 		lifetime:        histogram("connection_duration_seconds", "Seconds from the start to the end of a connection.", 0.1, 1, 10, 60, 600, 3600, 86400),
 		connections:     prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("grpc_connections", "Open gRPC streams by method.")), []string{"service_method"}),
 		httpConnections: gauge("http_connections", "Connected HTTP CONNECT clients."),
 		pending:         gauge("pending_backend_dials", "Dials in progress."),
 		dialFailed:      prometheus.NewCounterVec(prometheus.CounterOpts(opts("dial_failure_count", "Failed dials by reason.")), []string{"reason"}),
 		retries:         counter("dial_retries_total", "Repetitions of failed dials with another agent."),
-		cut:             counter("slow_clients_cut_total", "Connections cut because the client did not read, through upstream's agents."),
+		cut:             counter("slow_clients_cut_total", "Connections through upstream's agents that were cut because the client did not read."),
 		refusedAgents:   counter("refused_agents_total", "Refused agents."),
 		toTarget:        bytes.WithLabelValues("to_target"),
 		fromTarget:      bytes.WithLabelValues("from_target"),
