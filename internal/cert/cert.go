@@ -73,7 +73,7 @@ func Load(certFile, keyFile string) (*Pair, error) {
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, errors.New(keyFile + ": its key is not ECDSA")
+		return nil, errors.New(keyFile + ": the private key is not an ECDSA key")
 	}
 	return &Pair{pair.Leaf, key}, nil
 }

@@ -111,7 +111,7 @@ func OpenFile(path string, mode int) (*os.File, error) {
 }
 
 func errLink(path string) error {
-	return fmt.Errorf("%s is not a regular file: no link to the data of a disk is followed; move the file back", filepath.Base(path))
+	return fmt.Errorf("%s is not a regular file: the data of a disk must not be behind a link; move the file back", filepath.Base(path))
 }
 
 // retryDelay is the time until the next attempt after another process has taken
@@ -127,7 +127,7 @@ func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, l
 		err = errors.Join(unix.EBUSY, unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_ADD, -1))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("a free loop device: %w", err)
+		return nil, fmt.Errorf("looking for a free loop device: %w", err)
 	}
 	dev, err := os.OpenFile(Path(n), mode, 0)
 	if err != nil {
@@ -166,7 +166,7 @@ func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, l
 // have grown.
 func (d *Loop) Refresh() error {
 	if err := unix.IoctlSetInt(int(d.dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		return fmt.Errorf("%s: refreshing its size: %w", d.Device(), err)
+		return fmt.Errorf("%s: updating the size of the device: %w", d.Device(), err)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (d *Loop) setLapse(lapses bool) error {
 	}
 	info.Flags ^= unix.LO_FLAGS_AUTOCLEAR
 	if err := unix.IoctlLoopSetStatus64(int(d.dev.Fd()), info); err != nil {
-		return fmt.Errorf("%s: setting whether it lapses: %w", d.Device(), err)
+		return fmt.Errorf("%s: changing the autoclear flag of the device: %w", d.Device(), err)
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (d *Loop) Fence() error {
 		err = unix.IoctlLoopSetStatus64(int(d.dev.Fd()), info)
 	}
 	if err != nil && !errors.Is(err, unix.ENXIO) {
-		return errors.Join(fmt.Errorf("%s: cutting it off from its file: %w", d.Device(), err), d.dev.Close())
+		return errors.Join(fmt.Errorf("%s: disconnecting the device from its file: %w", d.Device(), err), d.dev.Close())
 	}
 	return d.Detach()
 }
@@ -253,7 +253,7 @@ func (d *Loop) refuseWrites(yes bool) error {
 		flag = 1
 	}
 	if err := unix.IoctlSetPointerInt(int(d.dev.Fd()), unix.BLKROSET, flag); err != nil {
-		return fmt.Errorf("%s: setting whether it accepts writes: %w", d.Device(), err)
+		return fmt.Errorf("%s: changing the read-only flag of the device: %w", d.Device(), err)
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func (d *Loop) Detach() error {
 		err = nil // the device has no file any more
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: detaching its file: %w", d.Device(), err)
+		err = fmt.Errorf("%s: detaching the file of the device: %w", d.Device(), err)
 	}
 	return errors.Join(err, d.dev.Close())
 }

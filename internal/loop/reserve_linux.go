@@ -56,7 +56,7 @@ func Release(n int) error {
 	}
 	defer control.Close()
 	if err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, n); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("%s: removing it: %w", Path(n), err)
+		return fmt.Errorf("removing %s: %w", Path(n), err)
 	}
 	return nil
 }

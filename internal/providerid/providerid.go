@@ -27,7 +27,7 @@ func (id ID) String() string {
 type Foreign struct{ ProviderID string }
 
 func (f Foreign) Error() string {
-	return fmt.Sprintf("provider id %q is not of this cloud: want %s://REGION/ZONE/INSTANCE", f.ProviderID, Scheme)
+	return fmt.Sprintf("provider id %q does not belong to this cloud: want %s://REGION/ZONE/INSTANCE", f.ProviderID, Scheme)
 }
 
 // Parse parses an id. It returns Foreign for an id with another scheme, and
@@ -40,7 +40,7 @@ func Parse(s string) (ID, error) {
 	}
 	parts := strings.Split(rest, "/")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		return ID{}, fmt.Errorf("provider id %q is damaged: want %s://REGION/ZONE/INSTANCE", s, Scheme)
+		return ID{}, fmt.Errorf("provider id %q is not valid: want %s://REGION/ZONE/INSTANCE", s, Scheme)
 	}
 	return ID{Region: parts[0], Zone: parts[1], Instance: parts[2]}, nil
 }

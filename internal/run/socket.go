@@ -21,7 +21,7 @@ const longestSocket = 107
 // replace the socket of the other process.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
-		return nil, fmt.Errorf("%s is too long for a socket: at most %d bytes", path, longestSocket)
+		return nil, fmt.Errorf("socket path %s is too long: a path may have at most %d bytes", path, longestSocket)
 	}
 	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, err
@@ -49,12 +49,12 @@ func removeStaleSocket(ctx context.Context, path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket", path)
+		return fmt.Errorf("%s exists, but is not a socket", path)
 	}
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
-		return errors.Join(fmt.Errorf("%s is in use: another process serves on it", path), c.Close())
+		return errors.Join(fmt.Errorf("socket %s is in use by another process", path), c.Close())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -63,5 +63,5 @@ func removeStaleSocket(ctx context.Context, path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // another process has removed the socket in the meantime
 	}
-	return fmt.Errorf("%s is there, and may be in use: %w", path, err)
+	return fmt.Errorf("socket %s exists, and may be in use: %w", path, err)
 }
