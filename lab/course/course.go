@@ -113,5 +113,5 @@ func Find(labs []Lab, name string) (Lab, error) {
 		}
 		ids = append(ids, l.ID)
 	}
-	return Lab{}, fmt.Errorf("no lab is called %q: there are %s", name, strings.Join(ids, ", "))
+	return Lab{}, fmt.Errorf("no lab is called %q: the labs are %s", name, strings.Join(ids, ", "))
 }

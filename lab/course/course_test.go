@@ -121,18 +121,18 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"terms", "5 minutes", "some minutes", `07-page.md:1: no line like "15 minutes · hollow nodes" below the title`},
-		{"number", "## 2. Do", "## 3. Do", "07-page.md:23: step 3 is the 2. one"},
-		{"word", "console until", "console soon", "console soon: want until, fails, begin, verify, solution or reset"},
+		{"number", "## 2. Do", "## 3. Do", "07-page.md:23: the heading has the number 3, but this is step 2"},
+		{"word", "console until", "console soon", `unknown word "soon" after console: want until, fails, begin, verify, solution or reset`},
 		{"open", "</details>\n\nAfter", "After", "<details> is not closed in its section"},
-		{"inside", "</details>\n<details><summary>Hint", "<details><summary>Hint", "<details> in <details>"},
-		{"outside", "<details><summary>Solution</summary>", "", "a solution outside of <details>"},
+		{"inside", "</details>\n<details><summary>Hint", "<details><summary>Hint", "<details> inside of another <details>"},
+		{"outside", "<details><summary>Solution</summary>", "", "a solution block outside of <details>"},
 		{"says", "# it is two\n", "", `verify: "echo 2" needs a line with # that describes its output`},
-		{"hint", "text hint", "text", `step "Do": a verify and no hint`},
-		{"do", "console\n$ echo one", "text\n$ echo one", `step "Look": nothing to do`},
+		{"hint", "text hint", "text", `step "Do": a verify block, but no hint`},
+		{"do", "console\n$ echo one", "text\n$ echo one", `step "Look": no console block with commands`},
 		{"typed", "$ echo one", "echo one", `console begins with "echo one": want a command after "$ "`},
 		{"document", "two\nEND\ntwo", "two\ntwo", "no line END ends the here-document"},
-		{"untried", "Because.", "~~~console\n$ true\n~~~", "a console outside of a step: it would not be tried"},
-		{"reset", "console reset", "text", "no block console reset"},
+		{"untried", "Because.", "~~~console\n$ true\n~~~", "a console block outside of a step would not be run"},
+		{"reset", "console reset", "text", "no console block with the word reset"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			changed := strings.Replace(page, tc.old, tc.new, 1)

@@ -95,7 +95,7 @@ func (p *parser) heading(n *ast.Heading) {
 		return
 	}
 	if m[1] != strconv.Itoa(len(p.lab.Steps)+1) {
-		p.bad(p.begin, "step %s is the %d. one", m[1], len(p.lab.Steps)+1)
+		p.bad(p.begin, "the heading has the number %s, but this is step %d", m[1], len(p.lab.Steps)+1)
 	}
 	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
 }
@@ -144,7 +144,7 @@ func (p *parser) html(n *ast.HTMLBlock) {
 		switch {
 		case bytes.HasPrefix(line, []byte("<details>")):
 			if p.open > 0 {
-				p.bad(seg.Start, "<details> in <details>")
+				p.bad(seg.Start, "<details> inside of another <details>")
 			}
 			p.open = seg.Start + 1
 		case bytes.HasPrefix(line, []byte("</details>")):
@@ -184,7 +184,7 @@ func (p *parser) fence(words []string, n *ast.FencedCodeBlock) {
 		case "begin", "verify", "solution", "reset":
 			use = w
 		default:
-			p.bad(at, "console %s: want until, fails, begin, verify, solution or reset", w)
+			p.bad(at, "unknown word %q after console: want until, fails, begin, verify, solution or reset", w)
 		}
 	}
 	checks := p.parseCommands(at, p.text(n))
@@ -196,7 +196,7 @@ func (p *parser) fence(words []string, n *ast.FencedCodeBlock) {
 
 func (p *parser) use(use string, at int, checks []Check) {
 	if (use == "verify" || use == "solution") && p.open == 0 {
-		p.bad(at, "a %s outside of <details>", use)
+		p.bad(at, "a %s block outside of <details>", use)
 	}
 	if use == "reset" {
 		p.lab.Reset = append(p.lab.Reset, plain(checks)...)
@@ -208,7 +208,7 @@ func (p *parser) use(use string, at int, checks []Check) {
 		return
 	}
 	if p.step == nil {
-		p.bad(at, "a console outside of a step: it would not be tried")
+		p.bad(at, "a console block outside of a step would not be run")
 		return
 	}
 	if use != "verify" {
@@ -290,18 +290,18 @@ func (p *parser) check() {
 		p.bad(0, `no line like "15 minutes · hollow nodes" below the title`)
 	}
 	if len(p.lab.Steps) == 0 {
-		p.bad(0, `no step: a heading like "## 1. Look around"`)
+		p.bad(0, `no step: want a heading like "## 1. Look around"`)
 	}
 	if len(p.lab.Reset) == 0 {
-		p.bad(0, "no block console reset")
+		p.bad(0, "no console block with the word reset")
 	}
 }
 
 func (p *parser) checkStep(s Step) {
 	switch {
 	case len(s.Do) == 0:
-		p.bad(p.begin, "step %q: nothing to do", s.Title)
+		p.bad(p.begin, "step %q: no console block with commands", s.Title)
 	case len(s.Checks) > 0 && s.Hint == "":
-		p.bad(p.begin, "step %q: a verify and no hint", s.Title)
+		p.bad(p.begin, "step %q: a verify block, but no hint", s.Title)
 	}
 }
