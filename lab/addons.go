@@ -62,7 +62,7 @@ func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
 	for _, doc := range bytes.Split(file, []byte("\n---\n")) {
 		var o metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal(doc, &o); err != nil {
-			return fmt.Errorf("an object to apply: %w", err)
+			return fmt.Errorf("decoding an object to apply: %w", err)
 		}
 		if o.Kind == "" { // the document contains only comments
 			continue

@@ -27,10 +27,10 @@ func (p Proxy) Env(n Networks) ([]string, error) {
 		}
 		u, err := url.Parse(value)
 		if err != nil || u.Hostname() == "" {
-			return nil, fmt.Errorf("%s is not the URL of a proxy, so machines pull images without it", v.name)
+			return nil, fmt.Errorf("the value of %s is not the URL of a proxy, so machines pull images without this proxy", v.name)
 		}
 		if real.OnLoopback(u) {
-			return nil, fmt.Errorf("%s is on the loopback of this host, so machines pull images without it", v.name)
+			return nil, fmt.Errorf("the proxy in %s is on the loopback of this host, so machines pull images without this proxy", v.name)
 		}
 		env = append(env, v.name+"="+v.value)
 	}

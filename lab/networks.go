@@ -169,7 +169,7 @@ func (n Networks) claim() (release func(), err error) {
 		return nil, fmt.Errorf("addresses %s: %w", n.Instances, errClaimed)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claim the addresses %s: %w", n.Instances, err)
+		return nil, fmt.Errorf("claiming the addresses %s: %w", n.Instances, err)
 	}
 	return func() { l.Close() }, nil
 }

@@ -104,7 +104,7 @@ func (c Dir) keepNodes(nodes lab.Nodes) error {
 		return err
 	}
 	if was := lab.Nodes(before); was != "" && was != nodes {
-		return fmt.Errorf("the nodes of this cluster are %s, and its instances have addresses for this kind: start it with COMPOSE_PROFILES=%s, delete it with `docker compose down --volumes`, or give the new cluster its own --project-name", was, was)
+		return fmt.Errorf("the nodes of this cluster are %s, and its instances have addresses for this kind of node: start the cluster with COMPOSE_PROFILES=%s, delete it with `docker compose down --volumes`, or give the new cluster its own --project-name", was, was)
 	}
 	errs := []error{lab.WriteFile(file, []byte(nodes))}
 	for _, service := range []string{"router", "machines"} {
@@ -121,7 +121,7 @@ func (c Dir) openReal(service string) error {
 		return err
 	}
 	if lab.Nodes(nodes) != lab.Real {
-		return fmt.Errorf("the nodes of this cluster are %s: start it with COMPOSE_PROFILES=%s in the environment, which all services see, and not with --profile", nodes, lab.Real)
+		return fmt.Errorf("the nodes of this cluster are %s: to use real nodes, set COMPOSE_PROFILES=%s in the environment instead of --profile, because all services read this variable", nodes, lab.Real)
 	}
 	return real.OpenContainer()
 }
@@ -173,7 +173,7 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 	if locked, err := flock.Try(volume); err != nil {
 		return err
 	} else if !locked {
-		return errors.New("another host has its machines in this volume: give each host its own volume and zones")
+		return errors.New("another host stores its machines in this volume: give each host its own volume and zones")
 	}
 	k, err := lab.Connect(c.file("machines", "kubeconfig"), lab.HypervisorAgent)
 	if err != nil {

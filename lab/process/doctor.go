@@ -90,7 +90,7 @@ func checkMemory(purpose string, need int64) Check {
 		return k
 	}
 	if have := int64(info.Totalram) * int64(info.Unit); have < need { //nolint:gosec // no machine has 8 EiB
-		k.State, k.Problem = CheckDegraded, fmt.Sprintf("the lab will be slow: it has %d MiB of memory and needs %d MiB", have>>20, need>>20)
+		k.State, k.Problem = CheckDegraded, fmt.Sprintf("the lab will be slow: this host has %d MiB of memory, but the lab needs %d MiB", have>>20, need>>20)
 		k.Fix = "start fewer instances, with --instances"
 	}
 	return k

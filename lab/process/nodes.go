@@ -186,7 +186,7 @@ func readyCondition(n corev1.Node) *corev1.NodeCondition {
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	n, ok := nodes[i.Name]
 	if !ok || !providerid.Same(n.Spec.ProviderID, i.ProviderID) {
-		return "no Node has its provider id and a new condition Ready or Lease"
+		return "no Node with the instance's provider id has reported since the start of the lab"
 	}
 	ready := readyCondition(n)
 	switch {

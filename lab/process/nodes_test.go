@@ -89,7 +89,7 @@ func TestReportNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "2 of 9 nodes are Ready; not Ready: 5 × the condition Ready is Unknown: NodeStatusUnknown (node-0, node-1, node-2, …), 2 × no Node has its provider id and a new condition Ready or Lease (node-5, node-6)"
+	want := "2 of 9 nodes are Ready; not Ready: 5 × the condition Ready is Unknown: NodeStatusUnknown (node-0, node-1, node-2, …), 2 × no Node with the instance's provider id has reported since the start of the lab (node-5, node-6)"
 	if got.String() != want || got.AllReady() {
 		t.Errorf("%s, all ready %t; want %s", got, got.AllReady(), want)
 	}

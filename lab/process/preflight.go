@@ -74,7 +74,7 @@ func checkMachines(c Config) error {
 	}
 	var errs []error
 	if os.Geteuid() != 0 {
-		errs = append(errs, errors.New("real nodes need root: run it with sudo, or use --nodes hollow"))
+		errs = append(errs, errors.New("real nodes need root: run the command with sudo, or use --nodes hollow"))
 	}
 	if info, err := os.Stat(c.Archives); c.Archives != "" && (err != nil || !info.IsDir()) {
 		errs = append(errs, fmt.Errorf("--image-archives %s is not a folder", c.Archives))
@@ -114,10 +114,10 @@ func checkFileLimit() error {
 func checkSpace(d Dir, need uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(string(d), &fs); err != nil {
-		return fmt.Errorf("looking for free space in data dir %s: %w", d, err)
+		return fmt.Errorf("reading the free space of data dir %s: %w", d, err)
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); free < need {
-		return fmt.Errorf("data dir %s has %d MiB of free space; a lab needs %d MiB: free some, or choose another with --data-dir", d, free>>20, need>>20)
+		return fmt.Errorf("data dir %s has %d MiB of free space; a lab needs %d MiB: delete files, or choose another folder with --data-dir", d, free>>20, need>>20)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 		if r, err := d.record(); err == nil && r.Supervisor.isRunning() {
 			pid = fmt.Sprintf("pid %d", r.Supervisor.PID)
 		}
-		return nil, fmt.Errorf("a lab runs in %s already (%s); stop it with `allinone down --data-dir %s`", d, pid, quote(string(d)))
+		return nil, fmt.Errorf("a lab already runs in %s (%s); stop it with `allinone down --data-dir %s`", d, pid, quote(string(d)))
 	}
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (p *plan) writeAll(m memory) error {
 		return err
 	}
 	if len(made) > 0 {
-		p.say("made %d keys and certificates in %s", len(made), p.pki.Dir)
+		p.say("created %d keys and certificates in %s", len(made), p.pki.Dir)
 	}
 	return p.writeFiles()
 }
@@ -271,7 +271,7 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 		if nodes.AllReady() {
 			say("every instance has a Ready node")
 		} else {
-			say("%s after %s", nodes, p.Timeout)
+			say("after %s, %s", p.Timeout, nodes)
 		}
 	}
 	if err := d.update(func(r *record) { r.Ready = true }); err != nil {

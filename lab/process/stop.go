@@ -74,9 +74,9 @@ func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bo
 		case !errors.Is(err, errLocked):
 			return stopped, unlock, err
 		case ctx.Err() != nil:
-			return stopped, nil, fmt.Errorf("waiting for the process that holds %s: %w", d, context.Cause(ctx))
+			return stopped, nil, fmt.Errorf("waiting for the process that uses data dir %s: %w", d, context.Cause(ctx))
 		case damaged && waited > lockRelease: // a lab holds the lock, so the file was damaged after its start
-			return stopped, nil, fmt.Errorf("%w, but a lab runs there: stop its `allinone up` yourself", unread)
+			return stopped, nil, fmt.Errorf("%w, but a lab uses this data dir: stop the process `allinone up` of the lab yourself", unread)
 		case waited > timeout:
 			return stopped, nil, fmt.Errorf("a lab is starting in %s, or another `allinone down` runs; try again later, or end that process", d)
 		}

@@ -52,7 +52,7 @@ func newUnits(table []component) ([]*unit, error) {
 		for _, name := range c.startAfter {
 			need, ok := byName[name]
 			if !ok {
-				return nil, fmt.Errorf("component %s depends on %s, which is not above it in the table", c.name, name)
+				return nil, fmt.Errorf("component %s depends on %s, which must come before it in the table", c.name, name)
 			}
 			u.needs = append(u.needs, need)
 			need.needed = append(need.needed, u)
@@ -109,7 +109,7 @@ func (s *supervisor) keepRunning(ctx context.Context, u *unit) error {
 		if time.Since(began) > stableAfter {
 			wait = firstBackoff
 		}
-		s.say("%s died: %v; starting it again in %s", u.name, err, wait)
+		s.say("%s ended unexpectedly: %v; starting it again in %s", u.name, err, wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -133,7 +133,7 @@ func isClosed(c <-chan struct{}) bool {
 func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	if u.before != nil {
 		if err := u.before(ctx); err != nil {
-			return fmt.Errorf("before it starts: %w", err)
+			return fmt.Errorf("preparation of the start failed: %w", err)
 		}
 	}
 	began := time.Now()
@@ -154,7 +154,7 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	case err := <-settled:
 		if err != nil && ctx.Err() == nil {
 			s.stopUnit(u, life)
-			return fmt.Errorf("once it was ready: %w", err)
+			return fmt.Errorf("setup after the start failed: %w", err)
 		}
 	}
 	select {
@@ -205,7 +205,7 @@ type life struct {
 
 func (l *life) over(err error) {
 	if l.why = err; err == nil {
-		l.why = errors.New("it exited")
+		l.why = errors.New("it exited without an error")
 	}
 	close(l.exited)
 }

@@ -210,7 +210,7 @@ func TestRestartsComponentsThatDie(t *testing.T) {
 		t.Error(err)
 	}
 	said := strings.Join(r.said, "\n")
-	for _, want := range []string{"mortal died: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
+	for _, want := range []string{"mortal ended unexpectedly: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("no process logged %q:\n%s", want, said)
 		}
@@ -314,7 +314,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 
 func TestTableMustBeInOrder(t *testing.T) {
 	_, err := newUnits([]component{{name: "a", startAfter: []string{"b"}}, {name: "b"}})
-	if err == nil || !strings.Contains(err.Error(), "component a depends on b, which is not above it") {
+	if err == nil || !strings.Contains(err.Error(), "component a depends on b, which must come before it in the table") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -383,7 +383,7 @@ func TestOpenWaitsForAnEndingLab(t *testing.T) {
 
 func TestDown(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
-	if _, err := lockDir(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab runs in %s already (pid %d)", dir, cmd.Process.Pid)) {
+	if _, err := lockDir(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab already runs in %s (pid %d)", dir, cmd.Process.Pid)) {
 		t.Errorf("second lab in the same data directory: %v", err)
 	}
 	stopped, err := Down(t.Context(), dir, time.Minute)

@@ -71,7 +71,7 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	}
 	for _, g := range gateways {
 		if err := inside.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: g.AsSlice()}); err != nil {
-			return fmt.Errorf("default route by %s: %w", g, err)
+			return fmt.Errorf("default route via %s: %w", g, err)
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (b *bridge) plug(name string) error {
 	}
 	bridge, err := b.link.LinkByName(b.name)
 	if err != nil {
-		return fmt.Errorf("the bridge of the VPC, which its router makes: %w", err)
+		return fmt.Errorf("looking for the bridge of the VPC, which the router creates: %w", err)
 	}
 	if err := b.link.LinkSetMaster(l, bridge); err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
@@ -102,7 +102,7 @@ func (b *bridge) plug(name string) error {
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
 	if err != nil {
-		return fmt.Errorf("cables: %w", err)
+		return fmt.Errorf("listing the links: %w", err)
 	}
 	var errs []error
 	for _, l := range links {
@@ -122,7 +122,7 @@ func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 func (b *bridge) linkNames() (map[string]bool, error) {
 	links, err := b.link.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("cables: %w", err)
+		return nil, fmt.Errorf("listing the links: %w", err)
 	}
 	there := map[string]bool{}
 	for _, l := range links {

@@ -62,7 +62,7 @@ func (h hierarchy) moveIn() error {
 	}
 	for _, pid := range pids {
 		if err := into.join(pid); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("moving process %d: %w", pid, err)
+			return fmt.Errorf("moving process %d into a child cgroup: %w", pid, err)
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func openDevices() error {
 	}
 	defer os.Remove(own) //nolint:errcheck // the folder is empty, so a failure does not matter
 	if err := unix.Mount("devtmpfs", own, "devtmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("the kernel's devices: %w", err)
+		return fmt.Errorf("mounting the kernel's devices: %w", err)
 	}
 	for _, m := range mounts {
 		to := filepath.Join(own, filepath.Base(m.Mountpoint))
@@ -89,11 +89,11 @@ func openDevices() error {
 			continue // the host has no such folder
 		}
 		if err := unix.Mount(m.Mountpoint, to, "", unix.MS_MOVE, ""); err != nil {
-			return fmt.Errorf("moving %s: %w", m.Mountpoint, err)
+			return fmt.Errorf("moving the mount %s: %w", m.Mountpoint, err)
 		}
 	}
 	if err := unix.Mount(own, "/dev", "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("the kernel's devices at /dev: %w", err)
+		return fmt.Errorf("moving the kernel's devices to /dev: %w", err)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func Doctor(dir string, p Programs) []Finding {
 }
 
 func checkRoot() Finding {
-	f := Finding{Name: "root", Needed: true, Fix: "run it with sudo"}
+	f := Finding{Name: "root", Needed: true, Fix: "run the command with sudo"}
 	if os.Geteuid() != 0 {
 		f.Problem = "machines need namespaces, mounts and links, which only root can create"
 	}
@@ -46,9 +46,9 @@ var usedCapabilities = []struct {
 	needed bool
 	lost   string
 }{
-	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN, true, "no namespaces and no mounts"},
-	{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, true, "no links and no routes"},
-	{"CAP_SYS_RESOURCE", unix.CAP_SYS_RESOURCE, false, "the kernel does not know which process to end first when memory is short, because pods keep the runtime's score"},
+	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN, true, "the lab cannot create namespaces and mounts"},
+	{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, true, "the lab cannot create links and routes"},
+	{"CAP_SYS_RESOURCE", unix.CAP_SYS_RESOURCE, false, "pods keep the oom_score_adj of the container runtime, so the kernel may kill the wrong process when memory is short"},
 }
 
 func checkCapabilities() []Finding {
@@ -61,7 +61,7 @@ func checkCapabilities() []Finding {
 	}
 	var all []Finding
 	for _, c := range usedCapabilities {
-		f := Finding{Name: c.name, Needed: c.needed, Fix: "inside a container or a VM, its owner must grant this capability"}
+		f := Finding{Name: c.name, Needed: c.needed, Fix: "grant this capability to the container or VM in which the lab runs"}
 		switch {
 		case err != nil:
 			f.Problem = err.Error()
@@ -102,13 +102,13 @@ func checkCgroups() Finding {
 		}
 	}
 	if len(missing) > 0 {
-		f.Problem = "controllers are missing: " + strings.Join(missing, ", ")
+		f.Problem = "cgroup controllers are missing: " + strings.Join(missing, ", ")
 	}
 	return f
 }
 
 func checkNamespaces() Finding {
-	f := Finding{Name: "namespaces", Needed: true, Fix: "use a kernel with CONFIG_NAMESPACES and all kinds of them"}
+	f := Finding{Name: "namespaces", Needed: true, Fix: "use a kernel with CONFIG_NAMESPACES and all types of namespaces"}
 	var missing []string
 	for _, kind := range []string{"ipc", "mnt", "net", "pid", "uts"} {
 		if _, err := os.Stat("/proc/self/ns/" + kind); err != nil {
@@ -116,7 +116,7 @@ func checkNamespaces() Finding {
 		}
 	}
 	if len(missing) > 0 {
-		f.Problem = "the kernel has none of: " + strings.Join(missing, ", ")
+		f.Problem = "the kernel does not support namespaces of the types: " + strings.Join(missing, ", ")
 	}
 	return f
 }
@@ -124,10 +124,10 @@ func checkNamespaces() Finding {
 // checkOverlay checks whether the kernel has overlayfs and whether the file system of dir
 // can hold the root folders of containers.
 func checkOverlay(dir string) Finding {
-	f := Finding{Name: "overlayfs", Needed: true, Fix: "modprobe overlay; and choose a --data-dir on ext4, xfs or btrfs"}
+	f := Finding{Name: "overlayfs", Needed: true, Fix: "run modprobe overlay, and choose a --data-dir on ext4, xfs or btrfs"}
 	known, err := os.ReadFile("/proc/filesystems")
 	if (err != nil || !strings.Contains(string(known), "\toverlay\n")) && !isLoadable("overlay") {
-		f.Problem = "the kernel does not have it"
+		f.Problem = "the kernel does not support overlayfs"
 		return f
 	}
 	var fs unix.Statfs_t
@@ -162,7 +162,7 @@ func checkNFT() Finding {
 		return f
 	}
 	if !slices.ContainsFunc([]string{"/usr", "/bin", "/sbin"}, func(dir string) bool { return strings.HasPrefix(path, dir+"/") }) {
-		f.Problem = fmt.Sprintf("nft is at %s, and machines see the host's /usr, /bin and /sbin only", path)
+		f.Problem = fmt.Sprintf("nft is at %s, but machines can use only the host's /usr, /bin and /sbin", path)
 		return f
 	}
 	if os.Geteuid() == 0 {
@@ -229,7 +229,7 @@ func checkInotify() Finding {
 // usedInstances of them are in use.
 func inotifyProblem(maxInstances, usedInstances int) string {
 	if room := max(maxInstances-usedInstances-labInotify, 0) / machineInotify; room < fewMachines {
-		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are taken: there is room for %d machines, the kubelets of others end with \"too many open files\"", maxInstances, usedInstances, room)
+		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are in use: there is room for %d machines, and the kubelets of more machines end with \"too many open files\"", maxInstances, usedInstances, room)
 	}
 	return ""
 }

@@ -33,5 +33,5 @@ func First(dir, name, host string) (pid int, err error) {
 		}
 		return pid, err
 	}
-	return 0, fmt.Errorf("there is no machine of the name %q in %s", host, dir)
+	return 0, fmt.Errorf("no machine has the name %q in %s", host, dir)
 }

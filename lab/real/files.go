@@ -177,7 +177,7 @@ func resolvConf(nameServer netip.Addr) string {
 func (f folder) registry(r Registry) error {
 	ca, err := os.ReadFile(r.CA)
 	if err != nil {
-		return fmt.Errorf("the registry's authority: %w", err)
+		return fmt.Errorf("certificate authority of the registry: %w", err)
 	}
 	caFile := filepath.Join(registriesDir, r.Name, "ca.crt")
 	files := map[string][]byte{caFile: ca}

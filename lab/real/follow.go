@@ -40,7 +40,7 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	}
 	for _, z := range h.cfg.Zones {
 		if !offered[z] {
-			h.log.Warn("the cloud has no such zone, so it has no instances", "zone", z)
+			h.log.Warn("the cloud does not have this zone, so this host runs no machines for the zone", "zone", z)
 		}
 	}
 	disks, disksAt, err := cloudsim.All(ctx, h.cfg.Cloud.ListDisks, cloudsim.ListOptions{})

@@ -299,7 +299,7 @@ func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 		k.set(i, gone)
 	}
 	if err := h.stopMachine(context.WithoutCancel(ctx), m, k); err != nil {
-		m.log.Error("switching off", "err", err)
+		m.log.Error("machine not switched off", "err", err)
 	}
 }
 
@@ -309,7 +309,7 @@ func (m *machine) handleCrash(ctx context.Context) {
 	m.log.Warn("the machine stopped by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
 	m.crashOperation = m.bootOperation
 	if err := m.powerOff(ctx); err != nil {
-		m.log.Error("cleaning up after a crash", "err", err)
+		m.log.Error("cleanup after a crash failed", "err", err)
 	}
 }
 
@@ -334,7 +334,7 @@ func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput)
 		h.mu.Lock()
 		delete(h.inputs, m.id)
 		h.mu.Unlock()
-		m.log.Info("scrapped")
+		m.log.Info("machine deleted")
 		return true, nil
 	}
 	if m.needsTakeover {

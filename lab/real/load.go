@@ -207,7 +207,7 @@ func (m Images) checkFreeSpace(object string, need int64) error {
 		return fmt.Errorf("free space of %s: %w", m.Dir, err)
 	}
 	if free := int64(fs.Bavail) * fs.Bsize; need > free { //nolint:gosec // no disk has 8 EiB
-		return fmt.Errorf("%s needs %d MiB on the disk of %s, but %d MiB are free; delete files, or load fewer images or into fewer machines (--nodes)", object, need>>20, m.Dir, free>>20)
+		return fmt.Errorf("%s needs %d MiB on the disk of %s, but only %d MiB are free; delete files, load fewer images, or load into fewer machines (--nodes)", object, need>>20, m.Dir, free>>20)
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func (m Images) Remove(ctx context.Context, said string) error {
 		return err
 	}
 	if slices.ContainsFunc(builtImages(""), func(b image) bool { return b.ref == name }) {
-		return fmt.Errorf("image %s is a part of each machine; it cannot be removed", name)
+		return fmt.Errorf("image %s is a built-in image of each machine and cannot be removed", name)
 	}
 	on, _, err := m.runningMachines()
 	if err != nil {

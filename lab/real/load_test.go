@@ -53,7 +53,7 @@ func TestLoadBadArchive(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(dir, loadedDir)); err != nil || len(left) > 0 {
 		t.Errorf("files after the load: %v, %v", left, err)
 	}
-	if err := m.Remove(t.Context(), PauseImage); err == nil || !strings.Contains(err.Error(), "part of each machine") {
+	if err := m.Remove(t.Context(), PauseImage); err == nil || !strings.Contains(err.Error(), "built-in image of each machine") {
 		t.Errorf("removal of the pause image: got error %v", err)
 	}
 	m.Nodes = []string{"node-9"}

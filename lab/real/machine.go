@@ -309,7 +309,7 @@ func (m *machine) powerOff(ctx context.Context) error {
 		<-m.init.ended
 		_ = m.init.fd.Close() // an error does not matter for a read-only file
 		m.init, m.bootOperation = nil, ""
-		m.log.Info("off")
+		m.log.Info("machine is off")
 	}
 	err := errors.Join(m.cgroup.destroy(ctx), m.h.bridge.detach(string(m.id)), m.devices.powerOff())
 	if ran {

@@ -34,7 +34,7 @@ func filterBridges(ctx context.Context) error {
 func checkNetfilter() Finding {
 	f := Finding{Name: "br_netfilter", Fix: loadNetfilter}
 	if _, err := os.Stat(bridgeSettings); err != nil && !isLoadable("br_netfilter") {
-		f.Problem = "pods do not reach Services that lead to a pod on their own node, such as the name server"
+		f.Problem = "pods cannot reach a Service whose endpoint is on their own node, such as the cluster DNS"
 	}
 	return f
 }

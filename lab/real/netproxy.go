@@ -58,7 +58,7 @@ func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy)
 func (f folder) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	ca, err := os.ReadFile(n.CA)
 	if err != nil {
-		return fmt.Errorf("authority of the network proxy: %w", err)
+		return fmt.Errorf("certificate authority of the network proxy: %w", err)
 	}
 	cert, key, err := n.Issue(i)
 	if err != nil {

@@ -116,7 +116,7 @@ func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
 func (v *vpc) setRoutes(wantedRoutes map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
-		return fmt.Errorf("reading the router's table: %w", err)
+		return fmt.Errorf("reading the router's route table: %w", err)
 	}
 	there := map[netip.Prefix]netip.Addr{}
 	var errs []error
@@ -133,7 +133,7 @@ func (v *vpc) setRoutes(wantedRoutes map[netip.Prefix]netip.Addr) error {
 			continue
 		}
 		if err := v.link.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-			errs = append(errs, fmt.Errorf("taking away the route to %s: %w", p, err))
+			errs = append(errs, fmt.Errorf("removing the route to %s: %w", p, err))
 		}
 	}
 	for p, via := range wantedRoutes {

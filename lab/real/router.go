@@ -45,7 +45,7 @@ func (c RouterConfig) Validate() error {
 		errs = append(errs, errNoMetadata)
 	}
 	if !c.Network.BridgeOnHost {
-		errs = append(errs, errors.New("no other process can reach a bridge in the router's own namespace"))
+		errs = append(errs, errors.New("the network needs a bridge on the host: other processes cannot reach a bridge in the router's own namespace"))
 	}
 	return errors.Join(errs...)
 }
@@ -181,12 +181,12 @@ func (r *router) watchMachines(ctx context.Context) {
 		}
 		there, err := r.vpc.bridge.linkNames()
 		if err != nil {
-			r.log.Warn("looking for machines", "err", err)
+			r.log.Warn("machines not listed; retrying", "err", err)
 			continue
 		}
 		lost, found := m.update(time.Now(), r.table.runningInstances(), there)
 		for _, i := range lost {
-			r.log.Warn("a running instance has no machine: check that a host serves its zone and runs",
+			r.log.Warn("a running instance has no machine: check that a host for this zone runs",
 				"instance", i.ID, "name", i.Name, "zone", i.Zone, "after", missingAfter)
 		}
 		for _, i := range found {

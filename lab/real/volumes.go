@@ -131,7 +131,7 @@ func (f folder) addVolumes(s *boot.Spec, i cloudsim.Instance, v *Volumes) error 
 	}
 	token, err := os.ReadFile(v.TokenFile)
 	if err != nil {
-		return fmt.Errorf("the driver's token: %w", err)
+		return fmt.Errorf("token of the CSI driver: %w", err)
 	}
 	if err := f.writeFile(driverCred, token, 0o600); err != nil {
 		return err

@@ -56,7 +56,7 @@ func (n Network) Validate() error {
 		errs = append(errs, fmt.Errorf("pods %s overlap the VPC %s", n.Pods, n.VPC))
 	}
 	if n.Link == "" || len(n.Link) > unix.IFNAMSIZ-1 {
-		errs = append(errs, fmt.Errorf("the link's name must have 1 to %d letters, got %q", unix.IFNAMSIZ-1, n.Link))
+		errs = append(errs, fmt.Errorf("the link's name must have 1 to %d characters, got %q", unix.IFNAMSIZ-1, n.Link))
 	}
 	return errors.Join(errs...)
 }

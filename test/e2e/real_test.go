@@ -184,7 +184,7 @@ func (l *labRun) testRealPods(t *testing.T) {
 	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
 		t.Errorf("hostname on node-1: got %q", who)
 	}
-	if _, err := l.runProgram(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine of the name "node-9"`) {
+	if _, err := l.runProgram(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine has the name "node-9"`) {
 		t.Errorf("enter of a missing node: %v", err)
 	}
 	l.kubectl("create", "deployment", "web", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080")

@@ -329,7 +329,7 @@ func find(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) {
 	case !d.MediaType.IsIndex():
 		return nil, nil
 	case depth > 3:
-		return nil, errors.New("too many indexes inside of indexes")
+		return nil, errors.New("too many levels of nested indexes")
 	}
 	child, err := index.ImageIndex(d.Digest)
 	if err != nil {

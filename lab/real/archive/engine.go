@@ -47,7 +47,7 @@ func Save(ctx context.Context, sockets []string, image string) (io.ReadCloser, e
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("image %s: %w", image, errors.Join(errs...))
 	}
-	return nil, fmt.Errorf("%s is not a file, and no engine has a socket at %s; start Docker or Podman, or give the path of an archive", image, strings.Join(sockets, ", "))
+	return nil, fmt.Errorf("%s is not a file, and no container engine has a socket at %s; start Docker or Podman, or give the path of an archive", image, strings.Join(sockets, ", "))
 }
 
 func save(ctx context.Context, socket, image string) (io.ReadCloser, error) {
@@ -69,5 +69,5 @@ func save(ctx context.Context, socket, image string) (io.ReadCloser, error) {
 		return resp.Body, nil
 	}
 	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	return nil, errors.Join(fmt.Errorf("the engine answers %s: %s; pull or build the image first", resp.Status, strings.TrimSpace(string(said))), err, resp.Body.Close())
+	return nil, errors.Join(fmt.Errorf("the container engine answers %s: %s; pull or build the image first", resp.Status, strings.TrimSpace(string(said))), err, resp.Body.Close())
 }

@@ -84,14 +84,14 @@ func (m *machine) keepRunning(ctx context.Context, p Program) {
 		began := time.Now()
 		end, err := m.startProgram(p)
 		if err != nil {
-			m.log.Error("cannot be started", "program", p.Name, "err", err)
+			m.log.Error("program cannot be started", "program", p.Name, "err", err)
 		} else {
-			m.log.Info("started", "program", p.Name)
+			m.log.Info("program started", "program", p.Name)
 			status := <-end
 			if ctx.Err() != nil {
 				return
 			}
-			m.log.Warn("ended", "program", p.Name, "exit", status.ExitStatus(), "signal", int(status.Signal()))
+			m.log.Warn("program ended", "program", p.Name, "exit", status.ExitStatus(), "signal", int(status.Signal()))
 		}
 		if time.Since(began) > calm {
 			pause = firstPause

@@ -21,10 +21,10 @@ import (
 //     makes in the driver's container.
 func buildRoot(s Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cutting off the host's mounts: %w", err)
+		return fmt.Errorf("making the host's mounts private: %w", err)
 	}
 	if err := unix.Mount("machine", s.Root, "tmpfs", unix.MS_NOSUID, "mode=755,size=64m"); err != nil {
-		return fmt.Errorf("root in memory: %w", err)
+		return fmt.Errorf("mounting the root tmpfs: %w", err)
 	}
 	in := func(path string) string { return filepath.Join(s.Root, path) }
 	for _, d := range append([]string{"/proc", "/tmp", "/run", "/old"}, s.Dirs...) {
@@ -137,7 +137,7 @@ func mountTunables(s Spec) error {
 		}
 		err := unix.Mount(own, filepath.Join(s.Root, setting), "", unix.MS_BIND, "")
 		if err != nil && !errors.Is(err, unix.ENOENT) { // the kernel may not have this setting
-			return fmt.Errorf("own %s: %w", setting, err)
+			return fmt.Errorf("binding the machine's own %s: %w", setting, err)
 		}
 	}
 	return nil

@@ -131,7 +131,7 @@ func (s Server) ask(ctx context.Context, network string, query *dns.Msg) (answer
 		return nil, err
 	}
 	if len(conf.Servers) == 0 {
-		return nil, fmt.Errorf("%s names no resolver", s.File)
+		return nil, fmt.Errorf("%s contains no name server", s.File)
 	}
 	client := dns.Client{Net: network, Timeout: askTimeout, UDPSize: dns.MaxMsgSize}
 	for _, resolver := range conf.Servers[:min(len(conf.Servers), maxResolvers)] {
