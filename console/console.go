@@ -21,7 +21,8 @@ type Config struct {
 	// ends, and the hub calls Cluster again for the next viewer. If Cluster is nil, the console shows
 	// only the cloud.
 	Cluster func(ctx context.Context, sink Sink)
-	// Logs returns the logs that viewers may read. If Logs is nil, the console shows no logs.
+	// Logs returns the logs. Only viewers that may read all projects can read the logs. If Logs is nil,
+	// the console shows no logs.
 	Logs func() ([]Log, error)
 	// Name is the name of the cloud in the header of the page.
 	Name string
@@ -94,33 +95,28 @@ func (c *Console) Standalone() (http.Handler, error) {
 	return mux, nil
 }
 
-// access contains the rights of a viewer. These rights decide which objects the viewer gets.
+// access contains the rights of a viewer. These rights decide which objects and logs the viewer gets.
 type access struct {
-	project       cloudsim.ProjectID // "": all projects
-	read          bool
-	faults, holds bool
+	project             cloudsim.ProjectID // "": all projects
+	read                bool               // all resources of the project
+	faults, holds, logs bool               // these belong to the whole cloud, so they need a grant for all projects
 }
 
-// accessOf returns the rights of an identity. It ignores grants for single resources, because the
-// console shows lists.
+// accessOf returns the rights of an identity. It ignores grants for other projects than the project
+// of the call. It also ignores grants for single resources, because the console shows lists.
 func accessOf(me cloudsim.Identity) access {
-	may := func(operation string) bool {
-		for _, g := range me.Grants {
-			if g.Resource != "" {
-				continue
-			}
-			for _, p := range g.Permissions {
-				if p.Names(operation) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	a := access{project: me.Project, faults: may("faults.list"), holds: may("holds.list")}
+	a := access{project: me.Project}
 	for _, g := range me.Grants {
+		if g.Resource != "" || g.Project != "" && g.Project != me.Project {
+			continue
+		}
+		everywhere := g.Project == ""
 		for _, p := range g.Permissions {
-			a.read = a.read || g.Resource == "" && (p == cloudsim.PermitRead || p == cloudsim.PermitAll)
+			read := p == cloudsim.PermitRead || p == cloudsim.PermitAll
+			a.read = a.read || read
+			a.logs = a.logs || everywhere && read
+			a.faults = a.faults || everywhere && p.Names("faults.list")
+			a.holds = a.holds || everywhere && p.Names("holds.list")
 		}
 	}
 	return a

@@ -334,6 +334,63 @@ func TestSceneShowsOnlyReadableObjects(t *testing.T) {
 	eventually.True(t, "the deletion arrives", func() bool { return !reader.has("instance", "shown") })
 }
 
+// A grant for one project gives no rights in other projects, and no right to see faults and logs,
+// which belong to the whole cloud. A grant for all projects that does not permit all reads does not
+// extend another grant to all projects.
+func TestGrantsOfOtherProjects(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"})
+	must(err)
+	_, err = cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "secret-fault", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: "disks.create"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError}}})
+	must(err)
+	url := startConfig(t, cloud, console.Config{Logs: func() ([]console.Log, error) { return []console.Log{{Name: "ccm"}}, nil }})
+	one := cloudtest.As(t, cloud, "one", cloudsim.RoleViewer) // in one project
+	all := cloudtest.As(t, cloud, "all", cloudsim.RoleMetadata)
+	_, err = cloud.CreateRoleBinding(t.Context(), cloudsim.CreateRoleBinding{Name: "all", Role: cloudsim.RoleViewer, ServiceAccount: "all", AllProjects: true})
+	must(err)
+	mixed := cloudtest.As(t, cloud, "mixed", cloudsim.RoleReader)
+	_, err = cloud.CreateRoleBinding(t.Context(), cloudsim.CreateRoleBinding{Name: "mixed", Role: cloudsim.RoleMetadata, ServiceAccount: "mixed", AllProjects: true})
+	must(err)
+
+	_, err = cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "shown", Zone: "sim-1a", Type: "small"})
+	must(err)
+	viewers := []*viewer{watch(t, url, secretOf(t, one)), watch(t, url, secretOf(t, all))}
+	eventually.True(t, "both viewers see the instance", func() bool { return viewers[0].has("instance", "shown") && viewers[1].has("instance", "shown") })
+	if viewers[0].has("fault", "secret-fault") || !viewers[1].has("fault", "secret-fault") {
+		t.Error("the viewer of one project sees a fault, or the viewer of all projects does not")
+	}
+	for _, c := range []struct {
+		who     *client.Client
+		project string
+		path    string
+		want    int
+	}{
+		{one, "", "logs", http.StatusForbidden}, {one, "", "logs/ccm", http.StatusForbidden},
+		{all, "*", "logs", http.StatusOK},
+		{mixed, "*", "scene", http.StatusForbidden}, {mixed, "other", "scene", http.StatusForbidden}, {mixed, "*", "logs", http.StatusForbidden},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/console/"+c.path, nil)
+		must(err)
+		req.Header.Set("Authorization", "Bearer "+secretOf(t, c.who))
+		if c.project != "" {
+			req.Header.Set("Cloud-Project", c.project)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		must(err)
+		resp.Body.Close()
+		if resp.StatusCode != c.want {
+			t.Errorf("%s with project %q as %s: status %d, want %d", c.path, c.project, c.who.UserAgent, resp.StatusCode, c.want)
+		}
+	}
+}
+
 // Each rule finds its difference between cloud and cluster, and finds nothing after the repair.
 func TestDifferences(t *testing.T) {
 	t.Parallel()

@@ -31,9 +31,20 @@ type LogText struct {
 	Skipped bool   `json:"skipped,omitempty"` // the text does not begin at the requested offset
 }
 
+// mayReadLogs reports whether the token of a request may read the logs. The logs contain text about
+// all projects, so the token must have the right to read all projects. Otherwise mayReadLogs refuses
+// the request.
+func (c *Console) mayReadLogs(w http.ResponseWriter, r *http.Request) bool {
+	_, a, ok := c.viewer(w, r)
+	if ok && !a.logs {
+		writeRefusal(w, cloudsim.Denied, "the token may not read the logs: use a token that may read all projects")
+	}
+	return ok && a.logs
+}
+
 // serveLogs answers with the list of logs.
 func (c *Console) serveLogs(w http.ResponseWriter, r *http.Request) {
-	if _, _, ok := c.viewer(w, r); !ok {
+	if !c.mayReadLogs(w, r) {
 		return
 	}
 	all, err := c.cfg.Logs()
@@ -49,7 +60,7 @@ func (c *Console) serveLogs(w http.ResponseWriter, r *http.Request) {
 // log. A stream for each log would be no alternative, because a browser opens at most six
 // connections to a host.
 func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
-	if _, _, ok := c.viewer(w, r); !ok {
+	if !c.mayReadLogs(w, r) {
 		return
 	}
 	after := int64(-1)

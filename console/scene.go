@@ -33,7 +33,7 @@ type head struct {
 	Cluster     *Connection  `json:"cluster,omitempty"` // absent if there is no cluster
 	Clock       *Clock       `json:"clock,omitempty"`
 	Viewers     int          `json:"viewers"`
-	Logs        bool         `json:"logs,omitempty"` // the console has logs
+	Logs        bool         `json:"logs,omitempty"` // the console has logs that the viewer may read
 	Notice      string       `json:"notice,omitempty"`
 	Differences []Difference `json:"differences"`
 }
@@ -112,6 +112,7 @@ func (f *frame) encodeFor(e encoding) ([]byte, error) {
 // marshalFor returns the line that contains f for viewers with the access a.
 func (f *frame) marshalFor(a access) ([]byte, error) {
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
+	l.Logs = l.Logs && a.logs
 	l.Differences = []Difference{}
 	for _, d := range f.differences {
 		if a.project == "" || d.project == "" || d.project == a.project {
