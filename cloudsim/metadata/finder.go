@@ -3,7 +3,7 @@ package metadata
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -14,42 +14,65 @@ import (
 // the address, or if the remembered instance no longer has the address, finder reads the
 // whole list of instances.
 type finder struct {
-	cloud Cloud
-	mu    sync.Mutex // walk holds the mutex while it calls the cloud, so that only one walk runs at a time
-	known map[string]cloudsim.InstanceID
+	cloud   Cloud
+	listing chan struct{}                                  // capacity 1; it contains a value while finder reads the list
+	known   atomic.Pointer[map[string]cloudsim.InstanceID] // by address; "" if several instances have the address
 }
 
+func newFinder(c Cloud) *finder {
+	f := &finder{cloud: c, listing: make(chan struct{}, 1)}
+	f.known.Store(&map[string]cloudsim.InstanceID{})
+	return f
+}
+
+// find returns the instance with the address ip. Only one call reads the list of instances at a
+// time. Calls for remembered instances do not wait for this call.
 func (f *finder) find(ctx context.Context, ip string) (cloudsim.Instance, error) {
-	f.mu.Lock()
-	id, ok := f.known[ip]
-	f.mu.Unlock()
-	if ok {
-		i, err := f.cloud.GetInstance(ctx, id)
-		if err == nil && i.InternalIP() == ip {
-			return i, nil
-		}
-		if err != nil && !errors.Is(err, cloudsim.NotFound) {
-			return i, err
-		}
+	if i, ok, err := f.remembered(ctx, ip); ok || err != nil {
+		return i, err
 	}
-	return f.walk(ctx, ip)
+	select {
+	case f.listing <- struct{}{}:
+		defer func() { <-f.listing }()
+	case <-ctx.Done():
+		return cloudsim.Instance{}, ctx.Err()
+	}
+	if i, ok, err := f.remembered(ctx, ip); ok || err != nil { // another call may have read the list
+		return i, err
+	}
+	return f.list(ctx, ip)
 }
 
-func (f *finder) walk(ctx context.Context, ip string) (found cloudsim.Instance, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.known = map[string]cloudsim.InstanceID{}
+// remembered returns the remembered instance with the address ip, and whether this instance still
+// has the address.
+func (f *finder) remembered(ctx context.Context, ip string) (i cloudsim.Instance, ok bool, err error) {
+	id := (*f.known.Load())[ip]
+	if id == "" {
+		return i, false, nil
+	}
+	i, err = f.cloud.GetInstance(ctx, id)
+	if errors.Is(err, cloudsim.NotFound) {
+		return i, false, nil
+	}
+	return i, err == nil && i.InternalIP() == ip, err
+}
+
+// list reads the list of instances, remembers the instances, and returns the instance with the
+// address ip.
+func (f *finder) list(ctx context.Context, ip string) (found cloudsim.Instance, err error) {
+	known := map[string]cloudsim.InstanceID{}
 	for o := (cloudsim.ListOptions{Limit: cloudsim.MaxPageSize}); ; {
 		l, err := f.cloud.ListInstances(ctx, o)
 		if err != nil {
 			return found, err
 		}
 		for _, i := range l.Items {
-			f.known[i.InternalIP()] = i.ID
-			if i.InternalIP() == ip {
-				if found.ID != "" {
-					return found, &httpError{403, "more than one instance has the address " + ip + ": each instance needs its own listener"}
-				}
+			at := i.InternalIP()
+			if _, shared := known[at]; shared {
+				i.ID = ""
+			}
+			known[at] = i.ID
+			if at == ip {
 				found = i
 			}
 		}
@@ -57,8 +80,12 @@ func (f *finder) walk(ctx context.Context, ip string) (found cloudsim.Instance, 
 			break
 		}
 	}
-	if found.ID == "" {
+	f.known.Store(&known)
+	switch id, ok := known[ip]; {
+	case !ok:
 		return found, &httpError{403, "no instance has the caller's address " + ip}
+	case id == "":
+		return found, &httpError{403, "more than one instance has the address " + ip + ": each instance needs its own listener"}
 	}
 	return found, nil
 }

@@ -101,11 +101,11 @@ type service struct {
 	cfg      Config
 	cloud    Cloud
 	sessions *sessionIssuer
-	finder   finder
+	finder   *finder
 }
 
 func newService(log *slog.Logger, cfg Config, cloud Cloud) *service {
-	return &service{log: log, cfg: cfg, cloud: cloud, sessions: newSessions(), finder: finder{cloud: cloud}}
+	return &service{log: log, cfg: cfg, cloud: cloud, sessions: newSessions(), finder: newFinder(cloud)}
 }
 
 // handler handles each request in three steps. It checks that the request does not come

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,11 +228,61 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	for n := 0; heir.InternalIP() != a.InternalIP(); n++ {
 		heir = instance(t, cl, fmt.Sprintf("heir-%d", n))
 		if n > 300 {
-			t.Skip("the cloud did not assign the address again")
+			t.Fatal("the cloud did not assign the address again")
 		}
 	}
 	if code, got := session(t, clientFrom(t, a.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(heir.ID) {
 		t.Errorf("request from an address that was assigned again: got %d %q, want %s", code, got, heir.ID)
+	}
+}
+
+// blockedLists is a cloud whose lists of instances wait until the caller ends its request.
+type blockedLists struct {
+	metadata.Cloud
+	blocked atomic.Bool
+	waiting chan struct{} // receives a value when a call waits
+}
+
+func (b *blockedLists) ListInstances(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
+	if b.blocked.Load() {
+		b.waiting <- struct{}{}
+		<-ctx.Done()
+		return cloudsim.List[cloudsim.Instance]{}, ctx.Err()
+	}
+	return b.Cloud.ListInstances(ctx, o)
+}
+
+// TestSlowListBlocksNoKnownInstance proves that a caller without an instance does not block the
+// requests of instances. For such a caller, the service reads the list of all instances.
+func TestSlowListBlocksNoKnownInstance(t *testing.T) {
+	cl := cloudtest.Start(t)
+	a := instance(t, cl, "a")
+	cloud := &blockedLists{Cloud: cl, waiting: make(chan struct{})}
+	url := serve(t, cloud, metadata.Config{})
+	get := session(t, clientFrom(t, a.InternalIP()), url)
+	cloud.blocked.Store(true)
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, url+"/v1/token", http.NoBody)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header.Set("Metadata-Token-TTL-Seconds", "60")
+		if resp, err := clientFrom(t, "127.0.0.1").Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-cloud.waiting
+	if code, got := get("/v1/instance/id"); code != 200 || got != string(a.ID) {
+		t.Errorf("request of an instance while the service reads the list: got %d %q", code, got)
+	}
+	leave()
+	<-done
+	if code, got := get("/v1/instance/id"); code != 200 || got != string(a.ID) {
+		t.Errorf("request of an instance after a list that failed: got %d %q", code, got)
 	}
 }
 
