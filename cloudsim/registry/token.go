@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -214,7 +215,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 // tooMany reports whether a client exceeds the rate of token requests. If the client
 // exceeds the rate, tooMany answers 429 with the header Retry-After.
 func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, who string) bool {
-	wait := s.limits.waitTime(who, s.engine.Now())
+	wait := s.limits.waitTime(who, time.Now())
 	if wait == 0 {
 		return false
 	}
@@ -227,7 +228,8 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 }
 
 // tokenLimits holds the rate limiters of token requests, one per address
-// and one per caller. The limiters use the cloud's clock.
+// and one per caller. The limiters protect the registry, so they must also work
+// while a user has stopped the cloud's clock. They use the machine's clock.
 type tokenLimits struct {
 	perSecond rate.Limit
 	burst     int
@@ -235,8 +237,8 @@ type tokenLimits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the number of limiters above which waitTime deletes all limiters, to free their
-// memory.
+// maxLimiters is the number of limiters at which waitTime deletes the limiters that are full, to
+// free their memory. A new limiter is also full.
 const maxLimiters = 10_000
 
 // waitTime returns how long the client must wait. 0 means that the request is allowed. A
@@ -244,11 +246,14 @@ const maxLimiters = 10_000
 func (l *tokenLimits) waitTime(who string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == nil || len(l.of) > maxLimiters {
-		l.of = map[string]*rate.Limiter{}
-	}
 	one, ok := l.of[who]
 	if !ok {
+		if len(l.of) >= maxLimiters {
+			maps.DeleteFunc(l.of, func(_ string, one *rate.Limiter) bool { return one.TokensAt(now) >= float64(l.burst) })
+		}
+		if l.of == nil {
+			l.of = map[string]*rate.Limiter{}
+		}
 		one = rate.NewLimiter(l.perSecond, l.burst)
 		l.of[who] = one
 	}
