@@ -37,10 +37,12 @@ type bucketKey struct {
 	caller string
 	write  bool
 	limit  cloudsim.Rate // part of the key, so that new limits begin with new buckets
+
+	project cloudsim.ProjectID // only for the bucket of a project, which uses the machine's clock
 }
 
 // maxBuckets limits the memory for buckets. If there are maxBuckets buckets, takeToken deletes all
-// full buckets before it adds a bucket. The deletion of a full bucket does not affect its caller,
+// full buckets with the same clock before it adds a bucket. The deletion of a full bucket does not affect its caller,
 // because a new bucket is also full.
 const maxBuckets = 10_000
 
@@ -106,7 +108,7 @@ func (ac *access) throttle(c *Call, class Access) error {
 	if limit.PerSecond == 0 {
 		return nil
 	}
-	wait := ac.rates.takeToken(c, bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
+	wait := ac.rates.takeToken(c, bucketKey{token: c.tokenOrAccount(), caller: c.Caller, write: write, limit: limit}, c.At)
 	if wait == 0 {
 		return nil
 	}
@@ -125,7 +127,7 @@ func (ac *access) throttleProject(c *Call) error {
 	if !bound || limit.PerSecond == 0 {
 		return nil
 	}
-	wait := ac.rates.takeToken(c, bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
+	wait := ac.rates.takeToken(c, bucketKey{project: p, limit: limit}, time.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -154,7 +156,9 @@ func (r *rates) takeToken(c *Call, key bucketKey, now time.Time) time.Duration {
 	b := r.buckets[key]
 	if b == nil {
 		if len(r.buckets) >= maxBuckets {
-			maps.DeleteFunc(r.buckets, func(_ bucketKey, b *rate.Limiter) bool { return b.TokensAt(now) >= float64(b.Burst()) })
+			maps.DeleteFunc(r.buckets, func(k bucketKey, b *rate.Limiter) bool {
+				return (k.project == "") == (key.project == "") && b.TokensAt(now) >= float64(b.Burst())
+			})
 		}
 		b = rate.NewLimiter(rate.Limit(key.limit.PerSecond), key.limit.Burst)
 		r.buckets[key] = b
