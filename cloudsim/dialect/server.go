@@ -288,7 +288,8 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		c = s.selectedCall(req)
 	}
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
-	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context
+	status, body, err := s.do(req, to, c)                                            //nolint:contextcheck // req has the context
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replyTimeout)) // some connections do not support deadlines
 	for _, name := range s.dialect.CloudHeaders {
 		if value := to.header.Get(name); value != "" {
 			w.Header().Set(name, value)
@@ -383,6 +384,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return resp, nil
 }
+
+// replyTimeout is the maximum time for which the dialect writes an answer.
+const replyTimeout = 30 * time.Second
 
 // shutdownGrace is the maximum time for which Serve waits for running requests after ctx has ended.
 const shutdownGrace = 5 * time.Second
