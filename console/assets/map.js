@@ -1,7 +1,7 @@
 // The map: the cloud on the left, the cluster on the right, one row for each pair.
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useRef } from './vendor/hooks.js';
-import { all, get, head, selected, version, can } from './store.js';
+import { all, can, everywhere, get, head, isChosenProject, selected, version } from './store.js';
 import { Chip, State, Empty, bytes, compare, since, toneOf } from './parts.js';
 import { Create } from './tools.js';
 
@@ -56,26 +56,21 @@ function Pair({ pair, disks, cluster }) {
 /** count returns a number of instances as text. */
 const count = (n) => `${n} ${n === 1 ? 'instance' : 'instances'}`;
 
-/** pairs returns the pairs of instances and Nodes by zone. */
+/** pairs returns the pairs of instances and Nodes by zone. Nodes of instances in other projects are absent. */
 function pairs() {
-  const differences = new Map();
-  for (const d of head.value?.differences ?? []) {
-    const k = d.kind === 'node' ? `node ${d.id}` : `${d.kind} ${d.id}`;
-    differences.set(k, [...(differences.get(k) ?? []), d]);
-  }
+  const differences = Map.groupBy(head.value?.differences ?? [], (d) => `${d.kind} ${d.id}`);
   const nodes = new Map(all('node').map((n) => [n.name, n]));
   const byProvider = new Map([...nodes.values()].filter((n) => n.providerID).map((n) => [n.providerID, n]));
   const zones = new Map(all('zone').map((z) => [z.name, []]));
-  const add = (zone, p) => zones.set(zone, [...(zones.get(zone) ?? []), p]);
-  const list = new Map();
-  for (const i of all('instance').sort((a, b) => compare(a.name, b.name))) {
+  const add = (zone, pair) => {
+    if (!zones.has(zone)) zones.set(zone, []);
+    zones.get(zone).push(pair);
+  };
+  for (const i of everywhere('instance').sort((a, b) => compare(a.name, b.name))) {
     const n = byProvider.get(i.providerID) ?? nodes.get(i.name);
     if (n) nodes.delete(n.name);
-    const k = i.zone;
-    if (!list.has(k)) list.set(k, []);
-    list.get(k).push({ key: i.id, instance: i, node: n, found: differences.get(`instance ${i.id}`) ?? [] });
+    if (isChosenProject(i)) add(i.zone, { key: i.id, instance: i, node: n, found: differences.get(`instance ${i.id}`) ?? [] });
   }
-  for (const [z, l] of list) zones.set(z, l);
   for (const n of nodes.values()) add(n.zone || 'no zone', { key: `n ${n.name}`, node: n, found: differences.get(`node ${n.name}`) ?? [] });
   return [...zones].sort(([a], [b]) => compare(a, b));
 }

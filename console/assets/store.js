@@ -24,12 +24,16 @@ export const signInError = signal('');
 
 export const idOf = (o) => o.id || (o.namespace ? `${o.namespace}/${o.name}` : o.name);
 
-/** all returns the objects of a kind that are in the chosen project. */
-export function all(kind) {
+/** everywhere returns the objects of a kind in all projects. */
+export function everywhere(kind) {
   version.value;
-  const list = [...(objects.get(kind)?.values() ?? [])];
-  return project.value ? list.filter((o) => !o.project || o.project === project.value) : list;
+  return [...(objects.get(kind)?.values() ?? [])];
 }
+
+export const isChosenProject = (o) => !project.value || !o.project || o.project === project.value;
+
+/** all returns the objects of a kind that are in the chosen project. */
+export const all = (kind) => everywhere(kind).filter(isChosenProject);
 
 export function get(kind, id) {
   version.value;
@@ -244,9 +248,8 @@ async function read(signal) {
   for (let wait = 250; !signal.aborted; wait = Math.min(wait * 2, 2000)) {
     try {
       const watchdog = new AbortController();
-      signal.addEventListener('abort', () => watchdog.abort(), { once: true });
       let timer = setTimeout(() => watchdog.abort(), 8000); // the console sends a line every two seconds
-      const resp = await fetch('scene', { headers: { Authorization: `Bearer ${token}` }, signal: watchdog.signal, credentials: 'omit', cache: 'no-store' });
+      const resp = await fetch('scene', { headers: { Authorization: `Bearer ${token}` }, signal: AbortSignal.any([signal, watchdog.signal]), credentials: 'omit', cache: 'no-store' });
       if (resp.status === 401) return signOut('The token is not valid any more. Run "allinone console open" for a new link.');
       if (resp.status === 403) return signOut((await resp.json()).detail);
       if (!resp.ok) throw new Error(resp.statusText);
