@@ -1,12 +1,15 @@
-// Package freeport finds free TCP ports of 127.0.0.1 for programs that listen on
-// these ports later. It does not reserve the ports.
+// Package freeport chooses free TCP ports of 127.0.0.1 for programs that listen on
+// these ports later.
 package freeport
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
+	"slices"
 	"strconv"
+	"sync"
 )
 
 // Choose selects ports from first to last. This range contains neither the node
@@ -15,23 +18,60 @@ import (
 // listens on the port, even if the program restarts.
 const first, last = 10000, 29999
 
+// maxPorts is the maximum number of ports in a call of Choose. It is so small that
+// a random port is probably free.
+const maxPorts = 1000
+
 // maxTries is the maximum number of attempts to find free ports. If so many
 // attempts fail, the range probably has no free ports.
-const maxTries = 1000
+const maxTries = 3 * maxPorts
 
-// Choose returns n different ports of 127.0.0.1 without a listener.
+// reservations holds the reservations of this process. A reservation is an abstract
+// Unix socket (unix(7)), so it is valid only in this network namespace.
+var (
+	mu           sync.Mutex
+	reservations []net.Listener
+)
+
+// Choose returns n different ports of 127.0.0.1 without a listener. On Linux, no later
+// call of Choose returns these ports, in this process or in another process, until this
+// process ends. Without this reservation, two labs that start at the same time could
+// choose the same port, because they listen on their ports only later.
 func Choose(n int) ([]int, error) {
+	if n > maxPorts {
+		return nil, fmt.Errorf("choosing %d free ports: the limit is %d", n, maxPorts)
+	}
 	var ports []int
 	for try := 1; len(ports) < n; try++ {
 		port := first + rand.IntN(last-first+1) //nolint:gosec // ports are not secret
-		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		err := reserve(port)
 		switch {
-		case err == nil:
-			defer l.Close() // open until the end, so that all ports differ
+		case err == nil && !slices.Contains(ports, port):
 			ports = append(ports, port)
 		case try >= maxTries:
 			return nil, fmt.Errorf("looking for free ports from %d to %d: %w", first, last, err)
 		}
 	}
 	return ports, nil
+}
+
+// reserve reserves a port. It returns an error if a program listens on the port, or if the port is
+// reserved.
+func reserve(port int) error {
+	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	reservation, err := net.Listen("unix", "@cloudsim/ports/"+strconv.Itoa(port))
+	if err != nil {
+		return err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	reservations = append(reservations, reservation)
+	return nil
 }

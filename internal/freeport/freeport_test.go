@@ -2,6 +2,7 @@ package freeport_test
 
 import (
 	"net"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -32,9 +33,29 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Choose returns an error if there are not enough ports.
+// No two calls return the same port, even if no program listens on the ports of the first call.
+func TestChooseReserves(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has abstract Unix sockets")
+	}
+	seen := map[int]bool{}
+	for range 4 {
+		ports, err := freeport.Choose(150)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range ports {
+			if seen[p] {
+				t.Errorf("port %d is in the results of two calls", p)
+			}
+			seen[p] = true
+		}
+	}
+}
+
+// Choose refuses to choose too many ports.
 func TestChooseTooMany(t *testing.T) {
-	if ports, err := freeport.Choose(40000); err == nil {
+	if ports, err := freeport.Choose(1001); err == nil {
 		t.Errorf("%d ports", len(ports))
 	}
 }
