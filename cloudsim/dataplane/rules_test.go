@@ -129,7 +129,7 @@ func TestHTTPHealth(t *testing.T) {
 		{"HTTP/1.0 302 Found\r\nLocation: /healthz?full=1\r\n\r\n", "answered 302, want 200"},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""},
 		{"hello\r\n\r\n", "answered something other than HTTP"},
-		{"", "closed without an answer"},
+		{"", "connection closed without an answer"},
 		{"HTTP/1.0 200 OK\r\n\r\n" + strings.Repeat("endless", 100_000), ""},
 	} {
 		<-answer

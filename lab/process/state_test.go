@@ -128,7 +128,7 @@ func TestDamagedRecordIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	damage()
-	if _, err := Down(t.Context(), dir, time.Minute); err == nil || !strings.Contains(err.Error(), "a lab runs there") {
+	if _, err := Down(t.Context(), dir, time.Minute); err == nil || !strings.Contains(err.Error(), "a lab uses this data dir") {
 		t.Errorf("Down of a running lab: %v", err)
 	}
 	unlock()
