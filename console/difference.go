@@ -89,7 +89,7 @@ var pairRules = []rule{
 		if p.instance == nil || p.node == nil || p.node.Ready != "True" || p.instance.Crashed == nil {
 			return d, false
 		}
-		return Difference{Label: "differs", Text: "The instance has no power, but the Node is still Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is 40 s old."}, true
+		return Difference{Label: "differs", Text: "The instance has no power, but the Node is still Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is too old: after 30 s in a lab, and after 50 s by default."}, true
 	}},
 	{"running-not-ready", func(p pair) (d Difference, ok bool) {
 		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || p.instance.Crashed != nil || p.node.Ready == "True" || p.node.hasTaint(taintShutdown) {

@@ -82,7 +82,7 @@ Without --network and --subnet the instance is in the default network. With --ne
 the instance is in the subnet of this network that is nearest to its zone.`,
 		Example: `  allinone cloud instances create node-4 --zone sim-1a
   allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait
-  allinone cloud instances create till-1 --zone sim-1a --subnet shop-a --address 10.10.1.7`,
+  allinone cloud instances create shop-1 --zone sim-1a --subnet shop-a --address 10.10.1.7`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
 			req.Name = args[0]
