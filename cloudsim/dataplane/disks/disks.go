@@ -51,7 +51,7 @@ type Config struct {
 // folder.
 func (c Config) Validate() error {
 	if c.Dir == "" {
-		return errors.New("Dir is required")
+		return errors.New("the field Dir is required")
 	}
 	if c.Files != nil && c.Files.dir != c.Dir {
 		return fmt.Errorf("Files must use the folder in Dir, %s, not %s", c.Dir, c.Files.dir)
