@@ -28,6 +28,7 @@ func TestScreenshots(t *testing.T) {
 	p.awaitText("unhealthy")
 	p.press("node-1")
 	p.awaitText("instances.stop")
+	p.awaitTrue("document.querySelector('.banner') === null") // the console has read the whole cluster
 	p.picture(dir, "console.png")
 
 	p.visit("faults")
