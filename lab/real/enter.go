@@ -2,9 +2,7 @@ package real
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 )
 
 // First returns the pid of the first process of the machine with the given host name. The
@@ -14,19 +12,19 @@ func First(dir, name, host string) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", "etc", "hostname"))
+	folders, err := filepath.Glob(filepath.Join(dir, "machines", "*"))
 	if err != nil {
 		return 0, err
 	}
-	for _, file := range files {
-		said, err := os.ReadFile(file)
+	for _, f := range folders {
+		node, err := folder(f).hostname()
 		if err != nil {
 			return 0, err
 		}
-		if strings.TrimSpace(string(said)) != host {
+		if node != host {
 			continue
 		}
-		id := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		id := filepath.Base(f)
 		pid, err := cgroup{all, name}.child(id).firstPID()
 		if err == nil && pid == 0 {
 			err = fmt.Errorf("the machine of %s, instance %s, is off", host, id)

@@ -279,12 +279,28 @@ func machinePrograms(runtimeEnv []string) []boot.Program {
 	}
 }
 
+// specFile is the file in the machine's folder with the Spec. The machine has no access to it.
+const specFile = "boot.json"
+
 // writeSpec writes the Spec for the machine's first process.
 func (f folder) writeSpec(s boot.Spec) (path string, err error) {
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return "", err
 	}
-	path = f.path("boot.json")
-	return path, os.WriteFile(path, raw, 0o600)
+	path = f.path(specFile)
+	if err := os.WriteFile(path+".new", raw, 0o600); err != nil {
+		return "", err
+	}
+	return path, os.Rename(path+".new", path) // hostname may read the file at any time
+}
+
+// hostname returns the host name of a machine, or "" if the machine has never run. It reads the
+// boot settings, because root on the machine can change the machine's /etc/hostname.
+func (f folder) hostname() (string, error) {
+	s, err := boot.Load(f.path(specFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return s.Hostname, err
 }

@@ -110,10 +110,11 @@ func (m Images) runningMachines() (on []runningMachine, off []string, err error)
 	}
 	for _, dir := range dirs {
 		id := filepath.Base(dir)
-		node := id // a machine that has never run has no host name
-		if said, err := os.ReadFile(filepath.Join(dir, "etc/hostname")); err == nil {
-			node = strings.TrimSpace(string(said))
+		node, err := folder(dir).hostname()
+		if err != nil {
+			return nil, nil, err
 		}
+		node = cmp.Or(node, id) // a machine that has never run has no host name
 		if len(m.Nodes) > 0 && !slices.Contains(m.Nodes, node) {
 			continue
 		}

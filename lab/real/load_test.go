@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
@@ -31,6 +32,35 @@ sha256:dd application/vnd.oci.image.manifest.v1+json sha256:bb 1.0 MiB linux/amd
 	} {
 		if diff := cmp.Diff(want, withRecords(all, name)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// Root on a machine can change the machine's /etc/hostname. The hypervisor's commands do not read
+// this file, so they still find the machine by the name of its node.
+func TestNodeNamesOfMachines(t *testing.T) {
+	dir := t.TempDir()
+	for _, id := range []string{"i-000001", "i-000002"} {
+		if err := os.MkdirAll(filepath.Join(dir, "machines", id, "etc"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := folder(filepath.Join(dir, "machines", "i-000001"))
+	if _, err := f.writeSpec(f.spec(cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-1"}}, Programs{
+		Machine: "/m", Plugin: "/p", Allinone: "/a", Kubelet: "/k", Proxy: "/x", Kubectl: "/c",
+	}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.writeText("etc/hostname", "node-9\n"); err != nil {
+		t.Fatal(err)
+	}
+	_, off, err := Images{Dir: dir, Name: "cloudsim-test"}.runningMachines()
+	if diff := cmp.Diff([]string{"node-1", "i-000002"}, off); err != nil || diff != "" {
+		t.Errorf("names of the machines (-want +got): %v\n%s", err, diff)
+	}
+	for node, want := range map[string]string{"node-1": "instance i-000001, is off", "node-9": "no machine of the name"} {
+		if _, err := First(dir, "cloudsim-test", node); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", node, err, want)
 		}
 	}
 }
