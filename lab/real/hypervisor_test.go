@@ -121,6 +121,32 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
+// If a machine ends before the hypervisor watches it, the hypervisor still notices the end, and its
+// signals reach no other process. This is true only until Wait has reaped the machine's process.
+func TestWatchEndedProcess(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	p, err := watchProcess(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	for _, state := range []string{"before", "after"} {
+		if err := p.signal(unix.SIGKILL); err != nil {
+			t.Errorf("signal %s Wait: %v", state, err)
+		}
+		_ = cmd.Wait() // the second call returns an error
+	}
+	if err := p.fd.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // If a hypervisor cannot take over a machine at its start, it continues and leaves the machine
 // running. It takes the machine over in a later attempt.
 func TestAdoptsLater(t *testing.T) {

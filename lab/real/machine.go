@@ -264,7 +264,9 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // reaps the child; m.init reports the end of the child
+	// After Wait has reaped the child, the kernel can give the pid to another process. So Wait starts
+	// when start no longer uses the pid. m.init reports the end of the child without Wait.
+	defer func() { go func() { _ = cmd.Wait() }() }()
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err
 	}
