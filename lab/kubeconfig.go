@@ -9,21 +9,31 @@ import (
 
 // WriteKubeconfig writes a kubeconfig with embedded certificates and keys, mode 0600.
 func (p PKI) WriteKubeconfig(path, server, client string) error {
+	raw, err := p.kubeconfig(server, client)
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, raw)
+}
+
+// kubeconfig returns a kubeconfig with the certificates and the key of a client in p.Dir.
+func (p PKI) kubeconfig(server, client string) ([]byte, error) {
 	var raw [3][]byte
 	for i, file := range []string{p.CertFile(ClusterCA), p.CertFile(client), p.KeyFile(client)} {
 		var err error
 		if raw[i], err = os.ReadFile(file); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	return encodeKubeconfig(server, client, raw[0], raw[1], raw[2])
+}
+
+// encodeKubeconfig returns a kubeconfig with the given certificates and key, which are PEM.
+func encodeKubeconfig(server, client string, ca, certificate, key []byte) ([]byte, error) {
 	c := api.NewConfig()
-	c.Clusters["cloudsim"] = &api.Cluster{Server: server, CertificateAuthorityData: raw[0]}
-	c.AuthInfos[client] = &api.AuthInfo{ClientCertificateData: raw[1], ClientKeyData: raw[2]}
+	c.Clusters["cloudsim"] = &api.Cluster{Server: server, CertificateAuthorityData: ca}
+	c.AuthInfos[client] = &api.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
 	c.Contexts["cloudsim"] = &api.Context{Cluster: "cloudsim", AuthInfo: client}
 	c.CurrentContext = "cloudsim"
-	out, err := clientcmd.Write(*c)
-	if err != nil {
-		return err
-	}
-	return WriteFile(path, out)
+	return clientcmd.Write(*c)
 }

@@ -7,11 +7,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -33,8 +31,8 @@ import (
 // port.
 func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.Config {
 	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
-	c.Identify = func(dir, host string, address netip.Addr) error {
-		return keys.identifyMachine(dir, server, host, address)
+	c.Identify = func(host string, address netip.Addr) (map[string][]byte, error) {
+		return keys.identifyMachine(server, host, address)
 	}
 	c.NodeOf = func(ctx context.Context, name string) (string, error) {
 		node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -88,32 +86,32 @@ func RealPrograms(dir, self string, find func(program string) string) real.Progr
 	}
 }
 
-// identifyMachine writes the certificates, the CA and the kubeconfigs of a machine. The lab calls
-// identifyMachine on each boot of the machine, because the machine's address may have changed.
-func (p PKI) identifyMachine(dir, server, name string, address netip.Addr) error {
+// identifyMachine returns the files with which the programs on a machine authenticate. The lab
+// calls identifyMachine on each boot of the machine, because the machine's address may have
+// changed. It signs new certificates each time. It cannot keep the old certificates, because root
+// on the machine can replace their files by links or pipes.
+func (p PKI) identifyMachine(server, name string, address netip.Addr) (map[string][]byte, error) {
 	ca, err := p.load(ClusterCA)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	machine := PKI{Dir: dir, Now: p.Now}
-	raw, err := os.ReadFile(p.CertFile(ClusterCA))
+	serverCert, serverKey, err := kubeletServer(name, address.AsSlice()).sign(ca)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("certificate of the kubelet's server: %w", err)
 	}
-	if err := WriteFile(machine.CertFile(ClusterCA), raw); err != nil {
-		return err
+	clientCert, clientKey, err := kubeletClient(name).sign(ca)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the kubelet's client: %w", err)
 	}
-	for _, l := range []leaf{
-		{name: "kubelet", user: "system:node:" + name, group: []string{"system:nodes"}, use: asServer, dns: []string{name}, ips: []net.IP{address.AsSlice()}},
-		{name: "kubelet-client", user: "system:node:" + name, group: []string{"system:nodes"}, use: asClient},
-	} {
-		if _, err := machine.ensureLeaf(l, ca); err != nil {
-			return fmt.Errorf("certificate %s: %w", l.name, err)
-		}
+	kubelet, err := encodeKubeconfig(server, "kubelet-client", ca.CertPEM(), clientCert, clientKey)
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(
-		machine.WriteKubeconfig(filepath.Join(dir, "kubelet.kubeconfig"), server, "kubelet-client"),
-		p.WriteKubeconfig(filepath.Join(dir, "kube-proxy.kubeconfig"), server, "kube-proxy"))
+	proxy, err := p.kubeconfig(server, "kube-proxy")
+	return map[string][]byte{
+		"ca.crt": ca.CertPEM(), "kubelet.crt": serverCert, "kubelet.key": serverKey,
+		"kubelet.kubeconfig": kubelet, "kube-proxy.kubeconfig": proxy,
+	}, err
 }
 
 // NetworkProxy returns the settings of the network proxy's agents on machines. The argument server
@@ -126,21 +124,16 @@ func (p PKI) NetworkProxy(server string) *real.NetworkProxy {
 // contains the identifiers of the instance: its names, addresses and pod ranges. The proxy server
 // therefore sends no connections to other nodes through this agent. The agent itself reads its
 // identifiers from the metadata service.
-func (p PKI) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
+func (p PKI) issueAgent(i cloudsim.Instance) (*cert.Pair, error) {
 	ca, err := p.load(ProxyCA)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "proxy-agent:" + i.Name}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: asClient,
 	}
 	agentOf(i).Grant(template)
-	pair, err := cert.Sign(template, ca, time.Now())
-	if err != nil {
-		return nil, nil, err
-	}
-	keyPEM, err = cert.KeyPEM(pair.Key)
-	return pair.CertPEM(), keyPEM, err
+	return cert.Sign(template, ca, time.Now())
 }
 
 // agentOf returns the names, addresses and ranges for which the agent on an instance accepts

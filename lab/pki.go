@@ -182,15 +182,29 @@ func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	if pair, err := p.load(l.name); err == nil && l.matches(pair.Cert) && pair.Cert.CheckSignatureFrom(ca.Cert) == nil {
 		return false, nil
 	}
-	template := &x509.Certificate{
+	_, err := p.issue(l.name, l.template(), ca)
+	return true, err
+}
+
+// template returns the contents of the certificate.
+func (l leaf) template() *x509.Certificate {
+	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: l.user, Organization: l.group},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: l.use,
 		DNSNames:    l.dns,
 		IPAddresses: l.ips,
 	}
-	_, err := p.issue(l.name, template, ca)
-	return true, err
+}
+
+// sign makes a key and a certificate, and returns both as PEM. It writes no files.
+func (l leaf) sign(ca *cert.Pair) (certPEM, keyPEM []byte, err error) {
+	pair, err := cert.Sign(l.template(), ca, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err = cert.KeyPEM(pair.Key)
+	return pair.CertPEM(), keyPEM, err
 }
 
 // matches reports whether the certificate c has the subject, usage, names and
@@ -217,6 +231,18 @@ func (p PKI) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cer
 	return pair, errors.Join(WriteDurably(p.KeyFile(name), key), WriteDurably(p.CertFile(name), pair.CertPEM()))
 }
 
+// kubeletServer describes the certificate with which the kubelet of a node serves its API.
+func kubeletServer(node string, ip net.IP) leaf {
+	l := kubeletClient(node)
+	l.use, l.dns, l.ips = asServer, []string{node}, []net.IP{ip}
+	return l
+}
+
+// kubeletClient describes the certificate with which the kubelet of a node calls the API server.
+func kubeletClient(node string) leaf {
+	return leaf{user: "system:node:" + node, group: []string{"system:nodes"}, use: asClient}
+}
+
 // KubeletTLS returns the TLS configuration of a hollow node's kubelet: its serving
 // certificate and the authority for its clients. The key exists in memory only, because
 // hollow kubelets end with this process.
@@ -225,13 +251,7 @@ func (p PKI) KubeletTLS(node, ip string) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, err := cert.Sign(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: asServer,
-		DNSNames:    []string{node},
-		IPAddresses: []net.IP{net.ParseIP(ip)},
-	}, ca, time.Now())
+	pair, err := cert.Sign(kubeletServer(node, net.ParseIP(ip)).template(), ca, time.Now())
 	if err != nil {
 		return nil, err
 	}

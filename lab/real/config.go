@@ -44,10 +44,10 @@ type Config struct {
 	Programs Programs
 	// ClusterDNS is the address of the cluster's name server.
 	ClusterDNS string
-	// Identify writes the cluster identity of a machine into dir: ca.crt, kubelet.crt
-	// and kubelet.key for the kubelet's server, kubelet.kubeconfig and
-	// kube-proxy.kubeconfig.
-	Identify func(dir, host string, address netip.Addr) error
+	// Identify returns the files with the cluster identity of a machine. The keys are file names in
+	// the machine's folder /etc/kubernetes. The files are ca.crt, kubelet.crt and kubelet.key for the
+	// kubelet's server, kubelet.kubeconfig and kube-proxy.kubeconfig.
+	Identify func(host string, address netip.Addr) (map[string][]byte, error)
 	// NodeOf returns the provider id of the cluster's Node with this name. It returns "" if the
 	// cluster has no such Node.
 	NodeOf func(ctx context.Context, name string) (providerID string, err error)

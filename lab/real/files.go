@@ -87,6 +87,17 @@ func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
+// writeAll replaces files in a folder of the machine with writeFile. The keys of files are paths
+// relative to the folder.
+func (f folder) writeAll(dir string, files map[string][]byte) error {
+	for name, content := range files {
+		if err := f.writeFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // makeDir creates a folder of the machine. Like writeFile, it follows no link that leads out
 // of the machine's folder on the host.
 func (f folder) makeDir(name string, mode fs.FileMode) error {
@@ -179,20 +190,12 @@ func (f folder) registry(r Registry) error {
 	if err != nil {
 		return fmt.Errorf("certificate authority of the registry: %w", err)
 	}
-	caFile := filepath.Join(registriesDir, r.Name, "ca.crt")
+	caFile := filepath.Join(r.Name, "ca.crt")
 	files := map[string][]byte{caFile: ca}
 	for _, name := range append([]string{r.Name}, r.Aliases...) {
-		files[filepath.Join(registriesDir, name, "hosts.toml")] = fmt.Appendf(nil, "server = %q\n[host.%q]\n  ca = %q\n", "https://"+r.Name, "https://"+r.Name, caFile)
+		files[filepath.Join(name, "hosts.toml")] = fmt.Appendf(nil, "server = %q\n[host.%q]\n  ca = %q\n", "https://"+r.Name, "https://"+r.Name, filepath.Join(registriesDir, caFile))
 	}
-	for name, content := range r.Kubelet {
-		files[filepath.Join(CredentialDir, name)] = content
-	}
-	for name, content := range files {
-		if err := f.writeFile(name, content, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(f.writeAll(registriesDir, files), f.writeAll(CredentialDir, r.Kubelet))
 }
 
 func (f folder) writeText(name, content string) error {

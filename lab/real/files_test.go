@@ -2,63 +2,118 @@ package real
 
 import (
 	"errors"
+	"io/fs"
+	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// Programs on a machine can replace the machine's files and folders by links. At the next
-// boot, the hypervisor writes these files as root. It must not change files outside the
-// machine's folder.
+// Programs on a machine can replace the machine's files and folders by links or pipes. At the next
+// boot, and when the hypervisor renews a certificate, it writes these files as root. It must not
+// change files outside the machine's folder, and must not wait for the other end of a pipe.
 func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")
-	ca, token := filepath.Join(t.TempDir(), "ca"), filepath.Join(t.TempDir(), "token")
-	for _, file := range []string{secret, ca, token} {
+	token := filepath.Join(t.TempDir(), "token")
+	for _, file := range []string{secret, token} {
 		if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f := folder(filepath.Join(t.TempDir(), "machine"))
+	proxy := testProxy(t)
+	h := &hypervisor{log: slog.New(slog.DiscardHandler), cfg: Config{
+		Dir: t.TempDir(), Mirrors: []Mirror{{"docker.io", "http://mirror"}},
+		Registry:     Registry{Name: "registry", CA: proxy.CA, Kubelet: map[string][]byte{"kubelet.yaml": nil}},
+		Volumes:      &Volumes{Name: "csi.cloudsim.dev", TokenFile: token},
+		NetworkProxy: proxy,
+		Identify: func(string, netip.Addr) (map[string][]byte, error) {
+			return map[string][]byte{
+				"ca.crt": []byte("ca"), "kubelet.crt": []byte("cert"), "kubelet.key": []byte("key"), "kubelet.kubeconfig": []byte("kubelet"), "kube-proxy.kubeconfig": []byte("proxy"),
+			}, nil
+		},
+	}}
+	m := h.newMachine("i-000001")
 	i := cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-1"}}
-	volumes := &Volumes{Name: "csi.cloudsim.dev", TokenFile: token}
-	proxy := &NetworkProxy{CA: ca, Issue: func(cloudsim.Instance) (cert, key []byte, err error) { return []byte("cert"), []byte("key"), nil }}
+	if err := m.folder.prepare(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
 	install := func() error {
-		s := boot.Spec{}
-		return errors.Join(f.prepare(t.TempDir()), f.writeFiles(i, templateValues{}), f.registry(Registry{Name: "registry", CA: ca, Kubelet: map[string][]byte{"kubelet.yaml": nil}}),
-			f.addVolumes(&s, i, volumes), f.networkProxy(&s, i, proxy))
+		return inTime(t, func() error {
+			_, err := m.install(t.Context(), i, cloudsim.InstanceType{}, netip.MustParseAddr("10.0.0.1"))
+			return err
+		})
 	}
 	if err := install(); err != nil {
 		t.Fatal(err)
 	}
-	linked := []string{"kubelet.yaml", "proxy.yaml", "containerd.toml", "cni.conflist", "csi.token", "proxy-agent.key"}
-	for _, name := range linked {
-		at := f.path(etcKubernetes, name)
-		if err := errors.Join(os.Remove(at), os.Symlink(secret, at)); err != nil {
+	var files []string
+	err := filepath.WalkDir(m.folder.path(etcKubernetes), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) < 15 {
+		t.Fatalf("files of the machine: got %v, %v; want at least 15", files, err)
+	}
+	checkFiles := func(when string, want func(path string) bool) {
+		t.Helper()
+		for _, at := range files {
+			info, err := os.Lstat(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want(at) && !info.Mode().IsRegular() {
+				t.Errorf("%s has mode %s %s", at, info.Mode(), when)
+			}
+		}
+	}
+	for _, replace := range []func(at string) error{
+		func(at string) error { return os.Symlink(secret, at) },
+		func(at string) error { return unix.Mkfifo(at, 0o600) },
+	} {
+		replaceAll := func() {
+			for _, at := range files {
+				if err := errors.Join(os.Remove(at), replace(at)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		replaceAll()
+		if err := install(); err != nil {
 			t.Fatal(err)
 		}
+		checkFiles("after the next boot", func(string) bool { return true })
+		replaceAll()
+		for _, now := range []time.Time{time.Now(), time.Now().AddDate(1, 0, 0)} {
+			if err := inTime(t, func() error { return m.renewAgent(i, now) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkFiles("after a renewal", func(path string) bool { return strings.HasPrefix(filepath.Base(path), "proxy-") })
 	}
 	if err := install(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range linked {
-		if info, err := os.Lstat(f.path(etcKubernetes, name)); err != nil || !info.Mode().IsRegular() {
-			t.Errorf("%s is %v, %v after the next boot", name, info, err)
-		}
-	}
-	for _, dir := range []string{"etc/kubernetes/registries", "disk/kubelet/plugins"} {
-		at := f.path(dir)
+	for dir, starts := range map[string]bool{"etc/kubernetes/registries": true, "etc/kubernetes/credprovider": false, "disk/kubelet/plugins": false} {
+		at := m.folder.path(dir)
 		if err := errors.Join(os.RemoveAll(at), os.Symlink(outside, at)); err != nil {
 			t.Fatal(err)
 		}
-		if err := install(); err == nil {
-			t.Errorf("the machine starts although %s is a symbolic link", dir)
+		if err := install(); (err == nil) != starts {
+			t.Errorf("%s is a symbolic link: got %v, want success %v", dir, err, starts)
 		}
-		if err := os.Remove(at); err != nil {
+		if err := os.RemoveAll(at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,6 +122,20 @@ func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	}
 	if names, err := os.ReadDir(outside); err != nil || len(names) != 1 {
 		t.Errorf("the directory outside the machine has the files %v, %v", names, err)
+	}
+}
+
+// inTime returns the result of fn. It ends the test if fn takes longer than a minute.
+func inTime(t *testing.T, fn func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("the hypervisor waits for a file of the machine")
+		return nil
 	}
 }
 

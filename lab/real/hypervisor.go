@@ -272,7 +272,7 @@ func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 			continue
 		case now := <-daily.C:
 			if i, gone := k.latest(); !gone && m.isOn() {
-				if err := m.folder.renewAgent(i, h.cfg.NetworkProxy, now); err != nil {
+				if err := m.renewAgent(i, now); err != nil {
 					m.log.Error("certificate of the network proxy's agent not renewed", "err", err)
 				}
 			}

@@ -80,7 +80,7 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	cfg := Config{
 		Cloud: &client.Client{URL: "http://127.0.0.1:1", HTTP: http.DefaultClient}, Dir: t.TempDir(), Name: fmt.Sprintf("cloudsim-fails-%d", os.Getpid()),
 		Network: testNetwork(), Router: &Services{Metadata: &client.Client{}}, Registry: Registry{Name: "registry", CA: "ca"},
-		Identify: func(string, string, netip.Addr) error { return nil },
+		Identify: func(string, netip.Addr) (map[string][]byte, error) { return nil, nil },
 		NodeOf:   func(context.Context, string) (string, error) { return "", nil },
 		NotReady: func(context.Context, string, string) error { return nil },
 		Say:      t.Logf,

@@ -48,6 +48,10 @@ type machine struct {
 	// mustReport is true from the beginning of a shutdown until the hypervisor sets the
 	// machine's Node to NotReady.
 	mustReport bool
+	// agentExpiry is the time at which the certificate of the network proxy's agent expires. It is
+	// the zero time if an earlier hypervisor issued the certificate. The hypervisor does not read
+	// the time from the file, because root on the machine can replace the file.
+	agentExpiry time.Time
 }
 
 func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
@@ -215,14 +219,18 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 	if err := errors.Join(m.folder.writeFiles(i, v), m.folder.writeMirrors(m.h.cfg.Mirrors), m.folder.registry(m.h.cfg.Registry)); err != nil {
 		return "", err
 	}
-	if err := m.h.cfg.Identify(m.folder.path("etc/kubernetes"), i.Name, address); err != nil {
+	identity, err := m.h.cfg.Identify(i.Name, address)
+	if err != nil {
 		return "", fmt.Errorf("certificates: %w", err)
+	}
+	if err := m.folder.writeAll(etcKubernetes, identity); err != nil {
+		return "", err
 	}
 	if err := os.WriteFile(m.folder.path("booted"), []byte(i.Operation), 0o600); err != nil {
 		return "", err
 	}
 	s := m.folder.spec(i, m.h.cfg.Programs, m.h.cfg.RuntimeEnv)
-	if err := errors.Join(m.folder.addVolumes(&s, i, m.h.cfg.Volumes), m.folder.networkProxy(&s, i, m.h.cfg.NetworkProxy)); err != nil {
+	if err := errors.Join(m.folder.addVolumes(&s, i, m.h.cfg.Volumes), m.addAgent(&s, i)); err != nil {
 		return "", err
 	}
 	return m.folder.writeSpec(s)

@@ -62,15 +62,10 @@ func (f folder) writeMirrors(all []Mirror) error {
 	if err := f.remove(registriesDir); err != nil {
 		return err
 	}
-	files := map[string]string{}
+	files := map[string][]byte{}
 	for _, m := range all {
-		at := filepath.Join(registriesDir, m.Host, "hosts.toml")
-		files[at] += fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
+		at := filepath.Join(m.Host, "hosts.toml")
+		files[at] = fmt.Appendf(files[at], "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
 	}
-	for at, text := range files {
-		if err := f.writeFile(at, []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.writeAll(registriesDir, files)
 }

@@ -1,13 +1,9 @@
 package real
 
 import (
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -21,32 +17,29 @@ import (
 type NetworkProxy struct {
 	Server string // host:port to which the agents on machines connect
 	CA     string // path of the server's certificate authority
-	// Issue returns the certificate and the key of a machine's agent as PEM. The certificate
-	// permits the agent to accept connections only for the names, addresses and ranges of this
-	// instance.
-	Issue func(cloudsim.Instance) (cert, key []byte, err error)
+	// Issue makes the certificate and the key of a machine's agent. The certificate permits the
+	// agent to accept connections only for the names, addresses and ranges of this instance.
+	Issue func(cloudsim.Instance) (*cert.Pair, error)
 }
 
 // agentHealthPort is the loopback port of an agent's health endpoint on a machine.
 const agentHealthPort = 8093
 
-// agentCertificate is the path of the agent's certificate on its machine.
-const agentCertificate = etcKubernetes + "/proxy-agent.crt"
-
-// networkProxy adds the agent to the boot settings of a machine. The agent reads its
+// addAgent adds the network proxy's agent to the boot settings of a machine. The agent reads its
 // addresses, pod range and zone from the metadata service.
-func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy) error {
+func (m *machine) addAgent(s *boot.Spec, i cloudsim.Instance) error {
+	n := m.h.cfg.NetworkProxy
 	if n == nil {
 		return nil
 	}
-	if err := f.identifyAgent(i, n); err != nil {
+	if err := m.identifyAgent(i, n); err != nil {
 		return err
 	}
 	s.Programs = append(s.Programs, boot.Program{
 		Name: "proxy-agent", Path: filepath.Join(ownDir, "allinone"), Log: filepath.Join(logDir, "proxy-agent.log"),
 		Args: []string{
 			"proxy", "agent", "--agent-id=" + i.Name, "--agent-identifiers-from-metadata", "--proxy-server-host=" + n.Server,
-			"--ca-cert=" + etcKubernetes + "/proxy-ca.crt", "--agent-cert=" + agentCertificate, "--agent-key=" + etcKubernetes + "/proxy-agent.key",
+			"--ca-cert=" + etcKubernetes + "/proxy-ca.crt", "--agent-cert=" + etcKubernetes + "/proxy-agent.crt", "--agent-key=" + etcKubernetes + "/proxy-agent.key",
 			"--health-server-host=127.0.0.1", fmt.Sprintf("--health-server-port=%d", agentHealthPort), "--admin-server-port=0",
 			"--sync-interval-cap=1s", "--graceful-shutdown-timeout=2s",
 		},
@@ -55,53 +48,33 @@ func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy)
 }
 
 // identifyAgent writes the files with which the machine's agent authenticates.
-func (f folder) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
+func (m *machine) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	ca, err := os.ReadFile(n.CA)
 	if err != nil {
 		return fmt.Errorf("certificate authority of the network proxy: %w", err)
 	}
-	cert, key, err := n.Issue(i)
+	pair, err := n.Issue(i)
 	if err != nil {
 		return fmt.Errorf("certificate of the network proxy's agent: %w", err)
 	}
-	for name, raw := range map[string][]byte{"proxy-ca.crt": ca, filepath.Base(agentCertificate): cert, "proxy-agent.key": key} {
-		if err := f.writeFile(filepath.Join(etcKubernetes, name), raw, 0o600); err != nil {
-			return err
-		}
+	key, err := cert.KeyPEM(pair.Key)
+	if err != nil {
+		return err
 	}
+	if err := m.folder.writeAll(etcKubernetes, map[string][]byte{"proxy-ca.crt": ca, "proxy-agent.crt": pair.CertPEM(), "proxy-agent.key": key}); err != nil {
+		return err
+	}
+	m.agentExpiry = pair.Cert.NotAfter
 	return nil
 }
 
 // renewAgent replaces the certificate of a running machine's agent if the certificate
-// expires soon or cannot be read. The agent reads the new files on its next connection to
-// the proxy server. The server checks a certificate only when an agent connects.
-func (f folder) renewAgent(i cloudsim.Instance, n *NetworkProxy, now time.Time) error {
-	if n == nil {
+// expires soon, or if an earlier hypervisor issued it. The agent reads the new files on its next
+// connection to the proxy server. The server checks a certificate only when an agent connects.
+func (m *machine) renewAgent(i cloudsim.Instance, now time.Time) error {
+	n := m.h.cfg.NetworkProxy
+	if n == nil || m.agentExpiry.Sub(now) > cert.RenewBefore {
 		return nil
 	}
-	if end, err := f.agentCertificateEnd(); err == nil && end.Sub(now) > cert.RenewBefore {
-		return nil
-	}
-	return f.identifyAgent(i, n)
-}
-
-// agentCertificateEnd returns the expiry time of the certificate of the machine's agent.
-func (f folder) agentCertificateEnd() (time.Time, error) {
-	root, err := os.OpenRoot(string(f))
-	if err != nil {
-		return time.Time{}, err
-	}
-	raw, err := root.ReadFile(strings.TrimPrefix(agentCertificate, "/"))
-	if err := errors.Join(err, root.Close()); err != nil {
-		return time.Time{}, err
-	}
-	block, _ := pem.Decode(raw)
-	if block == nil {
-		return time.Time{}, errors.New("no certificate in " + agentCertificate)
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return c.NotAfter, nil
+	return m.identifyAgent(i, n)
 }
