@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
 // TestMain also runs two other programs: the driver that some tests kill, and
@@ -82,12 +84,23 @@ func (v *victim) kill() {
 }
 
 // cycle returns the calls of a volume's lifecycle. A test can repeat each call.
-func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx context.Context, volume *string) error {
+// An XFS volume is staged a second time after it has grown, because XFS grows
+// only after the mount. A kill between the mount and the growth must not leave it
+// small.
+func (v *victim) cycle(conn grpc.ClientConnInterface, name, fsType string) []func(ctx context.Context, volume *string) error {
 	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
-	c := mounted("ext4")
+	c := mounted(fsType)
 	grow := &csi.CapacityRange{RequiredBytes: 2 * gib}
-	stage, pod := v.path("stage-"+name), v.path("pod-"+name)
-	return []func(context.Context, *string) error{
+	path, pod := v.path("stage-"+name), v.path("pod-"+name)
+	stage := func(ctx context.Context, id *string) error {
+		_, err := node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: *id, StagingTargetPath: path, VolumeCapability: c})
+		return err
+	}
+	unstage := func(ctx context.Context, id *string) error {
+		_, err := node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: *id, StagingTargetPath: path})
+		return err
+	}
+	calls := []func(context.Context, *string) error{
 		func(ctx context.Context, id *string) error {
 			resp, err := control.CreateVolume(ctx, v.request(name))
 			*id = resp.GetVolume().GetVolumeId()
@@ -97,12 +110,9 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 			_, err := control.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: *id, NodeId: string(v.vm.ID), VolumeCapability: c})
 			return err
 		},
+		stage,
 		func(ctx context.Context, id *string) error {
-			_, err := node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: *id, StagingTargetPath: stage, VolumeCapability: c})
-			return err
-		},
-		func(ctx context.Context, id *string) error {
-			_, err := node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: *id, StagingTargetPath: stage, TargetPath: pod, VolumeCapability: c})
+			_, err := node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: *id, StagingTargetPath: path, TargetPath: pod, VolumeCapability: c})
 			return err
 		},
 		func(ctx context.Context, id *string) error {
@@ -124,10 +134,7 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 			_, err := node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: *id, TargetPath: pod})
 			return err
 		},
-		func(ctx context.Context, id *string) error {
-			_, err := node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: *id, StagingTargetPath: stage})
-			return err
-		},
+		unstage,
 		func(ctx context.Context, id *string) error {
 			_, err := control.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: *id, NodeId: string(v.vm.ID)})
 			return err
@@ -137,6 +144,14 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 			return err
 		},
 	}
+	if fsType != machine.XFS {
+		return calls
+	}
+	growMore := func(ctx context.Context, id *string) error {
+		_, err := control.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: *id, CapacityRange: &csi.CapacityRange{RequiredBytes: 4 * gib}})
+		return err
+	}
+	return slices.Insert(calls, 9, growMore, stage, unstage)
 }
 
 // TestKilledAtEveryStep kills the driver in each step of a volume's lifecycle,
@@ -150,10 +165,12 @@ func TestKilledAtEveryStep(t *testing.T) {
 	defer func() { v.kill() }()
 	conn := dial(t, v.socket)
 	n := 0
-	for step := range v.cycle(conn, "x") {
-		for _, after := range []time.Duration{0, 2 * time.Millisecond, 6 * time.Millisecond, 15 * time.Millisecond, 40 * time.Millisecond} {
-			n++
-			v.killAt(conn, fmt.Sprintf("pvc-%d", n), step, after)
+	for _, fsType := range machine.Filesystems() {
+		for step := range v.cycle(conn, "x", fsType) {
+			for _, after := range []time.Duration{0, 2 * time.Millisecond, 6 * time.Millisecond, 15 * time.Millisecond, 40 * time.Millisecond} {
+				n++
+				v.killAt(conn, fmt.Sprintf("pvc-%d", n), fsType, step, after)
+			}
 		}
 	}
 	l := must(t)(b.cloud.ListDisks(t.Context(), cloudsim.ListOptions{})).(cloudsim.List[cloudsim.Disk])
@@ -168,10 +185,10 @@ func TestKilledAtEveryStep(t *testing.T) {
 
 // killAt runs the lifecycle of a volume. It kills the driver in the step with
 // the index stepIndex, after the given delay.
-func (v *victim) killAt(conn grpc.ClientConnInterface, name string, stepIndex int, delay time.Duration) {
+func (v *victim) killAt(conn grpc.ClientConnInterface, name, fsType string, stepIndex int, delay time.Duration) {
 	v.t.Helper()
 	var id string
-	for i, call := range v.cycle(conn, name) {
+	for i, call := range v.cycle(conn, name, fsType) {
 		if i == stepIndex {
 			ctx, cancel := context.WithTimeout(v.t.Context(), 10*time.Second)
 			broken := make(chan error, 1)
@@ -183,10 +200,15 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, stepIndex in
 			v.start()
 		}
 		if err := v.insist(call, &id); err != nil {
-			v.t.Fatalf("driver killed %v after the begin of step %d: step %d returned %v", delay, stepIndex, i, err)
+			v.t.Fatalf("%s, driver killed %v after the begin of step %d: step %d returned %v", fsType, delay, stepIndex, i, err)
 		}
 		if i == 2 || i == 3 {
 			v.checkCounts(id, i-1)
+		}
+		if i == 10 && fsType == machine.XFS { // staged again
+			if size := v.total(id, "stage-"+name); size < 3*gib {
+				v.t.Errorf("%s, driver killed %v after the begin of step %d: got a filesystem of %d bytes, want about 4 GiB", fsType, delay, stepIndex, size)
+			}
 		}
 	}
 }

@@ -176,7 +176,15 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		return err
 	}
 	if have != nil {
-		return sameStage(l, have.Path, u)
+		if err := sameStage(l, have.Path, u); err != nil || u.block {
+			return err
+		}
+		// The driver may have died after it mounted the filesystem, and before finish returned.
+		bytes, err := machine.FilesystemSize(l, path)
+		if err != nil {
+			return err
+		}
+		return finish(ctx, l, at, u, bytes)
 	}
 	if u.block {
 		if err := makeFile(at); err != nil {
@@ -212,13 +220,15 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 }
 
 // finish grows a mounted filesystem that is smaller than its disk. Then it
-// gives the files to the group in the request.
+// gives the files to the group in the request. It skips the steps that an
+// earlier call has finished.
 func finish(ctx context.Context, l *machine.Loop, at string, u use, bytes int64) error {
 	there, err := mountAt(l, at)
 	if err != nil || there == nil || there.ReadOnly() {
 		return err
 	}
-	if err := machine.Grow(ctx, l, at, u.fsType, bytes); err != nil {
+	err = machine.Grow(ctx, l, at, u.fsType, bytes)
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // without the permission, the driver grows ext4 at the next staging, before the mount
 		return err
 	}
 	return giveToGroup(at, u)

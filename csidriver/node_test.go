@@ -338,6 +338,51 @@ func TestExpandStaged(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
+// TestStagingIsFinished proves that a repeated staging call finishes the work of
+// a driver that died after it mounted a filesystem that is smaller than its
+// disk. The call grows the filesystem, and gives the files to the group.
+func TestStagingIsFinished(t *testing.T) {
+	for _, fsType := range machine.Filesystems() {
+		t.Run(fsType, func(t *testing.T) {
+			b := newNodeBench(t)
+			c := mounted(fsType)
+			v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+			b.publish(v, c)
+			wantCode(t, "stage", b.stage(v, c), codes.OK)
+			wantCode(t, "unstage", b.unstage(v), codes.OK)
+			must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: 3 * gib}}))
+			b.mountOnly(v, c)
+			c.GetMount().VolumeMountGroup = "1234"
+			for range 2 {
+				wantCode(t, "stage", b.stage(v, c), codes.OK)
+			}
+			if total := b.total(v, "stage-"+v); total < 2*gib && (fsType == machine.XFS || machine.CanGrowMounted()) {
+				t.Errorf("got a filesystem of %d bytes, want about 3 GiB", total)
+			}
+			b.checkAccess("stage-"+v, 1234, unix.S_ISGID|0o775)
+			wantCode(t, "unstage", b.unstage(v), codes.OK)
+		})
+	}
+}
+
+// mountOnly mounts the filesystem of a volume at the volume's staging path, and
+// skips all other steps of the staging.
+func (b *bench) mountOnly(v string, c *csi.VolumeCapability) {
+	b.t.Helper()
+	u, err := useOf(c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	l, err := machine.Attach(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), false, true)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	at := b.path("stage-" + v)
+	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse(), machine.MountDevice(l, at, u.fsType, u.flags), l.Close()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // TestCancelledStaging proves that a caller can cancel a staging call at any
 // moment. A later staging call continues the work of the cancelled call, and an
 // unstaging call undoes this work.
