@@ -149,7 +149,7 @@ func (d Disk) Attachment(to InstanceID) (Attachment, bool) {
 // Move applies verb to d. It returns Conflict and leaves d unchanged if d's
 // state does not allow verb.
 func (d *Disk) Move(verb Verb) error {
-	return move(&d.State, diskMoves, verb, KindDisk, string(d.ID))
+	return changeState(&d.State, diskMoves, verb, KindDisk, string(d.ID))
 }
 
 // MaxDisksPerInstance is the maximum number of disks that an instance can attach. It is the
@@ -229,7 +229,7 @@ func (c *checks) diskZones(r CreateDisk) {
 func (r CreateDisk) Of(t DiskType) error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, t.MinGiB, t.MaxGiB)
-	c.performance(t, r.IOPS, r.ThroughputMiBps)
+	c.diskPerformance(t, r.IOPS, r.ThroughputMiBps)
 	if r.MultiAttach && !t.MultiAttach {
 		c.addf("multiAttach", "is not supported by disk type %s", t.Name)
 	}
@@ -243,7 +243,7 @@ func (r CreateDisk) Of(t DiskType) error {
 // region is the region of the new disk.
 func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	var c checks
-	c.noSmaller(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
+	c.sizeAtLeast(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
 	if region != s.Region {
 		c.addf("sourceSnapshot", "names %s in region %s, but the disk would be in region %s", s.ID, s.Region, region)
 	}
@@ -253,7 +253,7 @@ func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 // OfDisk checks the request r against the source disk d.
 func (r CreateDisk) OfDisk(d Disk) error {
 	var c checks
-	c.noSmaller(r.SizeGiB, d.SizeGiB, "disk "+string(d.ID))
+	c.sizeAtLeast(r.SizeGiB, d.SizeGiB, "disk "+string(d.ID))
 	if r.Type != d.Type {
 		c.addf("type", "must be %s, the type of the source disk %s: for another type, create the disk from a snapshot, or modify the copy", d.Type, d.ID)
 	}
@@ -266,7 +266,7 @@ func (r CreateDisk) OfDisk(d Disk) error {
 	return c.err()
 }
 
-func (c *checks) noSmaller(size, least int, source string) {
+func (c *checks) sizeAtLeast(size, least int, source string) {
 	if size < least {
 		c.addf("sizeGiB", "must be at least %d, the size of %s; got %d", least, source, size)
 	}
@@ -374,7 +374,7 @@ func (r ModifyDisk) Validate() error {
 // If t does not allow the values, Apply returns Invalid and leaves d unchanged.
 func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks
-	c.performance(t, r.IOPS, r.ThroughputMiBps)
+	c.diskPerformance(t, r.IOPS, r.ThroughputMiBps)
 	if d.SizeGiB < t.MinGiB || d.SizeGiB > t.MaxGiB {
 		c.addf("type", "%s allows %d to %d GiB, but disk %s has %d GiB", t.Name, t.MinGiB, t.MaxGiB, d.ID, d.SizeGiB)
 	}

@@ -119,7 +119,7 @@ func (i Instance) InNetwork() NetworkID { return i.Network }
 // Move applies verb to i. It returns Conflict and leaves i unchanged if i's
 // state does not allow verb.
 func (i *Instance) Move(verb Verb) error {
-	return move(&i.State, instanceMoves, verb, KindInstance, string(i.ID))
+	return changeState(&i.State, instanceMoves, verb, KindInstance, string(i.ID))
 }
 
 // CreateInstance requests an instance. The call is idempotent: the same request

@@ -284,7 +284,7 @@ func (s LoadBalancerSpec) Same(other LoadBalancerSpec) bool {
 	return s.HealthCheck == other.HealthCheck &&
 		s.Affinity == other.Affinity && s.AffinityTimeoutSeconds == other.AffinityTimeoutSeconds &&
 		s.DrainTimeoutSeconds == other.DrainTimeoutSeconds &&
-		slices.EqualFunc(s.Listeners, other.Listeners, Listener.same) && slices.Equal(s.Targets, other.Targets) &&
+		slices.EqualFunc(s.Listeners, other.Listeners, Listener.equal) && slices.Equal(s.Targets, other.Targets) &&
 		slices.Equal(s.SourceRanges, other.SourceRanges)
 }
 
@@ -344,7 +344,7 @@ func (l LoadBalancer) Reported() bool {
 // Move applies verb to l. It returns Conflict and leaves l unchanged if l's
 // state does not allow verb.
 func (l *LoadBalancer) Move(verb Verb) error {
-	return move(&l.State, loadBalancerMoves, verb, KindLoadBalancer, string(l.ID))
+	return changeState(&l.State, loadBalancerMoves, verb, KindLoadBalancer, string(l.ID))
 }
 
 // CreateLoadBalancer requests a load balancer. The call is idempotent: the same

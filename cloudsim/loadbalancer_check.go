@@ -24,7 +24,7 @@ func (r CreateLoadBalancer) Validate() error {
 	c.name("region", r.Region)
 	c.labels(r.Labels)
 	c.scheme("scheme", r.Scheme)
-	c.standing(r.Families, r.Addresses)
+	c.staticAddresses(r.Families, r.Addresses)
 	c.spec(r.LoadBalancerSpec)
 	return c.err()
 }
@@ -35,7 +35,7 @@ func (r UpdateLoadBalancer) Validate() error {
 	var c checks
 	c.labels(r.Labels)
 	c.scheme("scheme", r.Scheme)
-	c.standing(r.Families, r.Addresses)
+	c.staticAddresses(r.Families, r.Addresses)
 	c.spec(r.LoadBalancerSpec)
 	return c.err()
 }
@@ -65,9 +65,9 @@ func (c *checks) ip(field, s string) (netip.Addr, bool) {
 	return ip, ok
 }
 
-// The method standing checks the families and the static addresses of a load
+// staticAddresses checks the families and the static addresses of a load
 // balancer. Each address must belong to one of the families.
-func (c *checks) standing(families []IPFamily, addresses []string) {
+func (c *checks) staticAddresses(families []IPFamily, addresses []string) {
 	switch {
 	case len(families) > 2:
 		c.addf("families", "has %d entries, at most 2 are allowed: ipv4 and ipv6", len(families))

@@ -112,7 +112,7 @@ type Network struct {
 }
 
 // Ranges returns the network's own ranges, IPv4 first.
-func (n Network) Ranges() []netip.Prefix { return prefixes(n.IPv4, n.IPv6) }
+func (n Network) Ranges() []netip.Prefix { return parseRanges(n.IPv4, n.IPv6) }
 
 // Usable reports whether callers can create resources in n.
 func (n Network) Usable() bool { return n.State == NetworkAvailable || n.State == NetworkUpdating }
@@ -120,7 +120,7 @@ func (n Network) Usable() bool { return n.State == NetworkAvailable || n.State =
 // Move applies verb to n. It returns Conflict and leaves n unchanged if n's
 // state does not allow verb.
 func (n *Network) Move(verb Verb) error {
-	return move(&n.State, networkMoves, verb, KindNetwork, string(n.ID))
+	return changeState(&n.State, networkMoves, verb, KindNetwork, string(n.ID))
 }
 
 // CreateNetwork requests a network. The call is idempotent: the same request
@@ -154,7 +154,7 @@ func (r CreateNetwork) Validate() error {
 	c.labels(r.Labels)
 	c.networkRanges(r.IPv4, r.IPv6)
 	c.networkSpec(r.NetworkSpec)
-	c.apart(namedRanges(r.IPv4, r.IPv6, r.PodRanges))
+	c.noOverlaps(namedRanges(r.IPv4, r.IPv6, r.PodRanges))
 	return c.err()
 }
 
@@ -170,7 +170,7 @@ func (r UpdateNetwork) Validate() error {
 // Of checks that the new pod ranges do not overlap the ranges of n.
 func (r UpdateNetwork) Of(n Network) error {
 	var c checks
-	c.apart(namedRanges(n.IPv4, n.IPv6, r.PodRanges))
+	c.noOverlaps(namedRanges(n.IPv4, n.IPv6, r.PodRanges))
 	return c.err()
 }
 
@@ -188,10 +188,10 @@ func (c *checks) networkRanges(ipv4, ipv6 string) {
 	if ipv4 == "" {
 		c.addf("ipv4", "is required")
 	} else {
-		c.prefix("ipv4", ipv4, minNetworkBits, maxNetworkBits)
+		c.parsePrefix("ipv4", ipv4, minNetworkBits, maxNetworkBits)
 	}
 	if ipv6 != "" {
-		c.prefix("ipv6", ipv6, minIPv6Bits, maxIPv6Bits)
+		c.parsePrefix("ipv6", ipv6, minIPv6Bits, maxIPv6Bits)
 	}
 }
 
@@ -207,16 +207,16 @@ func (c *checks) networkSpec(s NetworkSpec) {
 			c.addf(f.field+"Mask", "needs %s", f.field)
 		case f.in == "":
 		default:
-			if in, ok := c.prefix(f.field, f.in, f.min, f.max); ok {
+			if in, ok := c.parsePrefix(f.field, f.in, f.min, f.max); ok {
 				c.between(f.field+"Mask", f.bits, in.Bits(), f.max)
 			}
 		}
 	}
 }
 
-// The method prefix parses and checks the range s of a field. The name of the field must
+// parsePrefix parses and checks the range s of a field. The name of the field must
 // end with "ipv4" or "ipv6", which is the address family of the range.
-func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
+func (c *checks) parsePrefix(field, s string, least, most int) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	six := strings.HasSuffix(field, "ipv6")
 	switch {
@@ -230,7 +230,7 @@ func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 		c.addf(field, "must not have host bits: want %s, got %s", p.Masked(), p)
 	case p.Bits() < least || p.Bits() > most:
 		c.addf(field, "must have a prefix length from /%d to /%d, got /%d", least, most, p.Bits())
-	case c.reserved(field, p):
+	case c.overlapsReserved(field, p):
 		return p, true
 	}
 	return netip.Prefix{}, false
@@ -254,8 +254,8 @@ func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	return all
 }
 
-// The method apart checks that no two ranges overlap.
-func (c *checks) apart(all []namedRange) {
+// noOverlaps checks that no two ranges overlap.
+func (c *checks) noOverlaps(all []namedRange) {
 	for i, r := range all {
 		for _, before := range all[:i] {
 			if r.Overlaps(before.Prefix) {
@@ -265,9 +265,9 @@ func (c *checks) apart(all []namedRange) {
 	}
 }
 
-// The function prefixes parses each word as a range. It leaves out words that
+// parseRanges parses each word as a range. It leaves out words that
 // are not valid ranges.
-func prefixes(words ...string) []netip.Prefix {
+func parseRanges(words ...string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, s := range words {
 		if p, err := netip.ParsePrefix(s); err == nil {

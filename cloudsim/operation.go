@@ -105,12 +105,12 @@ func (o Operation) PercentAt(now time.Time) int {
 // Move applies verb to o. It returns Conflict and leaves o unchanged if o's
 // state does not allow verb.
 func (o *Operation) Move(verb Verb) error {
-	return move(&o.State, operationMoves, verb, KindOperation, string(o.ID))
+	return changeState(&o.State, operationMoves, verb, KindOperation, string(o.ID))
 }
 
-// move implements the Move methods. It looks up the transition for the verb and sets the
+// changeState implements the Move methods. It looks up the transition for the verb and sets the
 // new state. It returns Conflict if there is no such transition.
-func move[S ~string](state *S, moves map[S]map[Verb]S, verb Verb, kind ResourceKind, id string) error {
+func changeState[S ~string](state *S, moves map[S]map[Verb]S, verb Verb, kind ResourceKind, id string) error {
 	next, ok := moves[*state][verb]
 	if !ok {
 		return Errorf(Conflict, "cannot %s %s %s: it is %s", verb, kind, id, *state)

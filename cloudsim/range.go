@@ -21,9 +21,9 @@ var reservedRanges = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
-// The method reserved checks that the range of a field overlaps no reserved
+// overlapsReserved checks that the range of a field overlaps no reserved
 // range.
-func (c *checks) reserved(field string, p netip.Prefix) bool {
+func (c *checks) overlapsReserved(field string, p netip.Prefix) bool {
 	for _, r := range reservedRanges {
 		if r.Overlaps(p) {
 			c.addf(field, "must not overlap %s, which is reserved (%s); got %s", r.Prefix, r.of, p)
@@ -36,7 +36,7 @@ func (c *checks) reserved(field string, p netip.Prefix) bool {
 // DefaultNetworkRanges returns the ranges that projects may use if the operator configures
 // no ranges: the private addresses of RFC 1918 and RFC 4193.
 func DefaultNetworkRanges() []netip.Prefix {
-	return prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+	return parseRanges("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 }
 
 // loopback4 is the whole IPv4 loopback range. The operator may configure a part of this
@@ -54,7 +54,7 @@ func ValidateNetworkRanges(all []netip.Prefix) error {
 		case p.Overlaps(loopback4):
 			c.addf("networkRanges", "must not overlap %s, the loopback range; got %s", loopback4, p)
 		default:
-			c.reserved("networkRanges", p)
+			c.overlapsReserved("networkRanges", p)
 		}
 	}
 	return c.err()

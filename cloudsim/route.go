@@ -61,7 +61,7 @@ func (r Route) InNetwork() NetworkID { return r.Network }
 // Move applies verb to r. It returns Conflict and leaves r unchanged if r's
 // state does not allow verb.
 func (r *Route) Move(verb Verb) error {
-	return move(&r.State, routeMoves, verb, KindRoute, string(r.ID))
+	return changeState(&r.State, routeMoves, verb, KindRoute, string(r.ID))
 }
 
 // CreateRoute requests a route. The call is idempotent: the same request with
@@ -91,7 +91,7 @@ func (r CreateRoute) Validate() error {
 	case p.Masked().String() != r.Destination:
 		c.addf("destination", "must be written as %s, got %q", p.Masked(), clip(r.Destination))
 	default:
-		c.reserved("destination", p)
+		c.overlapsReserved("destination", p)
 	}
 	c.optionalReference("network", string(r.Network))
 	c.reference("nextHop", string(r.NextHop))

@@ -60,7 +60,7 @@ type SigningKey struct {
 // Move applies verb to k. It returns Conflict and leaves k unchanged if k's
 // state does not allow verb.
 func (k *SigningKey) Move(verb Verb) error {
-	return move(&k.State, signingKeyMoves, verb, KindSigningKey, string(k.ID))
+	return changeState(&k.State, signingKeyMoves, verb, KindSigningKey, string(k.ID))
 }
 
 // MaxKeyOverlap is the longest time that the signatures of a retiring key can

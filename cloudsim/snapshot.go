@@ -58,7 +58,7 @@ type Snapshot struct {
 // Move applies verb to s and updates ReadyToUse. It returns Conflict and leaves
 // s unchanged if s's state does not allow verb.
 func (s *Snapshot) Move(verb Verb) error {
-	err := move(&s.State, snapshotMoves, verb, KindSnapshot, string(s.ID))
+	err := changeState(&s.State, snapshotMoves, verb, KindSnapshot, string(s.ID))
 	s.ReadyToUse = s.State == SnapshotReady
 	return err
 }

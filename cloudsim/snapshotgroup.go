@@ -21,7 +21,7 @@ type SnapshotGroup struct {
 // Move applies verb to g and updates ReadyToUse. It returns Conflict and leaves
 // g unchanged if g's state does not allow verb.
 func (g *SnapshotGroup) Move(verb Verb) error {
-	err := move(&g.State, snapshotMoves, verb, KindSnapshotGroup, string(g.ID))
+	err := changeState(&g.State, snapshotMoves, verb, KindSnapshotGroup, string(g.ID))
 	g.ReadyToUse = g.State == SnapshotReady
 	return err
 }

@@ -49,7 +49,7 @@ type Subnet struct {
 }
 
 // Ranges returns the subnet's ranges, IPv4 first.
-func (s Subnet) Ranges() []netip.Prefix { return prefixes(s.IPv4, s.IPv6) }
+func (s Subnet) Ranges() []netip.Prefix { return parseRanges(s.IPv4, s.IPv6) }
 
 // Serves reports whether s can contain instances of a zone.
 func (s Subnet) Serves(region, zone string) bool {
@@ -71,7 +71,7 @@ func (s Subnet) InNetwork() NetworkID { return s.Network }
 // Move applies verb to s. It returns Conflict and leaves s unchanged if s's
 // state does not allow verb.
 func (s *Subnet) Move(verb Verb) error {
-	return move(&s.State, subnetMoves, verb, KindSubnet, string(s.ID))
+	return changeState(&s.State, subnetMoves, verb, KindSubnet, string(s.ID))
 }
 
 // CreateSubnet requests a subnet. The call is idempotent: the same request with

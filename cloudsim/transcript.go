@@ -65,8 +65,8 @@ type TranscriptFull struct {
 	Full bool `json:"full"`
 }
 
-// The constant redacted replaces secrets in a transcript.
-const redacted = "REDACTED"
+// redactedText replaces secrets in a transcript.
+const redactedText = "REDACTED"
 
 // secretMember reports whether a JSON member with this name contains a secret.
 func secretMember(name string) bool {
@@ -90,7 +90,7 @@ func Redact(raw []byte) ([]byte, bool) {
 	if err != nil {
 		return raw, false
 	}
-	if !(scrubbing{times: true}).scrub(v) {
+	if !(scrubber{times: true}).scrub(v) {
 		return raw, false
 	}
 	clean, err := json.Marshal(v)
@@ -110,7 +110,7 @@ func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 	if err != nil {
 		return "", nil
 	}
-	scrubbing{times: times, compared: true}.scrub(v)
+	scrubber{times: times, compared: true}.scrub(v)
 	if m, ok := v.(map[string]any); ok {
 		members = map[string]string{}
 		for k, one := range m {
@@ -138,16 +138,16 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// The type scrubbing removes secrets from a JSON document. If the field times is false, it
+// A scrubber removes secrets from a JSON document. If the field times is false, it
 // also replaces all times. If the field compared is true, it also removes the values of
 // members that depend on the machine.
-type scrubbing struct {
+type scrubber struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine
 }
 
 // scrub changes v in place and reports whether it changed anything.
-func (s scrubbing) scrub(v any) (changed bool) {
+func (s scrubber) scrub(v any) (changed bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, one := range v {
@@ -163,7 +163,7 @@ func (s scrubbing) scrub(v any) (changed bool) {
 	return changed
 }
 
-func (s scrubbing) value(name string, v any) (is any, changed bool) {
+func (s scrubber) value(name string, v any) (is any, changed bool) {
 	text, isText := v.(string)
 	switch {
 	case s.compared && ofTheMachine[name]:
@@ -171,7 +171,7 @@ func (s scrubbing) value(name string, v any) (is any, changed bool) {
 	case !isText:
 		return v, s.scrub(v)
 	case text != "" && secretMember(name):
-		return redacted, true
+		return redactedText, true
 	case !s.times:
 		if _, err := time.Parse(time.RFC3339Nano, text); err == nil {
 			return "TIME", true

@@ -74,11 +74,11 @@ func (c Catalogue) Validate() error {
 	var bad checks
 	regions := map[string]bool{}
 	for _, r := range c.Regions {
-		bad.offered("regions", r.Meta, regions)
+		bad.catalogueEntry("regions", r.Meta, regions)
 	}
 	zones := map[string]bool{}
 	for _, z := range c.Zones {
-		bad.offered("zones", z.Meta, zones)
+		bad.catalogueEntry("zones", z.Meta, zones)
 		if !regions[z.Region] {
 			bad.addf("zones."+z.Name, "is in region %q, which is not in the catalogue", z.Region)
 		}
@@ -88,7 +88,7 @@ func (c Catalogue) Validate() error {
 	}
 	types := map[string]bool{}
 	for _, t := range c.InstanceTypes {
-		bad.offered("instanceTypes", t.Meta, types)
+		bad.catalogueEntry("instanceTypes", t.Meta, types)
 		if t.CPUs < 1 || t.MemoryMiB < 1 {
 			bad.addf("instanceTypes."+t.Name, "needs at least one CPU and one MiB of memory")
 		}
@@ -96,15 +96,15 @@ func (c Catalogue) Validate() error {
 	}
 	types = map[string]bool{}
 	for _, t := range c.DiskTypes {
-		bad.offered("diskTypes", t.Meta, types)
+		bad.catalogueEntry("diskTypes", t.Meta, types)
 		bad.diskType(t)
 	}
 	return bad.err()
 }
 
-// The method offered checks the name of a catalogue entry and adds the name to
+// catalogueEntry checks the name of a catalogue entry and adds the name to
 // the map seen. A name that is already in the map is an error.
-func (c *checks) offered(list string, m Meta, seen map[string]bool) {
+func (c *checks) catalogueEntry(list string, m Meta, seen map[string]bool) {
 	c.name(list, m.Name)
 	if seen[m.Name] {
 		c.addf(list+"."+m.Name, "is a duplicate")
