@@ -62,7 +62,7 @@ type place struct {
 }
 
 // absenceRecord records that the cloud does not have a Node's instance. It contains the times of
-// the first and of the last answer without the instance.
+// the first and of the last answer that did not contain the instance.
 type absenceRecord struct{ firstMissed, lastMissed time.Time }
 
 // absenceLasts is the lifetime of the record that an instance is absent. If

@@ -68,9 +68,9 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 	})
 }
 
-// The repairer reports no difference if the load balancer lacks a Node as a
-// target and the cloud has deleted the instance of the Node. It also reports no
-// difference while the cloud creates the load balancer.
+// If the cloud has deleted the instance of a Node, the repairer reports no difference when this
+// Node is not a target of the load balancer. It also reports no difference while the cloud creates
+// the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
 	there, gone := initialisedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")

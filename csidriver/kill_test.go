@@ -83,10 +83,10 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// cycle returns the calls of a volume's lifecycle. A test can repeat each call.
-// An XFS volume is staged a second time after it has grown, because XFS grows
-// only after the mount. A kill between the mount and the growth must not leave it
-// small.
+// cycle returns the calls of a volume's lifecycle. A test can repeat each call. After the growth of
+// an XFS volume, cycle stages the volume again, because the driver can grow an XFS filesystem only
+// while it is mounted. If the test kills the driver between the mount and the growth, the
+// filesystem must not stay small.
 func (v *victim) cycle(conn grpc.ClientConnInterface, name, fsType string) []func(ctx context.Context, volume *string) error {
 	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 	c := mounted(fsType)

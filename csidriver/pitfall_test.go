@@ -256,10 +256,9 @@ func TestLimitOfNames(t *testing.T) {
 	}
 }
 
-// TestLimitOfOldVolumes proves that a disk that a user attached reduces the
-// node's volume limit until the driver stages the disk. A staged disk belongs
-// to a PersistentVolume. The scheduler counts this volume under the name of the
-// driver that staged the disk.
+// TestLimitOfOldVolumes proves that a disk that a user attached reduces the node's volume limit
+// until the driver stages the disk. A staged disk belongs to a PersistentVolume. The scheduler
+// counts this volume, so the driver must not also subtract the disk from the limit.
 func TestLimitOfOldVolumes(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

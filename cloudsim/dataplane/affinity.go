@@ -20,7 +20,8 @@ type affinity struct {
 	recent   list.List // of *affinityEntry, latest use first
 }
 
-// clientOf is a client of the listeners that use a pool.
+// clientOf identifies the address of a client together with a pool. All listeners that use this
+// pool share the clientOf.
 type clientOf struct {
 	netip.Addr
 	pool string

@@ -163,7 +163,8 @@ func (c credential) accessKey(tx *store.Tx) (cloudsim.AccessKey, error) {
 	return k, err
 }
 
-// refuseSignature returns an Unauthenticated error that names the wrong part of the signature.
+// refuseSignature returns an Unauthenticated error that names the part of the signature that is
+// wrong.
 func refuseSignature(field, reason string) error {
 	return &cloudsim.Error{Kind: cloudsim.Unauthenticated, Msg: reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }

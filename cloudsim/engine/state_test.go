@@ -117,7 +117,7 @@ func TestLoadKeepsSecrets(t *testing.T) {
 }
 
 // TestLoadMovesNoToken proves that LoadState never changes the identity of a
-// token. Afterwards, a token of the running cloud has the same project and
+// token. After the load, a token of the running cloud has the same project and
 // account as before, or is invalid. In the saved state, the ids of this project
 // and account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {

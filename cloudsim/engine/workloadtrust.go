@@ -58,8 +58,8 @@ type boundObject struct {
 func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 2 }
 
 // verifyWorkload verifies a token that a Kubernetes cluster has signed. Before it verifies the
-// signature, it reads the subject and the issuer in the token. It uses them only to select the
-// workload trusts whose keys it tries.
+// signature, it reads the subject and the issuer in the token. It uses the subject and the issuer
+// only to select workload trusts. Then it tries the keys of these trusts.
 func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {

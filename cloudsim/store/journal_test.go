@@ -103,9 +103,9 @@ func TestDamagedEvent(t *testing.T) {
 	}
 }
 
-// TestCompactAfterALoad proves that Compact counts existing events and not
-// revisions. The load of a state into a cloud with a higher revision leaves a
-// gap of revisions without events.
+// TestCompactAfterALoad proves that Compact counts existing events and not revisions. If a cloud
+// loads a state whose revision is lower than the revision of the cloud, the journal has a gap: some
+// revisions have no events.
 func TestCompactAfterALoad(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string, events int) *Store {

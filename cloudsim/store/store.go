@@ -44,8 +44,8 @@ const lockTimeout = 200 * time.Millisecond
 // Store is the open file of a cloud. Open returns a Store.
 type Store struct {
 	// Now returns the time of the machine's clock. Each transaction calls Now once. A caller may
-	// replace Now, but only before its first transaction. The Clock in the file converts the
-	// machine's time to the time that transactions see.
+	// replace Now, but only before its first transaction. The Clock in the database file converts
+	// the machine's time to the time that transactions see.
 	Now func() time.Time
 
 	db     *bolt.DB
@@ -78,9 +78,9 @@ type failure struct {
 	isVisible bool
 }
 
-// Open opens the file at path, and creates it if it does not exist. It returns
-// an error if another process has the file open, or if an earlier version left
-// a redo log with commits beside the file.
+// Open opens the file at path, and creates it if it does not exist. It returns an error if another
+// process has the file open. It also returns an error if the folder contains a redo log of an
+// earlier version of cloudsim that still contains commits.
 func Open(path string) (*Store, error) {
 	if err := checkRedoLog(path); err != nil {
 		return nil, err

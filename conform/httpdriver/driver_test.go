@@ -154,8 +154,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestExec proves that the driver of NewExec returns the answers and errors of a program, and an error
-// after an endless output.
+// TestExec proves that the driver of NewExec returns the answers and errors of a program. It also
+// proves that the driver returns an error if the output of the program does not end.
 func TestExec(t *testing.T) {
 	ctx := t.Context()
 	d, err := httpdriver.NewExec(`driver() { case "$1 $2" in

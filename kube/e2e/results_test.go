@@ -26,9 +26,8 @@ var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
 	}
 })
 
-// The variable noise matches the parts of a test's name that the table of
-// results omits. These parts are labels that only select tests, and the prefix
-// "External Storage".
+// The variable noise matches the parts of a test's name that the table of results omits. These
+// parts are the prefix "External Storage", and labels that serve only to select tests.
 var noise = regexp.MustCompile(`\[(Driver: [^]]*|Feature[^]]*|LinuxOnly|Beta)\] ?|External Storage `)
 
 // tableOf lists the tests that ran, and the tests that skipped themselves with

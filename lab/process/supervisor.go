@@ -85,7 +85,8 @@ func (s *supervisor) runUnits(ctx context.Context, units []*unit) error {
 // keepRunning runs a unit and restarts it with a backoff until ctx ends. It returns an error if
 // the unit never becomes ready.
 func (s *supervisor) keepRunning(ctx context.Context, u *unit) error {
-	// The kernel kills the unit's programs when this thread ends (Dir.start).
+	// The goroutine must keep its thread: when the thread ends, the kernel kills the programs that
+	// Dir.start has started in this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for _, need := range u.needs {

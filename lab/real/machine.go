@@ -49,8 +49,9 @@ type machine struct {
 	// machine's Node to NotReady.
 	mustReport bool
 	// agentExpiry is the time at which the certificate of the network proxy's agent expires. It is
-	// the zero time if an earlier hypervisor issued the certificate. The hypervisor does not read
-	// the time from the file, because root on the machine can replace the file.
+	// the zero time if an earlier process of the hypervisor issued the certificate. The hypervisor
+	// does not read the time from the certificate's file, because root on the machine can replace
+	// this file.
 	agentExpiry time.Time
 }
 
@@ -272,8 +273,8 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// After Wait has reaped the child, the kernel can give the pid to another process. So Wait starts
-	// when start no longer uses the pid. m.init reports the end of the child without Wait.
+	// After Wait has reaped the child, the kernel can give the pid to another process. So Wait
+	// starts when start no longer uses the pid. m.init reports the end of the child without Wait.
 	defer func() { go func() { _ = cmd.Wait() }() }()
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Mode is the protocol of a frontend. The values are upstream's.
+// Mode is the protocol of a frontend. The values are the same as in upstream's network proxy.
 type Mode string
 
 const (

@@ -228,8 +228,8 @@ func (s *Server) acceptClients(ctx context.Context, ln net.Listener, serveConn f
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil:
-			// The likely cause is a lack of file descriptors. Descriptors become free when other
-			// clients disconnect.
+			// The likely cause of the error is a lack of file descriptors. Descriptors become free
+			// when other clients disconnect.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a client was not accepted; retrying", "err", err, "in", pause)
 			wait(ctx, pause)

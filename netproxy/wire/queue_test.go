@@ -30,7 +30,8 @@ func TestQueueCutsStalledReaders(t *testing.T) {
 	})
 }
 
-// The queue stays open if a slow reader takes half of the limit within the duration grace.
+// The queue stays open if a slow reader reads at least half of the queue's size limit within the
+// time that the field grace contains.
 func TestQueueKeepsActiveReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

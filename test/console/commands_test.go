@@ -34,8 +34,8 @@ func TestStopAnInstance(t *testing.T) {
 	p.awaitText("instances.delete")
 }
 
-// Each page shows an active fault, and the user can remove the fault on each page. A step of a
-// frozen clock ends exactly one operation.
+// Each page shows an active fault, and the user can remove the fault on each page. If a user steps
+// the frozen clock once, exactly one operation ends.
 func TestFaultsAndClock(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.runCommand("cloud", "durations", "set", "instance", "stop", "1m") // on the clock of the cloud

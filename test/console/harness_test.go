@@ -32,8 +32,8 @@ var axe string
 // timeout is the time limit of each wait for a condition. When it is over, the test fails.
 const timeout = time.Minute
 
-// slack multiplies each time limit of the console in these tests. CONSOLE_SLACK sets it, for machines on
-// which other programs use the processors at the same time.
+// slack multiplies each time limit of the console in these tests. CONSOLE_SLACK sets it, for
+// machines on which other programs use the processors at the same time.
 var slack = 1
 
 // chromium is the browser of all tests. Each test has its own profile in this browser.
@@ -396,7 +396,7 @@ func (p *page) awaitTrue(expression string) {
 }
 
 // awaitWithin waits until the JavaScript expression is true. It is for conditions for which the
-// console has a time limit. On slow machines, slack extends the limit.
+// console has a time limit. On slow machines, the factor slack makes the limit longer.
 func (p *page) awaitWithin(limit time.Duration, expression string) {
 	p.t.Helper()
 	p.wait(time.Duration(slack)*limit, expression)

@@ -13,9 +13,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A sign-in link works in one browser. The page removes the code from the address at once. No
-// record of the browser or of the cloud contains the code or the token. The console refuses the
-// second use of the link with advice.
+// A sign-in link works in one browser. The page removes the code from the address at once. Neither
+// the browser's history nor the cloud's log and audit trail contain the code or the token. If a
+// user opens the link again, the console refuses the link and tells the user what to do.
 func TestSignIn(t *testing.T) {
 	c := startCloud(t, "--log-requests", "--verbose")
 	link := c.link()
@@ -89,8 +89,8 @@ func TestRevokedToken(t *testing.T) {
 	p.awaitText("Sign in to the console")
 }
 
-// A link with --read-only shows no buttons that change the cloud. The cloud refuses each write that a
-// user of this link sends by hand.
+// A link with --read-only shows no buttons that change the cloud. The cloud refuses each write that
+// a user of this link sends by hand.
 func TestReadOnly(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")
@@ -124,7 +124,7 @@ func TestReadOnly(t *testing.T) {
 
 // TestForeignHostAndOrigin proves that a page of another site cannot use the console. The console
 // refuses a request with a foreign Host or Origin header. The API refuses a request without a
-// token. A browser does not show the API's answers to a page of another origin.
+// token. A browser does not let a page of another origin read the API's answers.
 func TestForeignHostAndOrigin(t *testing.T) {
 	c := startCloud(t)
 	for _, path := range []string{"/console/", "/console/app.js", "/console/scene", "/console/session", "/console/links"} {

@@ -25,8 +25,8 @@ func TestAWSCCM(t *testing.T) {
 	for i := range 3 {
 		h.cloud("instances", "label", fmt.Sprintf("node-%d", i+1), "kubernetes.io/cluster/lab=owned")
 	}
-	// AWS's program removes its rules only from security groups with the tag of the cluster. The record is
-	// the default group of the VPC, as the dialect stores it.
+	// AWS's program removes its rules only from security groups with the tag of the cluster. The
+	// record is the default group of the VPC, as the dialect stores it.
 	h.cloud("records", "create", "net-000001/default", "--kind", "aws-security-group", "--label", "kubernetes.io/cluster/lab=shared",
 		"--document", `{"name":"default","description":"default VPC security group","network":"net-000001","rules":[{"protocol":"-1","group":"sg-00100000000000001"}]}`)
 	stop := h.startAWS(t, ccm, "")
@@ -57,8 +57,8 @@ func TestAWSCCM(t *testing.T) {
 		}
 	}
 
-	// A Service has a classic load balancer. The host name of the load balancer contains its
-	// address.
+	// The CCM creates a classic load balancer for a Service. The load balancer's host name contains
+	// the load balancer's IP address.
 	h.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
 	h.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
 	h.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].hostname}", "--timeout=60s")
@@ -129,13 +129,14 @@ func awsProgram(t *testing.T, name string) string {
 	return path
 }
 
-// awsConf returns the configuration of AWS's cloud controller manager for a cluster with the given ID.
+// awsConf returns the configuration of AWS's cloud controller manager for a cluster with the given
+// ID.
 func awsConf(cluster string) string {
 	return "[Global]\nRegion = sim-1\nZone = sim-1a\nVPC = vpc-00000000000000001\nSubnetID = subnet-00000000000000001\nRouteTableID = rtb-00000000000000001\nKubernetesClusterID = " + cluster + "\n"
 }
 
-// testProxyProtocol proves that the classic load balancer of the Service web sends PROXY headers if the
-// Service has an annotation for them, also after a change of the Service's port.
+// testProxyProtocol proves that the classic load balancer of the Service web sends PROXY headers if
+// the Service has an annotation for them, also after a change of the Service's port.
 func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 	const annotation = "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"
 	// The pods answer a request after a PROXY header with the status 400.
@@ -170,8 +171,8 @@ func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 	l.answers(url + ":8081/")
 }
 
-// testNetworkLoadBalancer creates, changes, uses and deletes a Service with a network load balancer of
-// AWS.
+// testNetworkLoadBalancer creates, changes, uses and deletes a Service with a network load balancer
+// of AWS.
 func (l *labRun) testNetworkLoadBalancer(t *testing.T) {
 	const annotation = "service.beta.kubernetes.io/aws-load-balancer-"
 	l.exposeNetwork("net", "--port=8080")
@@ -224,8 +225,8 @@ func (l *labRun) testNetworkGroups() {
 	l.deleteNetwork("dns")
 }
 
-// exposeNetwork creates a Service with a network load balancer for the pods of web. It waits until the
-// Service has a host name.
+// exposeNetwork creates a Service with a network load balancer for the pods of web. It waits until
+// the Service has a host name.
 func (l *labRun) exposeNetwork(name string, args ...string) {
 	l.t.Helper()
 	const annotation = `"service.beta.kubernetes.io/aws-load-balancer-`

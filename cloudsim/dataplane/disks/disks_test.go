@@ -65,7 +65,7 @@ func create(t *testing.T, c *client.Client, name string, size int) cloudsim.Disk
 func isGone(path string) bool { _, err := os.Stat(path); return errors.Is(err, fs.ErrNotExist) }
 
 // The file of a disk has the size of the disk, but takes no space before the first write. Data
-// stays when the disk grows. The data plane deletes the file with the disk.
+// stays when the disk grows. When a disk is deleted, the data plane deletes the file.
 func TestFileFollowsDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disks")
 	c, run := start(t, dir)

@@ -169,8 +169,8 @@ func TestQueryLimit(t *testing.T) {
 	}
 }
 
-// TestLoadBalancers proves that the server answers queries for the host names of load balancers
-// without a resolver.
+// TestLoadBalancers proves that the server itself answers queries for the host names of load
+// balancers, and asks no resolver.
 func TestLoadBalancers(t *testing.T) {
 	server, _ := newServer(t, "")
 	for _, tc := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// newReportDevicesCommand returns a command that reports devices in place of an instance's
-// hypervisor.
+// newReportDevicesCommand returns a command that reports the devices of an instance. Normally the
+// hypervisor of the instance sends this report.
 func newReportDevicesCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var failed []string
