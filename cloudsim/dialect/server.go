@@ -288,8 +288,9 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		c = s.selectedCall(req)
 	}
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
-	status, body, err := s.do(req, to, c)                                            //nolint:contextcheck // req has the context
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replyTimeout)) // some connections do not support deadlines
+	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context
+	// Some connections do not support deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replyTimeout))
 	for _, name := range s.dialect.CloudHeaders {
 		if value := to.header.Get(name); value != "" {
 			w.Header().Set(name, value)

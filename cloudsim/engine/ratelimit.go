@@ -42,8 +42,8 @@ type bucketKey struct {
 }
 
 // maxBuckets limits the memory for buckets. If there are maxBuckets buckets, takeToken deletes all
-// full buckets with the same clock before it adds a bucket. The deletion of a full bucket does not affect its caller,
-// because a new bucket is also full.
+// full buckets with the same clock before it adds a bucket. The deletion of a full bucket does not
+// affect its caller, because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {

@@ -44,9 +44,12 @@ func Choose(n int) ([]int, error) {
 	var ports []int
 	for try := 1; len(ports) < n; try++ {
 		port := first + rand.IntN(last-first+1) //nolint:gosec // ports are not secret
+		if slices.Contains(ports, port) {
+			continue
+		}
 		err := reserve(port)
 		switch {
-		case err == nil && !slices.Contains(ports, port):
+		case err == nil:
 			ports = append(ports, port)
 		case try >= maxTries:
 			return nil, fmt.Errorf("looking for free ports from %d to %d: %w", first, last, err)
