@@ -156,7 +156,7 @@ func TestReserve(t *testing.T) {
 		t.Error(err)
 	}
 	for _, n := range []int{n, other, other} {
-		if err := Release(n); err != nil {
+		if err := Release(t.Context(), n); err != nil {
 			t.Errorf("Release(%d): %v", n, err)
 		}
 		if _, err := os.Stat("/sys/block/" + filepath.Base(Path(n))); err == nil {

@@ -1,11 +1,15 @@
 package loop
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // firstReserved is the lowest number of a reserved device. Programs that ask the kernel for
@@ -40,7 +44,10 @@ func Reserve() (int, error) {
 
 // Release removes a reserved device. If the device has a file, Release first detaches this file. A
 // missing device is no error.
-func Release(n int) error {
+//
+// The kernel refuses to remove a device that a program has open. A program such as udev opens each
+// new device for a moment, so Release tries again for up to releaseTimeout.
+func Release(ctx context.Context, n int) error {
 	d, err := Open(n)
 	if err != nil {
 		return err
@@ -55,8 +62,20 @@ func Release(n int) error {
 		return err
 	}
 	defer control.Close()
-	if err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, n); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("removing %s: %w", Path(n), err)
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	for {
+		err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, n)
+		if err == nil || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || ctx.Err() != nil {
+			return fmt.Errorf("removing %s: %w", Path(n), err)
+		}
+		backoff.Sleep(ctx, retryDelay)
 	}
-	return nil
 }
+
+// releaseTimeout is the time after which Release returns an error for a device in use. Release has
+// this limit because its callers also have to fence other devices.
+const releaseTimeout = 2 * time.Second

@@ -29,7 +29,7 @@ func cleanMachines(ctx context.Context, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(cgroup{all, name}.destroy(ctx), cleanDevices(dir), detachDisks(name, nil, func(string) bool { return false }))
+	return errors.Join(cgroup{all, name}.destroy(ctx), cleanDevices(ctx, dir), detachDisks(name, nil, func(string) bool { return false }))
 }
 
 // Runs reports whether the host has a cgroup, a network namespace, a link or a loop device

@@ -103,7 +103,7 @@ func (d *machineDevices) update(ctx context.Context) error {
 	clear(d.failed)
 	for id, have := range d.have { // a disk that was detached and attached again can be read-only
 		if want, ok := wanted[id]; !ok || isReadOnly(want, d.id) != have.readOnly {
-			d.failed[id] = d.remove(id, have)
+			d.failed[id] = d.remove(ctx, id, have)
 		}
 	}
 	for id, disk := range wanted {
@@ -203,7 +203,7 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
 	}
-	if have.spareLoop, err = d.reserve(disk.ID); err != nil {
+	if have.spareLoop, err = d.reserve(ctx, disk.ID); err != nil {
 		return err
 	}
 	l, err := loop.New(ctx, filepath.Join(disksDir(d.lab), string(disk.ID)+".img"), string(d.id), path, have.readOnly, false)
@@ -324,13 +324,13 @@ func (d *machineDevices) linkPaths(id cloudsim.DiskID) []string {
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
 // remove removes the device nodes and links of a disk, and fences the disk's device.
-func (d *machineDevices) remove(id cloudsim.DiskID, have device) error {
+func (d *machineDevices) remove(ctx context.Context, id cloudsim.DiskID, have device) error {
 	if isMounted(d.folder.path("dev")) {
 		if err := d.hide(id, have); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(d.release(id), fence(have.number)); err != nil {
+	if err := errors.Join(d.release(ctx, id), fence(have.number)); err != nil {
 		return err
 	}
 	delete(d.have, id)
@@ -344,8 +344,8 @@ func (d *machineDevices) remove(id cloudsim.DiskID, have device) error {
 const spareFolder = "spares"
 
 // reserve returns the number of a disk's second loop device, and makes the device.
-func (d *machineDevices) reserve(id cloudsim.DiskID) (int, error) {
-	if err := d.release(id); err != nil { // an earlier attempt may have failed after it made the device
+func (d *machineDevices) reserve(ctx context.Context, id cloudsim.DiskID) (int, error) {
+	if err := d.release(ctx, id); err != nil { // an earlier attempt may have failed after it made the device
 		return 0, err
 	}
 	if err := os.MkdirAll(d.folder.path(spareFolder), 0o700); err != nil {
@@ -359,16 +359,16 @@ func (d *machineDevices) reserve(id cloudsim.DiskID) (int, error) {
 }
 
 // release removes the second loop device of a disk.
-func (d *machineDevices) release(id cloudsim.DiskID) error {
-	return release(d.folder.path(spareFolder, string(id)))
+func (d *machineDevices) release(ctx context.Context, id cloudsim.DiskID) error {
+	return release(ctx, d.folder.path(spareFolder, string(id)))
 }
 
-func release(file string) error {
+func release(ctx context.Context, file string) error {
 	n, err := readSpare(file)
 	if err != nil || n == 0 {
 		return err
 	}
-	if err := loop.Release(n); err != nil {
+	if err := loop.Release(ctx, n); err != nil {
 		return err
 	}
 	return os.Remove(file)
@@ -405,12 +405,12 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 }
 
 // powerOff removes all devices and /dev of a machine. The machine must have ended.
-func (d *machineDevices) powerOff() error {
+func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
 	for id, have := range d.have {
-		errs = append(errs, d.remove(id, have))
+		errs = append(errs, d.remove(ctx, id, have))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -455,12 +455,12 @@ func (d *machineDevices) adopt() error {
 
 // cleanDevices removes the devices of machines that have ended with their hypervisor. The
 // hypervisor has the folder dir.
-func cleanDevices(dir string) error {
+func cleanDevices(ctx context.Context, dir string) error {
 	var errs []error
 	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", spareFolder, "*"))
 	errs = append(errs, err)
 	for _, f := range files {
-		errs = append(errs, release(f))
+		errs = append(errs, release(ctx, f))
 	}
 	mounts, err := filepath.Glob(filepath.Join(dir, "machines", "*", "dev"))
 	errs = append(errs, err)

@@ -168,7 +168,7 @@ func TestDevicesOfMachine(t *testing.T) {
 		t.Errorf("devices after the detachment: got %v, want none", got)
 	}
 	waitReleased(t, have.number)
-	if err := later.powerOff(); err != nil || isMounted(later.folder.path("dev")) {
+	if err := later.powerOff(t.Context()); err != nil || isMounted(later.folder.path("dev")) {
 		t.Errorf("power off: %v", err)
 	}
 }

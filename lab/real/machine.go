@@ -138,7 +138,7 @@ func (m *machine) adopt(ctx context.Context) (err error) {
 		return e
 	}
 	if pid == 0 || err != nil { // a machine with an interrupted start runs no programs
-		return errors.Join(m.cgroup.destroy(ctx), m.devices.powerOff())
+		return errors.Join(m.cgroup.destroy(ctx), m.devices.powerOff(ctx))
 	}
 	if m.init, err = watchProcess(pid); err != nil {
 		return err
@@ -322,7 +322,7 @@ func (m *machine) powerOff(ctx context.Context) error {
 		m.init, m.bootOperation = nil, ""
 		m.log.Info("machine is off")
 	}
-	err := errors.Join(m.cgroup.destroy(ctx), m.h.bridge.detach(string(m.id)), m.devices.powerOff())
+	err := errors.Join(m.cgroup.destroy(ctx), m.h.bridge.detach(string(m.id)), m.devices.powerOff(ctx))
 	if ran {
 		err = errors.Join(err, m.h.detachDisks())
 	}
