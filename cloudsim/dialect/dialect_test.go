@@ -127,6 +127,28 @@ cloudsim_dialect_unsupported_total{dialect="plain",resource="widgets"} 2
 	}
 }
 
+// deadlineRecorder is an http.ResponseWriter that records its last write deadline.
+type deadlineRecorder struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error { d.deadline = t; return nil }
+
+// TestWriteDeadline proves that a client that does not read its answer cannot keep the connection
+// open for ever.
+func TestWriteDeadline(t *testing.T) {
+	h := dialect.New(slog.New(slog.DiscardHandler), oneCallDialect(func(*dialect.Request) (int, any, error) { return http.StatusOK, "x", nil }), dialect.Config{})
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequest(http.MethodPost, "/things/1", nil)
+	r.Header.Set("Token", "x")
+	before := time.Now()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || w.deadline.Before(before) || w.deadline.After(before.Add(time.Minute)) {
+		t.Errorf("got status %d and write deadline %s after the request, want 200 and at most one minute", w.Code, w.deadline.Sub(before))
+	}
+}
+
 // TestDroppedReply proves that the caller gets no reply if the cloud closes the connection without
 // a reply. If the cloud does not run, the caller gets an error.
 func TestDroppedReply(t *testing.T) {

@@ -110,7 +110,7 @@ func TestLab(t *testing.T) {
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *lab, *page)
-	}{{"healthy", healthyLab}, {"keyboard", keyboardInLab}, {"traffic", trafficInLab}, {"hostile", hostileInLab}, {"differences", differencesInLab}} {
+	}{{"healthy", healthyLab}, {"project", projectInLab}, {"keyboard", keyboardInLab}, {"traffic", trafficInLab}, {"hostile", hostileInLab}, {"differences", differencesInLab}} {
 		t.Run(part.name, func(t *testing.T) {
 			p.t, l.t = t, t
 			part.run(t, l, p)
@@ -136,6 +136,22 @@ func healthyLab(t *testing.T, l *lab, p *page) {
 		p.visit(view)
 		p.checkAccessibility(view)
 	}
+}
+
+// With a chosen project, the map shows neither the instances of other projects nor their Nodes.
+func projectInLab(t *testing.T, l *lab, p *page) {
+	l.runCommand("cloud", "projects", "create", "team")
+	defer l.runCommand("cloud", "projects", "delete", "team")
+	choose := func(label string) {
+		p.eval("((s) => { s.value = [...s.options].find((o) => o.text === " + quote(label) + ").value; s.dispatchEvent(new Event('change', { bubbles: true })) })(document.querySelector('select[aria-label=Project]'))")
+	}
+	p.visit("map")
+	p.card("node-1", "running")
+	p.awaitTrue("document.querySelector('select[aria-label=Project]') !== null")
+	choose("team")
+	p.awaitTrue("document.querySelectorAll('.pair').length === 0")
+	choose("all")
+	p.card("node-1", "running")
 }
 
 // A user does everything with the keyboard alone. The user stops a machine, and sees the difference
