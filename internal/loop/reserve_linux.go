@@ -78,4 +78,4 @@ func Release(ctx context.Context, n int) error {
 
 // releaseTimeout is the time after which Release returns an error for a device in use. Release has
 // this limit because its callers also have to fence other devices.
-const releaseTimeout = 2 * time.Second
+const releaseTimeout = 5 * time.Second
