@@ -235,14 +235,14 @@ func (c Dir) machineToken(account string) string { return c.file("machines", acc
 
 func (c Dir) metadataToken() string { return c.file("router", "metadata.token") }
 
-// MachinePID returns the pid of the first process of a real node's machine. The
-// pid is valid in the container of the host that runs the machine.
-func (c Dir) MachinePID(node string) (int, error) {
+// EnterCommand returns the arguments of a program that runs a command on a real node's machine. The
+// program must run in the container of the host that runs the machine. See real.EnterCommand.
+func (c Dir) EnterCommand(node string, command []string) ([]string, error) {
 	name, err := os.ReadFile(nameFile)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return real.First(machinesDir, string(name), node)
+	return real.EnterCommand(machinesDir, string(name), node, command)
 }
 
 // loadCommand returns text that tells the user how to load an image into the machines of all zones.

@@ -60,9 +60,10 @@ func (d Dir) machines() string    { return d.path("real") }
 func (d Dir) machineName() string { return "cloudsim-" + d.hash() }
 func (d Dir) cable() string       { return "csim-" + d.hash() }
 
-// MachinePID returns the pid of the first process of a real node's machine.
-func (d Dir) MachinePID(node string) (int, error) {
-	return real.First(d.machines(), d.machineName(), node)
+// EnterCommand returns the arguments of a program that runs a command on a real node's machine. See
+// real.EnterCommand.
+func (d Dir) EnterCommand(node string, command []string) ([]string, error) {
+	return real.EnterCommand(d.machines(), d.machineName(), node, command)
 }
 
 // sweepMachines ends the machines of an earlier run. If it ended a machine, it appends

@@ -105,11 +105,10 @@ func (d *machineDevices) listNodes() (all []string) {
 // commandInside returns a command that runs a shell script in the cgroup of the machine. The
 // working folder of the script is the machine's /dev.
 func (d *machineDevices) commandInside(script string) *exec.Cmd {
-	var join []string
-	for _, h := range d.cgroup.hierarchies {
-		join = append(join, "echo $$ >"+filepath.Join(d.cgroup.child("machine").pathIn(h), "cgroup.procs"))
-	}
-	return exec.Command("sh", "-c", strings.Join(join, " && ")+" && cd "+d.folder.path("dev")+" && "+script) //nolint:gosec // a script of this test
+	argv := d.cgroup.child("machine").joinCommand("sh", "-c", script)
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec // a script of this test
+	cmd.Dir = d.folder.path("dev")
+	return cmd
 }
 
 // TestDevicesOfMachine proves that a machine has exactly the devices of its attached disks. The

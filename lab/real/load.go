@@ -118,7 +118,8 @@ func (m Images) runningMachines() (on []runningMachine, off []string, err error)
 		if len(m.Nodes) > 0 && !slices.Contains(m.Nodes, node) {
 			continue
 		}
-		pid, err := cgroup{all, m.Name}.child(id).firstPID()
+		c := cgroup{all, m.Name}.child(id)
+		pid, err := c.firstPID()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -126,7 +127,7 @@ func (m Images) runningMachines() (on []runningMachine, off []string, err error)
 			off = append(off, node)
 			continue
 		}
-		on = append(on, runningMachine{node, ctrIn(pid)})
+		on = append(on, runningMachine{node, ctrIn(c, pid)})
 	}
 	for _, node := range m.Nodes {
 		if !slices.ContainsFunc(on, func(r runningMachine) bool { return r.node == node }) {

@@ -59,7 +59,7 @@ func TestNodeNamesOfMachines(t *testing.T) {
 		t.Errorf("names of the machines (-want +got): %v\n%s", err, diff)
 	}
 	for node, want := range map[string]string{"node-1": "instance i-000001, is off", "node-9": "no machine has the name"} {
-		if _, err := First(dir, "cloudsim-test", node); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := EnterCommand(dir, "cloudsim-test", node, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", node, err, want)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -224,12 +223,11 @@ func ctrAt(programs, socket string) ctr {
 	return ctr{filepath.Join(programs, "ctr"), "--address", socket}
 }
 
-// ctrIn returns the client of a machine's containerd. The argument pid is the pid of the
-// machine's first process. The client runs in the namespaces of the machine. So a symbolic link
-// in the machine cannot lead the client to a file or socket of this host.
-func ctrIn(pid int) ctr {
-	return ctr{"nsenter", "--target", strconv.Itoa(pid), "--all", "--", "/opt/machine/ctr"}
-}
+// ctrIn returns the client of the containerd of the machine with cgroup c. The argument pid is the
+// pid of the machine's first process. The client runs in the namespaces of the machine. So a
+// symbolic link in the machine cannot lead the client to a file or socket of this host. The client
+// is a program of the machine, so it also runs in the machine's cgroup.
+func ctrIn(c cgroup, pid int) ctr { return c.enterCommand(pid, "/opt/machine/ctr") }
 
 // importFile imports the images of an OCI archive.
 func (c ctr) importFile(ctx context.Context, path string) error {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -20,10 +18,11 @@ func NewEnterCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enter NODE [COMMAND [ARGUMENT...]]",
 		Short: "Run a shell or a command on a real node",
-		Long: `Run a shell or a command on a real node of a lab, as root and in all namespaces of
-the node's machine. The programs of the machine are in /opt: containerd's ctr in
-/opt/machine, kubectl and kubelet in /opt/kube. The command needs root, and nsenter
-from util-linux.`,
+		Long: `Run a shell or a command on a real node of a lab, as root, and in all namespaces and
+the cgroup of the node's machine. So the command ends with the machine, and can use only
+the memory and the disks of the machine. The programs of the machine are in /opt:
+containerd's ctr in /opt/machine, kubectl and kubelet in /opt/kube. The command needs
+root, and nsenter from util-linux.`,
 		Example: `  sudo allinone enter node-1
   sudo allinone enter node-1 ps -ef
   sudo allinone enter node-1 /opt/machine/ctr -n k8s.io images list`,
@@ -44,26 +43,24 @@ from util-linux.`,
 // machineFinder is a lab on this host or a lab in containers. enterMachine uses a
 // machineFinder to find the machine of a node.
 type machineFinder interface {
-	MachinePID(node string) (int, error)
+	EnterCommand(node string, command []string) (argv []string, err error)
 }
 
-// enterMachine replaces this process by a command in all namespaces of a node's machine. If command
-// is empty, the function runs a shell.
+// enterMachine replaces this process by a command on a node's machine. If command is empty, the
+// function runs a shell.
 func enterMachine(machines machineFinder, node string, command []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can enter the namespaces of a machine: run the command with sudo")
 	}
-	pid, err := machines.MachinePID(node)
-	if err != nil {
-		return err
-	}
-	nsenter, err := exec.LookPath("nsenter")
-	if err != nil {
+	if _, err := exec.LookPath("nsenter"); err != nil {
 		return fmt.Errorf("%w: install nsenter with 'apt-get install util-linux'", err)
 	}
 	if len(command) == 0 {
 		command = []string{"/bin/bash"}
 	}
-	argv := slices.Concat([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--"}, command)
-	return unix.Exec(nsenter, argv, append(os.Environ(), "PS1="+node+"# "))
+	argv, err := machines.EnterCommand(node, command)
+	if err != nil {
+		return err
+	}
+	return unix.Exec(argv[0], argv, append(os.Environ(), "PS1="+node+"# "))
 }
