@@ -245,7 +245,7 @@ func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	var c checks
 	c.sizeAtLeast(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
 	if region != s.Region {
-		c.addf("sourceSnapshot", "names %s in region %s, but the disk would be in region %s", s.ID, s.Region, region)
+		c.addf("sourceSnapshot", "must be a snapshot in region %s, but %s is in region %s", region, s.ID, s.Region)
 	}
 	return c.err()
 }
@@ -259,7 +259,7 @@ func (r CreateDisk) OfDisk(d Disk) error {
 	}
 	for _, z := range d.Zones() {
 		if !slices.Contains(r.Zones(), z) {
-			c.addf("sourceDisk", "names %s, which is in %s: a copy must include the zones of its source; for other zones, create the disk from a snapshot", d.ID, strings.Join(d.Zones(), " and "))
+			c.addf("sourceDisk", "must be a disk in %s, but %s is in %s: a copy must include the zones of its source; for other zones, create the disk from a snapshot", strings.Join(r.Zones(), " and "), d.ID, strings.Join(d.Zones(), " and "))
 			break
 		}
 	}

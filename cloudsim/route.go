@@ -111,7 +111,7 @@ func (r CreateRoute) Of(n Network, hop Instance) error {
 		}
 	}
 	if hop.Network != n.ID {
-		c.addf("nextHop", "names %s, which is in network %s and not in %s", hop.ID, hop.Network, n.ID)
+		c.addf("nextHop", "must be an instance in network %s, but %s is in network %s", n.ID, hop.ID, hop.Network)
 	}
 	reachable := false
 	for _, a := range hop.Addresses {
@@ -119,7 +119,7 @@ func (r CreateRoute) Of(n Network, hop Instance) error {
 		reachable = reachable || err == nil && a.Type == AddressInternal && ip.Is4() == to.Addr().Is4()
 	}
 	if !reachable {
-		c.addf("nextHop", "names %s, which has no internal address of the IP family of %s", hop.ID, to)
+		c.addf("nextHop", "must be an instance with an internal address of the IP family of %s, but %s has no such address", to, hop.ID)
 	}
 	return c.err()
 }
