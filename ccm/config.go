@@ -26,29 +26,29 @@ import (
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
 	TokenFile string `json:"tokenFile"`         // file with the bearer token; the CCM reads it for every call. A relative name in a configuration file is relative to the folder of that file
-	CAFile    string `json:"caFile,omitempty"`  // PEM file with the certificate authority of an https URL. Empty means the system's authorities. The CCM reads it only at the start. A relative name in a configuration file is relative to the folder of that file
+	CAFile    string `json:"caFile,omitempty"`  // PEM file with the certificate authority of an https URL. The default is the system's authorities. The CCM reads it only at the start. A relative name in a configuration file is relative to the folder of that file
 	Project   string `json:"project,omitempty"` // project that the CCM uses; only for the token of an admin, which belongs to no project
-	Region    string `json:"region,omitempty"`  // region of new load balancers. Empty means the cloud's only region
+	Region    string `json:"region,omitempty"`  // region of new load balancers. The default is the cloud's only region
 
 	// NodeDeletionGrace is the time for which an instance must be absent before
 	// the CCM deletes its Node. The default is 0.
 	NodeDeletionGrace metav1.Duration `json:"nodeDeletionGrace,omitempty"`
 	// LoadBalancerClass is the spec.loadBalancerClass of the Services that the
 	// CCM serves. The CCM also serves Services without a class if
-	// OnlyLoadBalancerClass is false. Empty means DefaultLoadBalancerClass.
+	// OnlyLoadBalancerClass is false. The default is DefaultLoadBalancerClass.
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 	// OnlyLoadBalancerClass makes the CCM ignore Services without a class. This
 	// setting is necessary if another controller serves these Services.
 	OnlyLoadBalancerClass bool `json:"onlyLoadBalancerClass,omitempty"`
 	// LoadBalancerIPMode is the IP mode (KEP-1860) of Services without an
-	// annotation for the mode. It is Proxy or VIP. Empty means Proxy.
+	// annotation for the mode. It is Proxy or VIP. The default is Proxy.
 	LoadBalancerIPMode v1.LoadBalancerIPMode `json:"loadBalancerIPMode,omitempty"`
 	// DeleteOrphans makes the CCM delete orphans: load balancers of this
 	// cluster that no Service requests. By default the CCM only reports
 	// orphans.
 	DeleteOrphans bool `json:"deleteOrphans,omitempty"`
 	// OrphanGrace is the time for which a load balancer must be an orphan
-	// before the CCM deletes it. Empty means 10 minutes.
+	// before the CCM deletes it. The default is 10 minutes.
 	OrphanGrace metav1.Duration `json:"orphanGrace,omitempty"`
 }
 

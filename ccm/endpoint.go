@@ -34,7 +34,7 @@ func byPods(svc *v1.Service) bool {
 // cannot be targets.
 type backendSet struct {
 	targets []cloudsim.Target
-	ports   []int            // if the targets are pods: the target port for each port of the Service. Nil means node ports
+	ports   []int            // if the targets are pods: the target port for each port of the Service. If ports is nil, the load balancer uses node ports
 	skipped []skippedBackend // backends that get no traffic
 }
 

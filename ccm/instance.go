@@ -228,9 +228,10 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 	return i, ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated
 }
 
-// find returns the Node's instance, from the mirror or from the cloud. If the second result is
-// false and the error is nil, the instance is absent, and rightPlace has confirmed the cloud and
-// the project. If the Node has a provider id, the method treats a terminated instance as absent.
+// find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
+// the instance, the second result is false, and the error is the error of rightPlace. So the error
+// is nil only if the CCM uses the cloud and the project of this cluster. If the Node has a provider
+// id and the instance is terminated, the second result is also false.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)

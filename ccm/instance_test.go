@@ -132,8 +132,8 @@ func (r *rig) otherProject(t *testing.T) *client.Client {
 }
 
 // letFind lets the provider find the instance i of the cluster. The provider
-// must have found an instance before it accepts the cloud's answer that
-// another instance does not exist.
+// accepts the cloud's answer that an instance does not exist only after the
+// provider has found another instance.
 func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialisedNode(i)); err != nil {

@@ -239,9 +239,9 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 	return "", nil
 }
 
-// existingTargets returns the targets that have an existing instance, because
-// the cloud would refuse the remaining targets. If the mirror is not up to
-// date, the method returns all targets.
+// existingTargets returns only the targets whose instance exists, because the
+// cloud would refuse the other targets. If the mirror is not up to date, the
+// method returns all targets.
 func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.isFresh() {
 		return targets

@@ -314,8 +314,8 @@ func TestNodeSelector(t *testing.T) {
 	targets("after a label changed", "i-000001", "i-000002")
 }
 
-// If the cloud has one region, the configuration need not contain a region. If
-// the cloud has two regions, the configuration must contain a region.
+// If the cloud has one region, the configuration may omit the region. If the
+// cloud has two regions, the configuration must contain a region.
 func TestRegion(t *testing.T) {
 	r := newRig(t)
 	r.wire.spoil(func(_ int, req *http.Request) fault {

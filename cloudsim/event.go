@@ -117,8 +117,8 @@ type WatchOptions struct {
 	Since uint64         // only events after this revision; 0 means all events in the journal
 	Kinds []ResourceKind // only these kinds; empty means all
 	ID    string         // only events of the resource with this id; empty means all
-	// Bookmark is the time between two bookmarks; 0 means no bookmarks. The watch sends a
-	// bookmark when it has read the whole journal, and then once in each such period. For a
-	// client of the HTTP API, the cloud chooses the period.
+	// Bookmark is the time between two bookmarks; 0 means no bookmarks. The watch sends a bookmark
+	// when it has read the whole journal. After that, it sends one bookmark each time the duration
+	// Bookmark has passed. For a client of the HTTP API, the cloud chooses this duration.
 	Bookmark time.Duration
 }

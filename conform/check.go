@@ -30,7 +30,8 @@ type Check struct {
 	exclusive bool
 	// needsRestart is true if the check needs a CCM that this package starts.
 	needsRestart bool
-	// limitFactor is the factor for Config.Limit, the time limit of a check. 0 means 1.
+	// limitFactor is the factor for Config.Limit, the time limit of a check. If limitFactor is 0,
+	// the factor is 1.
 	limitFactor int
 	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip.
 	run func(context.Context, *env) error

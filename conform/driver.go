@@ -191,7 +191,7 @@ type Fault struct {
 	// calls with each name separately.
 	Skip int `json:"skip,omitempty"`
 	// Count is the number of calls that the fault disturbs. The driver counts the calls with each
-	// name separately. 0 means all calls until ClearFault.
+	// name separately. If Count is 0, the fault disturbs all calls until ClearFault.
 	Count int `json:"count,omitempty"`
 	// LatencySeconds is the delay of FaultLatency.
 	LatencySeconds float64 `json:"latencySeconds,omitempty"`

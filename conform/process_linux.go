@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// endWithThread lets the kernel kill p when the thread that starts p ends.
+// endWithThread sets an option of p. When the thread that started p ends, the kernel kills p.
 func endWithThread(p *exec.Cmd) {
 	if p.SysProcAttr == nil {
 		p.SysProcAttr = &syscall.SysProcAttr{}

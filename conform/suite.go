@@ -38,7 +38,8 @@ type Config struct {
 	// Subject is the CCM. If it is nil, a CCM must already run, and Run skips checks that restart the
 	// CCM.
 	Subject Subject
-	// Capabilities replaces the capabilities from the driver. Nil means no replacement.
+	// Capabilities replaces the capabilities from the driver. If Capabilities is nil, it replaces
+	// nothing.
 	Capabilities *Capabilities
 	// Level is the lowest level of the checks to run. The default is Should, which selects all checks.
 	Level Level

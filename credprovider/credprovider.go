@@ -51,7 +51,7 @@ type Config struct {
 	// CloudURL is the URL of the cloud's API.
 	CloudURL string `json:"cloudURL"`
 	// CloudCAFile contains the certificate authority of an https CloudURL (PEM).
-	// Empty means the authorities of the system.
+	// If CloudCAFile is empty, the plugin uses the certificate authorities of the system.
 	CloudCAFile string `json:"cloudCAFile,omitempty"`
 	// MetadataURL is the URL of the instance's metadata service. ReadConfig
 	// replaces an empty URL with the link-local address.
@@ -61,8 +61,8 @@ type Config struct {
 	// names.
 	Registries []string `json:"registries"`
 	// CacheDir is the folder of the cache, which stores credentials between
-	// runs. Only the user that runs the plugin may access this folder. Empty
-	// means no cache.
+	// runs. Only the user that runs the plugin may access this folder. If
+	// CacheDir is empty, the plugin uses no cache.
 	CacheDir string `json:"cacheDir,omitempty"`
 	// OptInAnnotation is the key of an annotation of Kubernetes service
 	// accounts. Pods of an account with this annotation pull with the identity

@@ -269,7 +269,7 @@ func BenchmarkVolumeRecords(b *testing.B) {
 }
 
 // withoutStore returns a bench with a fake cloud. The fake cloud answers each
-// call at once and stores nothing, so no cloud behind HTTP can be faster.
+// call at once and stores nothing, so no cloud with an HTTP API can be faster.
 func withoutStore(b *testing.B) *bench {
 	d := &bench{t: b, dir: b.TempDir(), vm: cloudsim.Instance{ID: "i-000001"}}
 	reply := func(state cloudsim.DiskState, has ...cloudsim.Attachment) http.HandlerFunc {

@@ -54,7 +54,7 @@ func testDriver(args []string) error {
 	return Run(context.Background(), slog.New(slog.DiscardHandler), cfg)
 }
 
-// victim is a driver in its own process.
+// victim is a driver that runs in a separate process.
 type victim struct {
 	*bench
 	socket string

@@ -18,8 +18,8 @@ import (
 )
 
 // PullAdvice creates an event for each pod whose node does not have an image and cannot pull it.
-// The event says how the user loads the image. `kubectl describe pod` prints it below the
-// kubelet's event with the cause.
+// The event says how the user loads the image. `kubectl describe pod` prints this event below the
+// kubelet's event, which contains the cause.
 type PullAdvice struct {
 	Kube kubernetes.Interface
 	Log  *slog.Logger

@@ -75,7 +75,7 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err er
 	return done, nil
 }
 
-// wholeLines splits at newlines, and ignores an incomplete last line.
+// wholeLines splits data at newlines, and ignores an incomplete last line.
 func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

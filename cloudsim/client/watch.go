@@ -20,8 +20,9 @@ const maxSilence = 90 * time.Second
 
 var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent nothing for %s", maxSilence)
 
-// Watch yields the events after o.Since, in order. It ends when ctx ends, when the server closes
-// the connection, or when the caller leaves the loop. Unless ctx ended, the last item is an error:
+// Watch yields the events after the revision o.Since, in the order of their revisions. It ends when
+// ctx ends, when the server closes the connection, or when the caller leaves the loop. Unless ctx
+// ended, the last item is an error:
 //   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
 //   - Unavailable: the connection broke or hangs.
 //   - Unauthenticated or Denied: the caller's token expired or lost the permission to watch.
@@ -41,11 +42,11 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// WatchAudit yields the entries of the audit trail after the number o.After that o selects,
-// in order. It ends, and yields errors, in the same cases as Watch. WatchAudit yields Gone
-// if the cloud does not have all calls after o.After in memory, e.g. after a restart. The
-// caller must have the permission audit.watch. To resume, set After to the Number of the
-// last handled entry.
+// WatchAudit yields the entries of the audit trail that o selects and that come after the number
+// o.After. It yields them in the order of their numbers. WatchAudit ends, and yields errors, in the
+// same cases as Watch. WatchAudit yields Gone if the cloud does not have all calls after o.After in
+// memory, e.g. after a restart. The caller must have the permission audit.watch. To resume, set
+// After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0

@@ -38,10 +38,10 @@
 //   - An update of a load balancer does not affect listeners and connections that are still
 //     valid.
 //
-// On Linux, one event loop per processor carries the connections. A loop waits
-// for all its sockets at once with epoll. It copies small amounts of data, and
-// lets the kernel splice large amounts. An idle connection needs two sockets
-// and less than a kilobyte of memory. On other systems, each connection has two
-// goroutines with buffers. For tests on Linux, the build tag portable selects
-// the version with goroutines.
+// On Linux, each processor has an event loop that forwards connections. A loop
+// waits for all its sockets at once with epoll. It copies small amounts of
+// data, and lets the kernel splice large amounts. An idle connection needs two
+// sockets and less than a kilobyte of memory. On other systems, each connection
+// has two goroutines with buffers. For tests on Linux, the build tag portable
+// selects the version with goroutines.
 package dataplane

@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// forwarder carries each connection with two goroutines.
+// forwarder uses two goroutines to forward each connection.
 type forwarder struct{}
 
 func newForwarder() (*forwarder, error) { return &forwarder{}, nil }
@@ -67,7 +67,7 @@ type conn struct {
 	activity atomic.Uint64 // grows with every byte and with the end of each direction
 }
 
-// serve carries the connection of one accepted client until the connection is
+// serve forwards the connection of one accepted client until the connection is
 // closed.
 func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, first choice) {
 	c := b.connectTarget(ctx, s, client, from, first)

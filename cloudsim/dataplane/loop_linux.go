@@ -27,7 +27,7 @@ const (
 	never = time.Duration(math.MaxInt64)
 )
 
-// forwarder carries the connections of all load balancers of a plane. It has one loop for each
+// forwarder forwards the connections of all load balancers of a plane. It has one loop for each
 // processor. A connection stays on the same loop until it ends.
 //
 // A goroutine for each direction would be simpler. But waking a goroutine costs

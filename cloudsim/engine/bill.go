@@ -74,9 +74,9 @@ func (l *ledger) checkNumber(number uint64) error {
 	return nil
 }
 
-// read returns a page of the entries after the given number that match the options o. It also
-// returns the number of the last entry that it has checked, and whether more entries follow. If
-// number is 0, read begins with the oldest entry in memory.
+// read returns a page of the entries that match the options o and that come after the given number.
+// It also returns the number of the last entry that it has checked, and whether more entries
+// follow. If number is 0, read begins with the oldest entry in memory.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,10 +105,10 @@ func (l *ledger) nextRecord() <-chan struct{} {
 	return l.added
 }
 
-// WatchAudit yields the calls after o.After that match the options o, in order, until ctx ends.
-// Each time the duration bookmark has passed, WatchAudit also yields a bookmark: an item that
-// contains only the number from which a later watch can continue. WatchAudit yields an error at
-// most once, as the last item:
+// WatchAudit yields the calls that match the options o and that come after the number o.After. It
+// yields them in the order of their numbers, until ctx ends. Each time the duration bookmark has
+// passed, WatchAudit also yields a bookmark: an item that contains only the number from which a
+// later watch can continue. WatchAudit yields an error at most once, as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.

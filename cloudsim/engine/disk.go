@@ -445,8 +445,8 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // DeleteDisk begins to delete a disk and returns the disk. It does not change a disk that is
-// already in state deleting. DeleteDisk returns Conflict while the disk is attached, and while the
-// cloud makes a snapshot or a copy of the disk. Snapshots and copies of the disk that are already
+// already in state deleting. DeleteDisk returns Conflict if the disk is attached, or if the cloud
+// is making a snapshot or a copy of the disk. Snapshots and copies of the disk that are already
 // complete stay.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {

@@ -54,7 +54,7 @@ type Config struct {
 	HostRoutes func() ([]netip.Prefix, error)
 
 	// Seed makes random values repeatable, except secrets. In two clouds with the same Seed, the
-	// same calls get the same request ids, and faults hit the same calls. 0 means that the values
+	// same calls get the same request ids, and faults hit the same calls. If Seed is 0, the values
 	// are not repeatable.
 	Seed uint64
 	// StateDir is the directory of saved states; "" disables saving.
@@ -69,8 +69,8 @@ type Config struct {
 	// DiskFiles saves the data of disks in saved states, and restores this
 	// data. If DiskFiles is nil, saved states contain only records.
 	DiskFiles DiskFiles
-	// DiskCooldown is the minimum time between two modifications of a disk. 0 means that there is
-	// no minimum.
+	// DiskCooldown is the minimum time between two modifications of a disk. If DiskCooldown is 0,
+	// there is no minimum.
 	DiskCooldown time.Duration
 }
 

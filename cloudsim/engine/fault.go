@@ -105,9 +105,9 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 	return hit, nil
 }
 
-// matchingFaults returns the ids of the faults that match a call, in order.
-// It reads the zone, type and labels of the target at most once, and only if
-// a fault needs them.
+// matchingFaults returns the ids of the faults that match a call, in the order
+// of live. It reads the zone, type and labels of the target at most once, and
+// only if a fault needs them.
 func (e *Engine) matchingFaults(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
 	now := e.Now()
 	var at *resourceInfo
@@ -132,9 +132,9 @@ func (e *Engine) matchingFaults(live []cloudsim.Fault, call Call, s Subject) (id
 	return ids, nil
 }
 
-// countStrikes counts the call for each fault in ids, in order, until a fault
-// decides the outcome. The result usedUp is true if one of these faults can
-// never hit again.
+// countStrikes counts the call for each fault, in the order of ids, until a
+// fault decides the outcome. The result usedUp is true if one of these faults
+// can never hit again.
 func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)

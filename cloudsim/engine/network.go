@@ -148,9 +148,9 @@ func wholeRanges(all ...netip.Prefix) []cloudsim.PodRange {
 	return out
 }
 
-// clash looks for a range in the first list that overlaps a range in the second list. It returns
-// the two ranges and true, or false if no ranges overlap. If allowEqual is true, two identical
-// ranges do not count as an overlap.
+// clash finds a range in the first list that overlaps a range in the second list. It returns the
+// two ranges and true, or false if no ranges overlap. If allowEqual is true, two identical ranges
+// do not count as an overlap.
 func clash(mine, theirs []cloudsim.PodRange, allowEqual bool) (a, b netip.Prefix, ok bool) {
 	for _, m := range mine {
 		for _, t := range theirs {
@@ -256,7 +256,7 @@ func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
 
 // DeleteNetwork begins to delete a network and returns the network. It does not
 // change a network that is already in state deleting. DeleteNetwork returns
-// Conflict for a default network, and while the network has subnets or routes.
+// Conflict if the network is a default network, or if it has subnets or routes.
 func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cloudsim.Network, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if n, err = get(tx, call, networks, string(id)); err != nil || n.State == cloudsim.NetworkDeleting {

@@ -179,8 +179,8 @@ func (e *Engine) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloud
 
 // DeleteSubnet begins to delete a subnet and returns the subnet. It does not
 // change a subnet that is already in state deleting. DeleteSubnet returns
-// Conflict for the subnet of a default network, and while instances are in the
-// subnet.
+// Conflict if the subnet belongs to a default network, or if instances are in
+// the subnet.
 func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s cloudsim.Subnet, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if s, err = get(tx, call, subnets, string(id)); err != nil || s.State == cloudsim.SubnetDeleting {

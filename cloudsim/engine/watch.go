@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Watch yields the events after o.Since that the call may see, in order, until
-// ctx ends. It yields an error at most once, as the last item:
+// Watch yields the events that the caller may see and that come after the
+// revision o.Since. It yields them in the order of their revisions, until ctx
+// ends. It yields an error at most once, as the last item:
 //   - Gone: the journal no longer has the events after o.Since, or LoadState
 //     or ResetState has replaced the cloud's contents after o.Since.
 //   - Unauthenticated: the caller's credential is no longer valid.
@@ -90,8 +91,9 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // the reader began, because the reader's revision rev then belongs to the old contents. The epoch
 // of the store is the revision of the last replacement. The pointer readerEpoch points to the epoch
 // at which the reader began. For a new reader it points to 0. If the revision of a new reader is 0
-// or is at least the epoch of the store, sameEpoch stores the epoch of the store in *readerEpoch. A
-// new reader that begins at revision 0 also reads the events from the loaded state.
+// or is at least the epoch of the store, sameEpoch stores the epoch of the store in *readerEpoch.
+// LoadState also replaces the journal by the journal of the saved state. A new reader that begins
+// at revision 0 also reads the events of this journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
 	if *readerEpoch == 0 && (rev == 0 || rev >= now) {
@@ -103,12 +105,13 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	return nil
 }
 
-// ListEvents returns a page of the events after o.Since that the call may see.
-// The Revision of the list is the last revision that ListEvents has read.
-// ListEvents returns Gone in the same cases as Watch. Each call of ListEvents
-// counts as a new reader (see sameEpoch). A new reader cannot begin in the
-// middle of the events from the loaded state. A watch that has read some of
-// these events can read the remaining events.
+// ListEvents returns a page of the events that the caller may see and that come
+// after the revision o.Since. The Revision of the list is the last revision
+// that ListEvents has read. ListEvents returns Gone in the same cases as Watch.
+// Each call of ListEvents counts as a new reader (see sameEpoch). LoadState
+// also loads the journal of the saved state. A new reader cannot begin in the
+// middle of the events of this journal. A watch that has read some of these
+// events can read the other events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -198,8 +201,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 
 // overGap returns the revision at which a reader continues. The reader has read the revisions up to
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
-// The journal has no events between the last event from the loaded state and the epoch. If lastRead
-// is in this gap, overGap returns the epoch. Otherwise it returns lastRead. See sameEpoch, which
+// The journal has no events between the last event of the saved state and the epoch. If lastRead is
+// in this gap, overGap returns the epoch. Otherwise it returns lastRead. See sameEpoch, which
 // checks the result.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()

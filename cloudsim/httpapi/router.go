@@ -18,7 +18,7 @@ type routerTable struct {
 	make    func() *mux.Router
 }
 
-// newRouters returns routers without routes. It calls newRouter to make the router of each noun.
+// newRouters returns a table without routes. The table calls newRouter to make each router.
 func newRouters(newRouter func() *mux.Router) routerTable {
 	return routerTable{map[string]*mux.Router{"": newRouter()}, newRouter}
 }

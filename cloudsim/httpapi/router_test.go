@@ -9,7 +9,8 @@ import (
 )
 
 // TestPaths proves that the API gives the same answers as a single router with all routes.
-// The API has one router for the routes of each noun, such as disks in /v1/disks.
+// The API has one router for each noun. A noun is the first path segment after /v1, such as disks
+// in /v1/disks.
 func TestPaths(t *testing.T) {
 	c := cloudtest.Start(t)
 	secret, err := c.Token()

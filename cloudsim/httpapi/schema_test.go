@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// additionalMembers contains additional members for the test of a limit. Validate accepts the
-// tested member only together with these members. The additional members are necessary because a
-// generated request body has only the required members.
+// additionalMembers maps a limit of a member to other members of the JSON request body. Validate
+// accepts the limited member only together with these other members. A generated request body has
+// only the required members, so the test adds the other members.
 var additionalMembers = map[string]string{
 	"affinityTimeoutSeconds/maximum":                   `{"affinity":"clientIP"}`,
 	"effect.ageSeconds/maximum":                        `{"effect":{"type":"staleRead"}}`,

@@ -236,7 +236,8 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	}
 }
 
-// blockedLists is a cloud whose lists of instances wait until the caller ends its request.
+// blockedLists is a cloud in which a call of ListInstances can wait until the caller cancels the
+// call.
 type blockedLists struct {
 	metadata.Cloud
 	blocked atomic.Bool

@@ -35,17 +35,17 @@ type Config struct {
 	URL      string       // URL for clients, without a slash at its end
 	Name     string       // host[:port] at the beginning of image names; the same as the engine's Config.Registry
 	// TokensPerSecond limits the token requests of each address and of each
-	// caller. The burst is ten times the rate. 0 means 50.
+	// caller. The burst is ten times the rate. The default is 50.
 	TokensPerSecond float64
 	// StallTimeout is the longest time in which a client may send nothing of its request,
-	// or receive nothing of the reply. 0 means one minute.
+	// or receive nothing of the reply. The default is one minute.
 	StallTimeout time.Duration
 	// Collect is the interval between two collections of unreferenced files. It
-	// is also the minimum age of the files that a collection removes. 0 means
-	// one hour.
+	// is also the minimum age of the files that a collection removes. The
+	// default is one hour.
 	Collect time.Duration
 	// Reserve is the number of bytes that pushes must leave free on the disk of
-	// Dir. 0 means 256 MiB. A negative value means no reserve.
+	// Dir. The default is 256 MiB. If Reserve is negative, there is no reserve.
 	Reserve int64
 	// Limits are the limits for connections, above all for connections of clients without a
 	// token.

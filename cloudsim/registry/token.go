@@ -241,7 +241,7 @@ type tokenLimits struct {
 // free their memory. A new limiter is also full.
 const maxLimiters = 10_000
 
-// waitTime returns how long the client must wait. 0 means that the request is allowed. A
+// waitTime returns how long the client must wait. If the result is 0, the request is allowed. A
 // refused request does not count for the rate.
 func (l *tokenLimits) waitTime(who string, now time.Time) time.Duration {
 	l.mu.Lock()

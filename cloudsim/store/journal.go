@@ -59,10 +59,11 @@ func (t *Tx) Floor() uint64 {
 	return 0
 }
 
-// Since reads up to limit events after the revision rev, in order. It returns the events of the
-// given kinds, or all events if no kind is given. It also returns the revision of the last event
-// that it read. Since returns Gone if Compact has deleted events after rev. It also returns Gone if
-// rev is beyond the end of the journal, for example because rev is a revision of another cloud.
+// Since reads up to limit events after the revision rev, in the order of their revisions. It
+// returns the events of the given kinds, or all events if no kind is given. It also returns the
+// revision of the last event that it read. Since returns Gone if Compact has deleted events after
+// rev. It also returns Gone if rev is beyond the end of the journal, for example because rev is a
+// revision of another cloud.
 func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	if floor := t.Floor(); rev < floor {
 		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after revision %d: list again and watch from there", rev, floor)

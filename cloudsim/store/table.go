@@ -410,8 +410,8 @@ func (t Table[T]) reindex(tx *Tx, id string, oldRaw []byte, v *T) error {
 
 // Check returns an error if it cannot decode a resource, or if the resources,
 // their index entries and the counts of quotas do not match each other. It
-// returns the first mismatch of the table, because a malicious state may have
-// millions of mismatches.
+// returns only the first mismatch of the table, because a malicious state may
+// have millions of mismatches.
 func (t Table[T]) Check(tx *Tx) error {
 	want, taken := map[string]int{}, usage{} // want counts the entries by index
 	for v, err := range t.Scan(tx, "", "") {

@@ -14,8 +14,8 @@ import (
 type Dialect struct {
 	// ProviderID returns the provider ID that the CCM writes into the Node of an instance.
 	ProviderID func(cloudsim.Instance) string
-	// HostName returns the host name that the CCM writes into the status of a Service. Nil means
-	// that the CCM writes the addresses of the load balancer.
+	// HostName returns the host name that the CCM writes into the status of a Service. If HostName
+	// is nil, the CCM writes the addresses of the load balancer.
 	HostName func(cloudsim.LoadBalancer) string
 	// Labels are the labels that the CCM needs on each instance.
 	Labels map[string]string

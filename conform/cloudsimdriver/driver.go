@@ -26,8 +26,8 @@ type Driver struct {
 	Cloud *client.Client
 	// Caller is the name of the CCM's service account. Faults disturb only the calls of this account.
 	Caller string
-	// Dialect contains the rules of the CCM. If the CCM uses the cloud's own API, only the field
-	// Claims is set.
+	// Dialect contains the values that depend on the CCM, such as the format of its provider IDs.
+	// If the CCM uses the cloud's own API, only the field Claims is set.
 	Dialect
 }
 

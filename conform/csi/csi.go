@@ -69,7 +69,7 @@ type Config struct {
 	// of this command to the socket that csi-sanity must use. The command must end with the exit
 	// code 0 if all tests pass.
 	Sanity conform.Command
-	// Modes are the modes to run. Empty means all.
+	// Modes are the modes to run. If Modes is empty, all modes run.
 	Modes []Mode
 	// Timeout is the longest time for one RPC with its repetitions, and for one start of the
 	// driver. The default is DefaultTimeout.

@@ -22,9 +22,9 @@ import (
 )
 
 // mkfsAttribute is the extended attribute that marks a file while mkfs writes
-// to it. A marked file contains no user data, so EnsureFilesystem may run mkfs
-// on it again. The value of the attribute is the name of the file, so that a
-// copy with another name does not count as marked.
+// to the file. A marked file contains no user data, so EnsureFilesystem may run
+// mkfs on it again. The value of the attribute is the name of the file, so that
+// a copy with another name does not count as marked.
 const mkfsAttribute = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem of the type wantType on the disk of the
@@ -124,10 +124,11 @@ func zeroAtEnds(f *os.File) error {
 	return nil
 }
 
-// mkfsSector is the content of the first sector of a device while mkfs writes
-// to it. Ext4 does not use this sector. For XFS, mkfs writes the superblock to
-// this sector, and the superblock shows whether mkfs has finished. See
-// mkfsAttribute for the mark of a file.
+// mkfsSector is the text that marks a device while mkfs writes to the device.
+// It is in the first sector of the device. Ext4 does not use this sector. For
+// XFS, mkfs writes the superblock to this sector, and the superblock shows
+// whether mkfs has finished. If the disk is a file, the attribute mkfsAttribute
+// marks the file.
 const mkfsSector = "cloudsim: mkfs has not finished\n"
 
 // isMarked reports whether an earlier mkfs did not finish.

@@ -238,9 +238,10 @@ func TestConform(t *testing.T) {
 	}
 }
 
-// TestConformFindsBugs proves that the modes lostreply and crash of 'allinone
-// conform csi' find their bugs, and that csi-sanity alone does not find these
-// bugs.
+// TestConformFindsBugs adds bugs to the driver. It proves that 'allinone
+// conform csi' finds bugRefuses and bugForgets in the mode lostreply, and
+// bugMemory in the mode crash. csi-sanity without these modes does not find
+// these bugs. The test also proves that bugTwice makes a call budget grow.
 func TestConformFindsBugs(t *testing.T) {
 	t.Parallel()
 	const specs = `CreateVolume should (return appropriate|not fail)`

@@ -109,8 +109,8 @@ func (c *connection) expire() {
 }
 
 // close ends c at once. The server then reports StateClosed. If c uses TLS, the method ends only
-// the TCP connection below TLS, because TLS would first send a last record and could wait for the
-// client.
+// the TCP connection that TLS uses. An end of the TLS connection would first send a last record and
+// could wait for the client.
 func (c *connection) close() {
 	c.enter(closing)
 	conn := c.conn

@@ -183,11 +183,12 @@ func lookup(account, image string) []credentialprovider.TrackedAuthConfig {
 }
 
 // TestTheKubeletTakesTheAnswers proves that the kubelet accepts every answer.
-// If the service account of the pod does not opt in, the kubelet pulls the
-// image with the identity of the node. If the service account opts in and the
-// cloud trusts it, the kubelet pulls the image with the identity of the service
-// account. If the service account opts in but the cloud does not trust it, the
-// kubelet gets no credentials.
+// The constant optIn is an annotation of service accounts. If the service
+// account of the pod does not have this annotation, the kubelet pulls the image
+// with the identity of the node. If the account has the annotation and the
+// cloud trusts the account, the kubelet pulls the image with the identity of
+// the account. If the account has the annotation but the cloud does not trust
+// the account, the kubelet gets no credentials.
 func TestTheKubeletTakesTheAnswers(t *testing.T) {
 	c := start(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -89,14 +89,14 @@ func (p *plan) writeEgress() error {
 }
 
 // proxyStrategies makes the proxy server choose the agent of the kubelet's node, then the agent of
-// the pod's node. If neither agent has a connection to the server, any agent may carry the
-// connection. With hollow nodes there is only one agent. The control plane is in no zone, so no
+// the pod's node. If neither agent has a connection to the server, the server may use any agent for
+// the connection. With hollow nodes there is only one agent. The control plane is in no zone, so no
 // strategy prefers a zone.
 const proxyStrategies = "destHost,destCIDR,default"
 
-// proxyServer carries the connections of kube-apiserver to nodes (KEP-1281). No component waits for
-// the proxy server, because kube-apiserver connects to the proxy server only when it needs a
-// connection to a node.
+// proxyServer returns the component that forwards the connections of kube-apiserver to nodes
+// (KEP-1281). No component waits for the proxy server, because kube-apiserver connects to the proxy
+// server only when it needs a connection to a node.
 func (p *plan) proxyServer() component {
 	health := p.ports.url("http", "proxy-health")
 	agents, after := host, []string(nil)

@@ -109,10 +109,11 @@ func (p *plan) serverIPs() []net.IP {
 // hollow nodes kube-controller-manager assigns the ranges, and there are no routes. For real nodes
 // the cloud's network assigns a range to each new instance. The cloud controller manager then
 // writes the range into the Node and a route into the cloud's route table. Other cloud controller
-// managers do not write ranges, so kube-controller-manager then assigns the ranges of real nodes
-// too. These other cloud controller managers still write routes to the ranges. The cloud would
-// refuse the routes, because the host also has a route to the pods of the VPC. So the lab permits
-// all ranges in the cloud.
+// managers do not write ranges. If the cluster uses one of them, kube-controller-manager assigns
+// the ranges of real nodes, and the cloud controller manager creates routes to these ranges in the
+// cloud. Without the flag --network-ranges, the cloud refuses routes to addresses to which its host
+// has a route. The host has a route to the pods of the VPC. So the lab sets --network-ranges to all
+// private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil

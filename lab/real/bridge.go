@@ -21,7 +21,7 @@ type bridge struct {
 }
 
 // hostBridge returns the bridge of a VPC whose setting BridgeOnHost is true. The bridge is in this
-// process's network namespace. The bridge need not exist yet, because the router creates it.
+// process's network namespace. The bridge may not exist yet, because the router creates it.
 func hostBridge(n Network) (*bridge, error) {
 	link, err := netlink.NewHandle()
 	if err != nil {

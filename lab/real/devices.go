@@ -404,7 +404,8 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 	return nil
 }
 
-// powerOff removes all devices and /dev of a machine. The machine must have ended.
+// powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
+// ended.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -163,7 +163,7 @@ func (h *hypervisor) closeHandles() error {
 }
 
 // cleanUp ends all remaining machines. If this process is also the router, the method deletes
-// the network, too. All goroutines that manage machines must have ended before the call.
+// the network, too. The caller must wait until all goroutines that manage machines have ended.
 func (h *hypervisor) cleanUp(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Dir, h.cfg.Name)

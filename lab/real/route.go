@@ -86,11 +86,11 @@ func (t *table) runningInstances() (all []cloudsim.Instance) {
 	return all
 }
 
-// activeRoutes returns the next hops of the usable routes, by destination. It skips routes that
-// the cloud reports as black holes, because their next hops do not run. It also skips routes with
-// a next hop outside the VPC, because the router does not reach other networks. If pods have IPv6
-// addresses, the result contains the IPv6 routes to the pods of each instance. These IPv6 routes
-// are not in the cloud's route table.
+// activeRoutes returns the next hops of the usable routes, by destination. It skips routes in the
+// state blackhole. In this state, the instance that is the next hop does not run. It also skips
+// routes with a next hop outside the VPC, because the router does not reach other networks. If pods
+// have IPv6 addresses, the result contains the IPv6 routes to the pods of each instance. These IPv6
+// routes are not in the cloud's route table.
 func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -158,9 +158,9 @@ func (r *routeUpdater) Take(_ context.Context, e cloudsim.Event) error {
 	return err
 }
 
-// missingEvery is the interval at which the router looks for machines of running
-// instances. missingAfter is the time that a machine may take to boot, including the
-// unpacking of images.
+// missingEvery is the interval at which the router checks whether each running instance has a
+// machine. missingAfter is the time that a machine may take to boot, including the unpacking of
+// images.
 const (
 	missingEvery = 5 * time.Second
 	missingAfter = time.Minute

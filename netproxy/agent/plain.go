@@ -28,8 +28,8 @@ type plainConn struct {
 	queue *wire.Queue // bytes for the target
 }
 
-// flushTime is the time limit for a target to read the bytes that the client
-// sent before it closed the connection.
+// flushTime is the time limit for a target to read the queued bytes after the
+// client or the target has closed the connection.
 const flushTime = 5 * time.Second
 
 func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {

@@ -13,10 +13,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Names of the files NAME.crt and NAME.key that Make writes. There are two
-// authorities, so that an agent cannot pretend to be a client. The key of an
-// agent is stored on a node. A program with the key of a client can reach every
-// node through the proxy.
+// For each of these names, Make writes two files: NAME.crt and NAME.key. There
+// are two authorities, so that an agent cannot pretend to be a client. The key
+// of an agent is stored on a node. A program with the key of a client can reach
+// every node through the proxy.
 const (
 	AgentsCA   = "agents-ca"
 	Server     = "server" // the server presents this certificate to agents; signed by AgentsCA

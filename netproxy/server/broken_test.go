@@ -102,8 +102,8 @@ func startFlood(t *testing.T, c net.Conn) {
 
 // If the connection between agent and server breaks during transfers, the tunnelled connections
 // through this agent end for their clients and for their targets. Connections through another
-// agent continue. Server and agent detect a closed connection at once. They need a few seconds to
-// detect a connection that carries no more bytes.
+// agent continue. Server and agent detect a closed connection at once. If a connection stays open
+// but loses all bytes, they need a few seconds to detect the failure.
 func TestBrokenConnectionToAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// caller is a Proxy stream, which carries one connection of a gRPC client. If the client
-// disconnects during its dial, the stream and the dial end.
+// caller is a Proxy stream. Each Proxy stream contains the data of one connection of a gRPC client.
+// If the client disconnects during its dial, the stream and the dial end.
 type caller struct {
 	server *Server
 	stream grpc.ServerStream
@@ -45,8 +45,8 @@ func (c *caller) connectTarget(ctx context.Context, ask *wire.Packet) (link, err
 	return l, nil
 }
 
-// proxy implements the gRPC method Proxy, which carries one connection of a
-// client.
+// proxy implements the gRPC method Proxy. Each call of Proxy forwards one
+// connection of a client.
 func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	s.metrics.connections.WithLabelValues("Proxy").Inc()
 	defer s.metrics.connections.WithLabelValues("Proxy").Dec()

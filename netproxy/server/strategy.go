@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Strategy is a rule that chooses an agent for a destination. The server tries its strategies
-// in order. It uses the agent of the first strategy that finds an agent. All strategies
+// Strategy is a rule that chooses an agent for a destination. The server tries its strategies in
+// the configured order. It uses the agent of the first strategy that finds an agent. All strategies
 // prefer agents that do not drain.
 type Strategy string
 

@@ -85,8 +85,8 @@ var gathers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// gatheringSocket is the socket below TLS. Between the calls of gather and
-// writeGathered, it collects TLS records in its buffer.
+// gatheringSocket is the socket to which TLS writes its records. Between the
+// calls of gather and writeGathered, it collects TLS records in its buffer.
 type gatheringSocket struct {
 	net.Conn
 

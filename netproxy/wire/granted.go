@@ -53,8 +53,8 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns an Identifiers value with all identifiers of id and all
-// identifiers of other.
+// And returns an Identifiers value that contains all identifiers in id and all
+// identifiers in other.
 func (id Identifiers) And(other Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.Concat(id.Host, other.Host),
@@ -64,8 +64,8 @@ func (id Identifiers) And(other Identifiers) Identifiers {
 	}
 }
 
-// Beyond returns the identifiers of id that grantedIDs does not cover. A larger range
-// covers the ranges that it contains.
+// Beyond returns the identifiers in id that grantedIDs does not cover. A larger range covers the
+// ranges that it contains.
 func (id Identifiers) Beyond(grantedIDs Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.DeleteFunc(slices.Clone(id.Host), func(h string) bool {

@@ -24,9 +24,9 @@ const (
 	// WriteBuffer is for the connection between server and agent. All tunnelled connections
 	// between this server and this agent share the buffer.
 	WriteBuffer = 256 << 10
-	// FrontBuffer is for the connection of a gRPC client, which carries one tunnelled
-	// connection. gRPC holds a write buffer only during writes. It holds a read buffer of a
-	// socket without TLS only while the socket has data.
+	// FrontBuffer is for the connection of a gRPC client. This connection contains one tunnelled
+	// connection. gRPC holds a write buffer only during writes. It holds a read buffer of a socket
+	// without TLS only while the socket has data.
 	FrontBuffer = 64 << 10
 	// ReadBuffer is small, because gRPC reads most of a frame directly, without a copy.
 	ReadBuffer = 4 << 10

@@ -74,7 +74,7 @@ func runBrowser(m *testing.M) int {
 	return m.Run()
 }
 
-// cloud is a cloud in its own process.
+// cloud is a cloud that runs in a separate process.
 type cloud struct {
 	t         testing.TB
 	bin, dir  string

@@ -216,7 +216,7 @@ func TestConformanceOfAWS(t *testing.T) {
 }
 
 // expectFailures runs the checks that the flags in args select. It fails the test if the number of
-// results is not count, or if other checks fail than the checks in want.
+// results is not count, or if the failed checks are not exactly the checks in want.
 func (c *conformanceCloud) expectFailures(t *testing.T, env []string, count int, want []string, args ...string) {
 	t.Helper()
 	results, _ := c.runChecks(t, env, args...)

@@ -29,8 +29,8 @@ func TestRealAWS(t *testing.T) {
 	})
 }
 
-// testAWSRoutes proves that the routes of AWS's cloud controller manager carry the traffic between pods
-// of two nodes.
+// testAWSRoutes proves that pods of two nodes can connect to each other through the routes of AWS's
+// cloud controller manager.
 func (l *labRun) testAWSRoutes(t *testing.T) {
 	l.runOn("node-1", "client", agnhost, nil, "pause")
 	l.runOn("node-2", "server", agnhost, nil, "netexec", "--http-port=8080")

@@ -37,14 +37,15 @@ type fileCopy struct {
 	mode     fs.FileMode
 }
 
-// copyTogether copies all sources. The copies show all sources at one instant,
-// like disks after a power cut. Each copy gets its final name only when it is
-// complete. If some copies of the set are missing, copyTogether makes all of
-// them again. If all copies exist, copyTogether does nothing.
+// copyTogether copies all sources. The copies contain the data of all sources
+// at the same instant, like disks after a power cut. Each copy gets its final
+// name only when it is complete. If some copies of the set are missing,
+// copyTogether makes all of them again. If all copies exist, copyTogether does
+// nothing.
 //
-// If the file system can clone files, a single copy shows one instant even while an instance
-// writes to the source. Otherwise a copy takes time. Such a copy is valid only if no program
-// writes to a source during this time. copyTogether returns errBusy after too many invalid
+// If the file system can clone files, a single copy contains the data of one instant, even while an
+// instance writes to the source. Otherwise a copy takes time. Such a copy is valid only if no
+// program writes to a source during this time. copyTogether returns errBusy after too many invalid
 // tries.
 func copyTogether(ctx context.Context, all []fileCopy) error {
 	if complete(all) {
@@ -89,8 +90,8 @@ func complete(all []fileCopy) bool {
 	return true
 }
 
-// copyOnce copies each source to its temporary name. It returns true if the copies show all sources
-// at one instant.
+// copyOnce copies each source to its temporary name. It returns true if the copies contain the data
+// of all sources at the same instant.
 func copyOnce(ctx context.Context, all []fileCopy) (steady bool, err error) {
 	before, err := awaitUnchanged(ctx, all)
 	if err != nil {
@@ -166,7 +167,8 @@ func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
 }
 
 // copy makes the file under its temporary name and syncs it. It returns true if the file is a
-// clone. A clone shows the source at one instant, even if a program writes to the source.
+// clone. A clone contains the data of the source at one instant, even if a program writes to the
+// source.
 func (c fileCopy) copy(ctx context.Context) (atOnce bool, err error) {
 	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -34,7 +34,7 @@ type Files struct {
 	pendingData atomic.Pointer[cloudsim.StagedData]
 }
 
-// NewFiles returns the Files of the folder dir, which need not exist yet.
+// NewFiles returns the Files of the folder dir. It works even if the folder does not exist yet.
 func NewFiles(dir string) *Files { return &Files{dir: dir} }
 
 // stagePrefix begins the names of temporary folders. These folders hold disk
@@ -60,8 +60,8 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 	return nil
 }
 
-// Save writes the data of disks and snapshots to w. The data shows all files at one instant. The
-// map sizes maps the id of each disk or snapshot to its size. Save returns:
+// Save writes the data of disks and snapshots to w. The data of all files is from the same instant.
+// The map sizes maps the id of each disk or snapshot to its size. Save returns:
 //
 //   - Conflict if there is more data than MaxStateData, or if programs write to a disk all the
 //     time

@@ -233,9 +233,9 @@ func counted(t *testing.T, path string) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// The snapshots of a group show one instant. If a write to the first disk comes
-// before a write to the second disk, the snapshots contain both writes, only
-// the first write, or neither write.
+// All snapshots of a group contain the data of the same instant. If a write to
+// the first disk comes before a write to the second disk, the snapshots contain
+// both writes, only the first write, or neither write.
 func TestGroupIsOneInstant(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)

@@ -14,9 +14,9 @@ import (
 // result contains the resources with these ids. Otherwise the result is one page of all resources.
 // In both cases, the result contains only resources that match the filters of the call.
 //
-// The result next is the token of the next page, or "" for the last page. The function in reports
-// whether a resource belongs to the region of the call. If in is nil, all resources belong to the
-// region.
+// The result named next is the token of the next page, or "" for the last page. The parameter in is
+// a function. It reports whether a resource belongs to the region of the call. If the parameter is
+// nil, all resources belong to the region.
 func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
 	ids, filters, p := q.textList(k.param), q.decodeFilters(), q.decodePage()
 	if err := q.finish(); err != nil {

@@ -54,8 +54,8 @@ type forwardAction struct {
 	Order       int    `xml:"Order"`
 }
 
-// networkListenerOf returns a listener in AWS's format. The result has no action if another client
-// has deleted the record of the listener's target group.
+// networkListenerOf returns a listener in AWS's format. If the cloud no longer has the record of
+// the listener's target group, the result has no action.
 func networkListenerOf(r routing, l cloudsim.LoadBalancer, li networkListener) networkListenerDescription {
 	d := networkListenerDescription{ARN: listenerARN(l, li), LoadBalancer: loadBalancerARN(l), Port: li.Doc.Port, Protocol: li.Doc.Protocol}
 	if g, ok := r.getTargetGroup(li.Doc.TargetGroup); ok {

@@ -31,9 +31,9 @@ func attachmentOf(d cloudsim.Disk, a cloudsim.Attachment) volumeAttachment {
 	return volumeAttachment{Volume: idOf(prefixVolume, d.ID), Instance: idOf(prefixInstance, a.Instance), Device: deviceOf(d, a), State: string(a.State)}
 }
 
-// deviceOf returns the device name of an attachment. This is the name in the request that created
-// the attachment. If another client has attached the disk, it is the name that this cloud has
-// chosen.
+// deviceOf returns the device name of an attachment. If a call of EC2's API created the attachment,
+// the result is the device name in this call. If a call of the cloud's own API created the
+// attachment, the result is the device name that the cloud has chosen.
 func deviceOf(d cloudsim.Disk, a cloudsim.Attachment) string {
 	return cmp.Or(d.Labels[labelDevice+string(a.Instance)], "/dev/"+a.Device)
 }

@@ -220,8 +220,7 @@ type none struct{}
 
 func (none) key() (int64, string) { return 0, "" }
 
-// noneOf returns an empty catalogue. Its entries would be resources that the dialect does not
-// support.
+// noneOf returns an empty catalogue, for a type of resource that the dialect does not support.
 func noneOf(name string) catalogue[none] {
 	return catalogue[none]{many: name, all: func(r *dialect.Request) ([]none, error) { return nil, authenticate(r) }}
 }

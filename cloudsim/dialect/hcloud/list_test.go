@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestPages proves, for several page sizes, that the pages of a list contain each server once and
-// in order. It also reads a page for which the dialect's cache has no entry.
+// TestPages proves, for several page sizes, that the pages of a list contain each server once, in
+// the order of the list. It also reads a page for which the dialect's cache has no entry.
 func TestPages(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

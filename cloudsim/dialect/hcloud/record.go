@@ -125,8 +125,8 @@ func (k recordKind[T]) delete(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, r.Cloud.DeleteRecord(r.Context(), v.ID, v.Revision)
 }
 
-// decodeDocument decodes the document of a record. If another client has stored a document of
-// another format, it returns an Internal error.
+// decodeDocument decodes the document of a record. It returns an Internal error if a client of the
+// cloud has stored a document of another format.
 func decodeDocument(v cloudsim.Record, into any) error {
 	if err := json.Unmarshal(v.Document, into); err != nil {
 		return cloudsim.Errorf(cloudsim.Internal, "decode the document of record %s: %w", v.ID, err)

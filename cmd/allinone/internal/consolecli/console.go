@@ -27,7 +27,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// defaultListen is the default address of a console that runs in its own process.
+// defaultListen is the default address of a console that runs in a separate process.
 const defaultListen = "127.0.0.1:8179"
 
 // redirectLife is the time for which the file with a link exists. A browser reads this file at
