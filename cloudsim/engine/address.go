@@ -97,8 +97,8 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
 // countablePart returns the part of range p whose addresses the store counts. The store counts with
-// 64-bit numbers, so for a range that is larger than a /64 this part is the first /64. Otherwise it
-// is the whole range.
+// 64-bit numbers, so for a range that is larger than a /64 this part is the first /64. For all
+// other ranges, this part is the whole range.
 func countablePart(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }

@@ -68,8 +68,8 @@ func TestAttachmentRefusals(t *testing.T) {
 
 // TestListDisksOfInstances proves that ListDisks with the filter Instances returns exactly the
 // disks with an attachment to one of these instances. The state of the attachment does not matter.
-// The filter also works together with other filters, on the second page, and if a fault makes the
-// cloud return old contents.
+// The filter also works together with other filters and on the second page. It also works if a
+// fault makes the cloud return old contents.
 func TestListDisksOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

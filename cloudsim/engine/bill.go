@@ -16,7 +16,7 @@ import (
 // megabytes of memory.
 const auditKeep = 16_384
 
-// ledger holds the audit trail (the newest API calls) and the bill (the number of calls of each
+// ledger contains the audit trail (the newest API calls) and the bill (the number of calls of each
 // caller). The engine keeps the ledger only in memory, because a call that only reads must not
 // cause a write to the store. After a restart the ledger is empty.
 type ledger struct {
@@ -75,7 +75,7 @@ func (l *ledger) checkNumber(number uint64) error {
 }
 
 // read returns a page of the entries that match the options o and that come after the given number.
-// It also returns the number of the last entry that it has checked, and whether more entries
+// It also returns the number of the last entry that read has checked, and whether more entries
 // follow. If number is 0, read begins with the oldest entry in memory.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
 	l.mu.Lock()

@@ -13,9 +13,9 @@ import (
 // tx.Now, which is the cloud's time at the start of the transaction. Do not use time.Now for times
 // that users can observe, because users can stop the cloud's clock or change its time and rate.
 //
-// A user may set the clock back, so the duration since an earlier Now may be
-// negative. A caller that measures a duration must therefore use max(0,
-// duration). Each call of Now reads the store.
+// A user may set the clock back, so the duration since an earlier call of Now can be negative. A
+// caller that measures a duration must therefore use max(0, duration). Each call of Now reads the
+// store.
 func (c *core) Now() time.Time { return c.store.Time() }
 
 // startClock stops the clock of a new cloud at the configured time FrozenAt. It

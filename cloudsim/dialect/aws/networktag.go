@@ -107,8 +107,8 @@ func changeResourceTags(q *query, arns []string, fn func(labels map[string]strin
 	return emptyAnswer(q), nil
 }
 
-// changeTagsOf changes the tags of one resource by the function fn. If dry is true, it only checks
-// the change and does not write it.
+// changeTagsOf changes the tags of one resource with the function fn. If dry is true, changeTagsOf
+// only checks the change and does not write it.
 func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]string)) error {
 	err := dialect.Retry(func() error {
 		m, set, err := findTagged(q, wanted)

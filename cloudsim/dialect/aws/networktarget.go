@@ -104,7 +104,7 @@ type targetHealth struct {
 	Description string `xml:"Description,omitempty"`
 }
 
-// describeTargetHealth returns the health of the targets of a target group. Its answer also
+// describeTargetHealth returns the health of the targets of a target group. The answer also
 // contains removed targets that still have connections.
 func describeTargetHealth(q *query) (any, error) {
 	wanted, given := q.requiredText("TargetGroupArn"), q.decodeTargets()
@@ -167,8 +167,8 @@ func describeTargetHealth(q *query) (any, error) {
 }
 
 // readTargetStatuses reads the status of each target of the target group with the given id, once
-// for each listener that forwards to the target group. The result used tells whether there is such
-// a listener.
+// for each listener that forwards to the target group. The result used is true if at least one
+// listener forwards to the target group.
 func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (used bool, all []cloudsim.TargetStatus, err error) {
 	live, err := listNetworkLoadBalancers(q)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 )
 
 // refuseTrue reads boolean parameters that turn on features which this cloud does not have. If one
-// of them is true, it stores an error in q. The parameter why is the advice in this error.
+// of these parameters is true, refuseTrue stores an error in q. The parameter why is the advice in
+// this error.
 func (q *query) refuseTrue(why string, names ...string) {
 	for _, name := range names {
 		if q.flag(name) {
@@ -18,8 +19,8 @@ func (q *query) refuseTrue(why string, names ...string) {
 	}
 }
 
-// checkPresent stores the error MissingParameter in q if has is false. The parameter name is the
-// name of the missing parameter.
+// checkPresent stores the error MissingParameter in q if the argument has is false. The parameter
+// name is the name of the missing parameter.
 func (q *query) checkPresent(has bool, name string) {
 	if !has {
 		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))

@@ -12,15 +12,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A policy of a classic load balancer has the type policyType and the attribute policyAttribute with
-// the value true. It applies to instance ports. A load balancer sends PROXY headers to all instance
-// ports with a policy. As in AWS, an instance port keeps its policies while no listener uses this port.
+// A policy of a classic load balancer has the type policyType and the attribute policyAttribute
+// with the value true. The policy applies to instance ports. A load balancer sends PROXY headers to
+// all instance ports with a policy. As in AWS, an instance port keeps its policies even if no
+// listener uses this port.
 
 // Labels for the policies of classic load balancers.
 const (
 	labelPolicies = dialect.LabelPrefix + "policies" // names, with commas between them
-	// The prefix labelBackend and an instance port are the name of a label with the names of the
-	// port's policies, with commas between them.
+	// The name of such a label is the prefix labelBackend plus an instance port. The value of the
+	// label contains the names of the port's policies, with commas between them.
 	labelBackend = dialect.LabelPrefix + "backend-"
 )
 
@@ -29,7 +30,7 @@ const (
 	policyAttribute = "ProxyProtocol"
 )
 
-// refusedPolicyTypes are the types of AWS that this cloud does not have.
+// refusedPolicyTypes are the policy types of AWS that this cloud does not have.
 var refusedPolicyTypes = []string{"AppCookieStickinessPolicyType", "BackendServerAuthenticationPolicyType", "LBCookieStickinessPolicyType", "PublicKeyPolicyType", "SSLNegotiationPolicyType"}
 
 var policyNameRE = regexp.MustCompile(`^[-A-Za-z0-9]{1,64}$`)
@@ -96,8 +97,8 @@ func createPolicy(q *query) (any, error) {
 	return emptyAnswer(q), err
 }
 
-// deletePolicy deletes a policy that no instance port has. A policy that does not exist is no error,
-// as in AWS.
+// deletePolicy deletes a policy that no instance port has. As in AWS, deletePolicy returns no error
+// if the policy does not exist.
 func deletePolicy(q *query) (any, error) {
 	wanted, name := q.requiredText("LoadBalancerName"), q.requiredText("PolicyName")
 	if err := q.finish(); err != nil {

@@ -18,9 +18,9 @@ import (
 )
 
 // query decodes the parameters of a request. When a method of query returns a parameter, it deletes
-// this parameter from q.left. The call reads all parameters that it supports, and then calls
-// q.finish. If q.left still contains parameters, q.finish refuses the request. A method that finds
-// an invalid value stores an error in q.err, and q.finish returns this error.
+// this parameter from q.left. The code of each call reads all parameters that the call supports,
+// and then calls q.finish. If q.left still contains parameters, q.finish refuses the request. A
+// method that finds an invalid value stores an error in q.err, and q.finish returns this error.
 type query struct {
 	*dialect.Request
 	left map[string]string // the parameters that no method has returned yet
@@ -125,8 +125,8 @@ func (q *query) textList(name string) (all []string) {
 }
 
 // forEach calls fn for each structure in a list of structures. The argument of fn is the prefix of
-// the parameters of the structure, e.g. "IpPermissions.1.". After an error, forEach does not call
-// fn again.
+// the parameters of the structure, e.g. "IpPermissions.1.". If q.err contains an error, forEach
+// does not call fn for the remaining structures.
 func (q *query) forEach(name string, fn func(prefix string)) {
 	q.dropEmpty(name)
 	for n := 1; n <= maxList && q.err == nil; n++ {
@@ -212,8 +212,8 @@ func compilePattern(value string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// literalValue returns the first value of a filter. It also reports whether the filter has no other
-// values, and whether this value contains no special characters.
+// literalValue returns the first value of a filter. The second result is true if the filter has no
+// other values and the first value contains no special characters.
 func (f filter) literalValue() (string, bool) {
 	return f.values[0], len(f.values) == 1 && !strings.ContainsAny(f.values[0], `*?\`)
 }

@@ -39,9 +39,10 @@ func listObjects[D any](q *query, kind string) (all []storedObject[D], err error
 }
 
 // storeObject writes the name, the labels and the document of s. If s has no id, storeObject
-// creates a record of the given kind. Then it returns Exists if another record has the same name,
-// but other labels or another document. If s has an id, storeObject updates the record. Then it
-// returns Stale if another caller has changed the record since the caller read it.
+// creates a record of the given kind. In this case, storeObject returns Exists if another record
+// has the same name, but other labels or another document. If s has an id, storeObject updates the
+// record. In this case, storeObject returns Stale if another caller has changed the record after
+// this caller read the record.
 func storeObject[D any](q *query, kind string, s storedObject[D]) (storedObject[D], error) {
 	doc, err := json.Marshal(s.Doc)
 	if err != nil {

@@ -46,7 +46,8 @@ func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 }
 
 // findRoute returns the network of the route table, and the route to the destination of the
-// request. If there is no route, found is nil. The cloud may be deleting the route.
+// request. If there is no route, found is nil. It is possible that the cloud is already deleting
+// the route that findRoute returns.
 func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
 	tables, err := readByIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {

@@ -110,7 +110,7 @@ func listTables(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (
 }
 
 // storeTags stores the tags of a route table. It returns Stale if another caller has changed the
-// tags since the caller read the table.
+// tags after this caller read the table.
 func (t mainTable) storeTags(q *query, tags map[string]string) error {
 	if t.tags.ID != "" {
 		_, err := q.Cloud.UpdateRecord(q.Context(), t.tags.ID, cloudsim.UpdateRecord{Labels: tags, Document: t.tags.Document}, t.tags.Revision)
@@ -167,7 +167,7 @@ func describeRouteTables(q *query) (any, error) {
 
 // routeOf returns a route in EC2's format. If the next hop is terminated, the result contains the
 // network interface of the next hop, but not the instance. AWS's cloud controller manager reads all
-// instances in a route table. So it could not list the routes if one of the instances did not
+// instances in a route table, and it cannot list the routes if one of these instances does not
 // exist.
 func routeOf(q *query, r cloudsim.Route) (route, error) {
 	out := route{Interface: idOf(prefixInterface, r.NextHop), State: "active", Origin: "CreateRoute"}.withDestination(r.Destination)

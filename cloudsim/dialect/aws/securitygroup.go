@@ -48,8 +48,8 @@ func (g group) id() string { return fmt.Sprintf("%s-%017x", prefixGroup, g.numbe
 
 func recordName(n cloudsim.NetworkID, name string) string { return string(n) + "/" + name }
 
-// defaultGroupOf returns the default group of a VPC for which there is no record. As in EC2, its
-// only rule permits connections from instances that have the group.
+// defaultGroupOf returns the default group of a VPC if no record stores this group. As in EC2, the
+// only rule of the group permits connections from instances that have the group.
 func defaultGroupOf(n cloudsim.Network) group {
 	g := group{number: defaultGroups + dialect.Number(n.ID), groupDocument: groupDocument{Name: defaultGroup, Description: "default VPC security group", Network: n.ID}}
 	g.Rules = []rule{{Protocol: "-1", Group: g.id()}}
@@ -127,8 +127,9 @@ func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (grou
 	return g, err
 }
 
-// listGroups returns all security groups after the id o.After, sorted by the numbers in their ids.
-// So the default groups come last. The result is always the last page.
+// listGroups returns all security groups with ids after o.After, sorted by the numbers in their
+// ids. The default groups come last, because the numbers in their ids are the largest numbers. The
+// result is always the last page.
 func listGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[group], err error) { //nolint:revive // the order of a method expression
 	after := dialect.Number(o.After)
 	records, _, err := cloudsim.All(ctx, c.ListRecords, cloudsim.ListOptions{Kind: groupRecords})
@@ -235,8 +236,8 @@ func createGroup(q *query) (any, error) {
 		return nil, err
 	}
 	doc.Network = network.ID
-	// The id of the request is different in each request. So the cloud refuses a second request for
-	// the same name, as EC2 does.
+	// Each request has a different id, so the labels of two groups are never equal. The cloud
+	// therefore refuses a second request for the same name, as EC2 does.
 	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: q.ID})
 	if err != nil {
 		return nil, err
@@ -272,7 +273,7 @@ func findNetwork(q *query, id string) (cloudsim.Network, error) {
 }
 
 // storeGroup creates or updates the record of a security group. It returns Stale if another caller
-// has changed the group since the caller read it.
+// has changed the group after this caller read the group.
 func storeGroup(q *query, g group, labels map[string]string) (group, error) {
 	s := storedObject[groupDocument]{g.Record, g.groupDocument}
 	s.Name, s.Labels = recordName(g.Network, g.Name), labels

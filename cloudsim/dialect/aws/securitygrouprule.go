@@ -199,8 +199,8 @@ func changeRules(q *query, change func(*group, []rule) error) (any, error) {
 			return nil, err
 		}
 		// The first call of applyGroup changes the load balancers before storeGroup stores the
-		// rules. If one of these calls fails, the stored rules are still the old ones, so a
-		// repeated request changes the load balancers again. The second call of applyGroup is
+		// rules. If applyGroup or storeGroup fails, the record still contains the old rules. So a
+		// repeated request also changes the load balancers. The second call of applyGroup is
 		// necessary because another caller may change another group of the same load balancer at
 		// the same time.
 		if err = applyGroup(q, g); err != nil {

@@ -29,7 +29,7 @@ type snapshot struct {
 }
 
 // snapshotStates maps the states of a snapshot to EC2's states. It has no entry for the deletion of
-// a snapshot, because EC2 does not show a snapshot then.
+// a snapshot, because EC2 does not list a snapshot during its deletion.
 var snapshotStates = map[cloudsim.SnapshotState]string{
 	cloudsim.SnapshotCreating: "pending", cloudsim.SnapshotCopying: "pending", cloudsim.SnapshotReady: "completed", cloudsim.SnapshotFailed: "error",
 }

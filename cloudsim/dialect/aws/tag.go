@@ -105,8 +105,8 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 	return &returnAnswer{Return: true}, nil
 }
 
-// tagResource changes the tags of one resource by the function change. If dry is true, it only
-// checks that the resource exists.
+// tagResource changes the tags of one resource with the function change. If dry is true,
+// tagResource only checks that the resource exists.
 func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) error {
 	prefix, _, _ := strings.Cut(id, "-")
 	return dialect.Retry(func() error {

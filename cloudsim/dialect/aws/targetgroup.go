@@ -34,7 +34,8 @@ type targetGroupDocument struct {
 	PreserveIP    bool                  `json:"preserveClientIP"` // has no effect
 }
 
-// healthCheck returns the health check of a target group with the port that it uses.
+// healthCheck returns the health check of a target group. The result contains the port that the
+// health check uses.
 func (d targetGroupDocument) healthCheck() cloudsim.HealthCheck {
 	h := d.HealthCheck
 	if h.Port == 0 {
@@ -135,8 +136,9 @@ func errNoTargetGroup(name string) error {
 }
 
 // changeHealthCheck changes the values of a health check that the request contains. All other
-// values stay the same, with one exception. If the request changes the protocol, the timeout, the
-// path and the codes get AWS's defaults for this protocol, unless the request contains them.
+// values stay the same, with one exception. If the request changes the protocol, the values for the
+// timeout, the path and the codes that are not in the request become AWS's defaults for this
+// protocol.
 func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 	before := h.Protocol
 	h.Protocol = cloudsim.HealthProtocol(strings.ToLower(q.decodeChoice("HealthCheckProtocol", strings.ToUpper(string(h.Protocol)), "", []string{"TCP", "HTTP", "HTTPS"}, nil)))
@@ -266,8 +268,8 @@ func describeTargetGroups(q *query) (any, error) {
 	return targetGroupAnswer(q, r, found, next)
 }
 
-// changeTargetGroup changes the target group with the given ARN by the function fn. It also updates
-// the load balancers that use the target group.
+// changeTargetGroup uses the function fn to change the target group with the given ARN. It also
+// updates the load balancers that use the target group.
 func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r routing, g targetGroup, err error) {
 	for range dialect.Attempts {
 		if r, err = readRouting(q); err != nil {
@@ -343,7 +345,7 @@ func deleteTargetGroup(q *query) (any, error) {
 		return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(users[0])+" uses the target group "+wanted+": delete the listener first")
 	}
 	// If another client has deleted a load balancer, the records of its listeners still exist. So
-	// some of these records may name the target group.
+	// some of these records possibly contain the id of the target group.
 	if err := deleteListenerRecords(q, r.listeners, func(li networkListener) bool { return li.Doc.TargetGroup == g.ID }); err != nil {
 		return nil, err
 	}

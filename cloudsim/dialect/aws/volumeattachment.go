@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelDevice is the prefix of labels of a disk. The rest of the label is the id of an instance.
-// The value of the label is the device name in the attachment of the disk to this instance.
+// labelDevice is the prefix of labels of a disk. After the prefix, the name of the label contains
+// the id of an instance. The value of the label is the device name in the attachment of the disk to
+// this instance.
 const labelDevice = dialect.LabelPrefix + "device."
 
 // deviceRE is the format of device names.
@@ -81,7 +82,8 @@ func attachVolume(q *query) (any, error) {
 }
 
 // labelsWithDevice returns the labels of a disk with the device name for a new attachment to the
-// instance to. The result does not contain the device names of former attachments.
+// instance with the id in the parameter to. The result does not contain the device names of former
+// attachments.
 func labelsWithDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[string]string {
 	labels := map[string]string{}
 	for k, v := range d.Labels {

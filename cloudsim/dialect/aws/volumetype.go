@@ -32,14 +32,14 @@ var volumeTypes = map[string]volumeType{
 	"standard": {own: "standard"},
 }
 
-// shownTypes maps disk types of this cloud to volume types of EC2. The dialect uses it for disks
-// that other clients have created or changed.
+// shownTypes maps disk types of this cloud to volume types of EC2. The dialect uses this map for
+// disks that other clients have created or changed.
 var shownTypes = map[string]string{"balanced": "gp3", "fast": "io2", "standard": "standard"}
 
-// typeOf returns EC2's type of a disk. This is the type in the last request through this dialect,
-// if no other client has changed the disk type since. Otherwise it is the EC2 type that shownTypes
-// contains for the disk type. For a disk type that is not in shownTypes, typeOf returns the name of
-// the disk type.
+// typeOf returns EC2's type of a disk. If no other client has changed the disk type after the last
+// request through this dialect, the result is the type in that request. Otherwise the result is the
+// EC2 type that shownTypes contains for the disk type. For a disk type that is not in shownTypes,
+// typeOf returns the name of the disk type.
 func typeOf(d cloudsim.Disk) string {
 	if name := d.Labels[labelVolumeType]; name == d.Type || name != "" && volumeTypes[name].own == d.Type {
 		return name
@@ -51,15 +51,16 @@ func typeOf(d cloudsim.Disk) string {
 }
 
 // performance contains the type and the performance that a request asks for. A field is "" or 0 if
-// the request does not contain its parameter.
+// the request does not contain the parameter of this field.
 type performance struct {
 	Type             string
 	IOPS, Throughput int
 }
 
 // diskType returns the name of the disk type for the requested volume type. If the catalogue
-// contains a disk type with the name of the volume type, it returns this name. It returns an error
-// if this cloud has no such type, or if EC2 does not allow the other parameters for the type.
+// contains a disk type with the name of the volume type, diskType returns this name. It returns an
+// error if this cloud has no disk type for the volume type, or if EC2 does not allow the other
+// parameters for the type.
 func (p performance) diskType(q *query) (string, error) {
 	t, known := volumeTypes[p.Type]
 	_, err := q.Cloud.GetDiskType(q.Context(), p.Type)

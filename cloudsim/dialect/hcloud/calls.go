@@ -103,8 +103,8 @@ func (a *api) calls() []dialect.Call {
 }
 
 // addCatalogue adds two calls for a catalogue: one call lists the entries, and the other call reads
-// one entry. A path contains the name of the catalogue, pathName. A text contains the name of an
-// entry, entryName.
+// one entry. The paths of the calls contain pathName, which is the name of the catalogue. The
+// summaries of the calls contain entryName, which is the name of one entry.
 func addCatalogue[T entry](add func(name, method, path, summary string, fn call), pathName, entryName string, all func(*dialect.Request) ([]T, error)) {
 	c := catalogue[T]{one: strings.ReplaceAll(entryName, " ", "_"), many: pathName, all: all}
 	add(pathName+".list", "GET", "/"+pathName, "List "+entryName+"s", c.list)

@@ -184,9 +184,8 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	return loadBalancerType{}, false
 }
 
-// authenticate returns an error if the cloud does not accept the caller's token. Some calls would
-// otherwise answer, or read the body, before their first request to the cloud. These calls use
-// authenticate.
+// authenticate returns an error if the cloud does not accept the caller's token. Some calls answer,
+// or read the body, before their first request to the cloud. These calls first call authenticate.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err

@@ -74,8 +74,8 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	_ = json.NewEncoder(w).Encode(errorReply{body}) // an error means that the client has disconnected
 }
 
-// Headers that describe the rate limit of the caller. They have the same meaning in
-// Hetzner's API and in this cloud's API.
+// These headers describe the rate limit of the caller. They have the same meaning in Hetzner's API
+// and in this cloud's API.
 const (
 	headerLimit     = "RateLimit-Limit"
 	headerRemaining = "RateLimit-Remaining"
@@ -83,8 +83,8 @@ const (
 )
 
 // noCallsRemain changes the headers of an answer so that the caller has no remaining calls. This is
-// necessary if a fault has refused the call as if the caller had exceeded a rate limit. Then the
-// headers of the cloud contain the real rate limit of the caller, or no rate limit.
+// necessary if a fault has refused the call as if the caller had exceeded a rate limit. In this
+// case, the headers of the cloud contain the real rate limit of the caller, or no rate limit.
 func noCallsRemain(h http.Header, retryAfter int) {
 	if h.Get(headerRemaining) == "0" {
 		return

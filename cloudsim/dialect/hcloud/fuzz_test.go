@@ -12,8 +12,8 @@ import (
 
 // FuzzService adds a service with any request, and then changes the service with any other request.
 // If the dialect accepts both requests, the interval and the timeout of the health check must be at
-// most 60 seconds. Then FuzzService sends the service that the dialect shows as a third request,
-// which must not change the service.
+// most 60 seconds. Then FuzzService reads the service from the dialect, and sends the same values
+// in a third request. This request must not change the service.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
@@ -65,8 +65,8 @@ func FuzzStatusCodes(f *testing.F) {
 	})
 }
 
-// FuzzSelector proves that parseSelector does not panic, and that its result equal contains
-// no empty key.
+// FuzzSelector proves that parseSelector does not panic, and that the result equal of parseSelector
+// contains no empty key.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{"a", "a=b", "a==b,c!=d", "a in (b,c),!d", "a>1", "a=b,a=c", "=", "a in ("} {
 		f.Add(s, "a", "b")

@@ -26,10 +26,10 @@ func checkLabels(given map[string]string) error {
 	return nil
 }
 
-// parseSelector parses a label selector. The grammar is that of Kubernetes' selectors, without the
-// operators > and <. It returns the labels by which the cloud itself can select resources. It also
-// returns a function that reports whether labels match the whole selector. If the returned labels
-// contain the whole selector, this function is nil.
+// parseSelector parses a label selector. The grammar is the grammar of Kubernetes' selectors,
+// without the operators > and <. It returns the labels by which the cloud itself can select
+// resources. It also returns a function that reports whether labels match the whole selector. If
+// the returned labels express the whole selector, this function is nil.
 func parseSelector(s string) (equal map[string]string, keep func(map[string]string) bool, err error) {
 	if s == "" {
 		return nil, nil, nil

@@ -176,8 +176,8 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	return showNetwork(r, http.StatusCreated, n)
 }
 
-// waitNetwork waits until the creation of a network has ended, because a caller can only then add
-// subnets.
+// waitNetwork waits until the creation of a network has ended, because a caller can add subnets
+// only after the creation.
 func waitNetwork(r *dialect.Request, n *cloudsim.Network) error {
 	for n.State == cloudsim.NetworkCreating {
 		if err := finish(r, n.Operation); err != nil {

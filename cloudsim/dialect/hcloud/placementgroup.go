@@ -19,8 +19,8 @@ var placementGroups = recordKind[placementGroup]{kind: "hcloud-placement-group",
 // placement group.
 const labelPlacementGroup = dialect.LabelPrefix + "placement-group"
 
-// maxMembers is the maximum number of servers in a placement group. Requests at the same time can
-// exceed this limit.
+// maxMembers is the maximum number of servers in a placement group. If callers add servers at the
+// same time, a group can exceed this limit.
 const maxMembers = 10
 
 // spread is the only type of placement groups in Hetzner's API.
@@ -119,8 +119,8 @@ func deletePlacementGroup(r *dialect.Request) (int, any, error) {
 }
 
 // joinPlacementGroup returns the value of the label labelPlacementGroup for a server that joins the
-// placement group with the number n. If the group does not exist, the error names field, which is
-// the field of the request with this number.
+// placement group with the number n. If the group does not exist, the error contains the argument
+// field, which is the name of the request's field with the number n.
 func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, err error) {
 	g, err := placementGroups.byID(r, n)
 	if errors.Is(err, cloudsim.NotFound) {

@@ -8,7 +8,8 @@ import (
 )
 
 // protectionCalls makes the calls that protect resources against deletion. It proves that a
-// protected resource cannot be deleted, and that it keeps its protection if its labels change.
+// protected resource cannot be deleted, and that the resource keeps its protection if its labels
+// change.
 func protectionCalls(t *testing.T, w *world) {
 	ctx := context.Background()
 	at := &sdk.Location{Name: "sim-1a"}

@@ -31,8 +31,9 @@ func instanceBusy(s cloudsim.InstanceState) bool {
 const labelImage = dialect.LabelPrefix + "image"
 
 // serverOf returns an instance in the format of Hetzner's servers. The public IPv4 address of the
-// server is the external address of the instance. If the instance has no external address, it is
-// the internal address. The address in the private network is always the internal address.
+// server is the external address of the instance. If the instance has no external address, the
+// public IPv4 address of the server is the internal address. The address in the private network is
+// always the internal address.
 func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, group *placementGroup) server {
 	s := server{
 		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,

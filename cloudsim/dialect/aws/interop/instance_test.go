@@ -18,7 +18,8 @@ import (
 
 const image = "ami-0123456789abcdef0"
 
-// runRequest returns a request for at least the smaller and at most the larger number of instances.
+// runRequest returns a request for instances. The arguments are the lowest and the highest number
+// of instances.
 func runRequest(least, most int32) *ec2.RunInstancesInput {
 	return &ec2.RunInstancesInput{ImageId: sdk.String(image), InstanceType: "small", MinCount: &least, MaxCount: &most}
 }

@@ -276,8 +276,8 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	}
 }
 
-// TestNetworkKinds proves that each of the two versions of the API shows only its own load
-// balancers. It also proves that the pages of a list contain each resource once.
+// TestNetworkKinds proves that each of the two versions of the API lists only the load balancers of
+// this version. It also proves that the pages of a list contain each resource once.
 func TestNetworkKinds(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)
@@ -503,7 +503,7 @@ func TestNetworkLateRecord(t *testing.T) {
 	}
 }
 
-// TestNetworkCallers makes changes by several callers at the same time. It proves that the result
+// TestNetworkCallers lets several callers make changes at the same time. It proves that the result
 // is the same as if the callers made their changes one after the other. A caller repeats a call
 // that fails because other callers changed the same resource.
 func TestNetworkCallers(t *testing.T) {

@@ -32,8 +32,8 @@ type modelInstance struct {
 }
 
 // TestInstancePrograms makes random calls for instances. After each call, it compares the code of
-// the error, and all instances, with a model. In the model, each instance has its ClientToken as
-// its key.
+// the error, and all instances, with a model. In the model, the key of an instance is the
+// ClientToken of the instance.
 func TestInstancePrograms(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	rng := rand.New(rand.NewPCG(3, 3)) //nolint:gosec // a repeatable test
