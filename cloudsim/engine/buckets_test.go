@@ -10,9 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestFullBucketsOfOneClock proves that takeToken deletes full buckets only if they have the clock
-// of the new bucket. The cloud's clock can be years ahead of the machine's clock. At this time, the
-// empty bucket of a project would look full.
+// TestFullBucketsOfOneClock proves that takeToken deletes full buckets only if these buckets use
+// the same clock as the new bucket. Buckets of projects use the machine's clock, and all other
+// buckets use the cloud's clock. The cloud's clock can be years ahead of the machine's clock. At
+// the cloud's time, even the empty bucket of a project would then count as full.
 func TestFullBucketsOfOneClock(t *testing.T) {
 	machine := time.Now()
 	cloud := machine.AddDate(10, 0, 0)

@@ -336,9 +336,10 @@ func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk
 }
 
 // ListDisks returns one page of disks. The filter o.Zone selects the disks in one zone. A regional
-// disk is in both of its zones. The filter o.Source is the id of a disk or snapshot. The filter
-// o.Instances selects the disks with an attachment to one of these instances, also while the cloud
-// attaches or detaches the disks.
+// disk is in both of its zones. The filter o.Source is the id of a disk or snapshot, and selects
+// the disks that were created from this disk or snapshot. The filter o.Instances selects the disks
+// with an attachment to one of these instances. These disks include the disks that the cloud is
+// attaching or detaching.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
 	return listPage(ctx, e.core, disks, o, func(d *cloudsim.Disk) string {
 		if slices.Contains(d.ReplicaZones, o.Zone) {
@@ -446,8 +447,8 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 
 // DeleteDisk begins to delete a disk and returns the disk. It does not change a disk that is
 // already in state deleting. DeleteDisk returns Conflict if the disk is attached, or if the cloud
-// is making a snapshot or a copy of the disk. Snapshots and copies of the disk that are already
-// complete stay.
+// is making a snapshot or a copy of the disk. DeleteDisk does not delete complete snapshots and
+// copies of the disk.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {

@@ -92,7 +92,7 @@ func Default() Config {
 	}
 }
 
-// Profile holds the durations of simulated work: how long resources stay in their intermediate
+// Profile contains the durations of simulated work: how long resources stay in their intermediate
 // states. The transaction that begins work with duration 0 also completes the work.
 type Profile struct {
 	Name         string

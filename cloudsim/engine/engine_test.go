@@ -360,8 +360,8 @@ func TestJournalIsCompacted(t *testing.T) {
 	})
 }
 
-// TestLargeEventsAreFewer proves that the journal keeps fewer events if the
-// file uses more than JournalBytes bytes.
+// TestLargeEventsAreFewer proves that the journal keeps fewer events if the used part of the file
+// has more than JournalBytes bytes.
 func TestLargeEventsAreFewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -132,9 +132,8 @@ func (e *Engine) matchingFaults(live []cloudsim.Fault, call Call, s Subject) (id
 	return ids, nil
 }
 
-// countStrikes counts the call for each fault, in the order of ids, until a
-// fault decides the outcome. The result usedUp is true if one of these faults
-// can never hit again.
+// countStrikes counts the call for each fault, in the order of ids, until a fault decides the
+// outcome of the call. The result usedUp is true if one of these faults can never hit again.
 func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)
@@ -173,7 +172,7 @@ func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err erro
 	return hit, usedUp, nil
 }
 
-// resourceInfo holds the name, zone, type and labels of a resource of any kind.
+// resourceInfo contains the name, zone, type and labels of a resource of any kind.
 type resourceInfo struct {
 	Name   string            `json:"name"`
 	Zone   string            `json:"zone"`
@@ -193,10 +192,9 @@ func (p *resourceInfo) in(m cloudsim.FaultMatch) bool {
 	return true
 }
 
-// placeOf returns the name, zone, type and labels of the target of a call. If
-// the call has no target, placeOf reads these values from the request. If the
-// target does not exist, or the call has neither target nor request, placeOf
-// returns an empty place.
+// placeOf returns the name, zone, type and labels of the target of a call. If the call has no
+// target, placeOf reads these values from the request. If the target does not exist, or the call
+// has neither target nor request, placeOf returns an empty resourceInfo.
 func (e *Engine) placeOf(s Subject) (*resourceInfo, error) {
 	p := &resourceInfo{}
 	if s.Target != "" {

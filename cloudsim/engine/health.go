@@ -16,7 +16,7 @@ type Check struct {
 	Err  error // nil if the check passed
 }
 
-// health holds the state of the health checks. The engine keeps this state only in memory.
+// health contains the state of the health checks. The engine keeps this state only in memory.
 type health struct {
 	recovered atomic.Bool // true while Run is running and has completed the work that was due at its start
 
@@ -56,7 +56,7 @@ func (e *Engine) probe() error {
 	return h.err
 }
 
-// Figures holds the resources from which the caller computes metrics.
+// Figures contains the resources from which the caller computes metrics.
 type Figures struct {
 	Quotas []cloudsim.Quota // quotas of all projects
 	Faults []cloudsim.Fault

@@ -55,9 +55,9 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 
 // release unblocks an operation that a hold or a fault has blocked. If the operation is due,
 // release completes it in the same transaction, so that the same calls always write the same
-// journal. If the operation is not due yet, release puts it on the due list again. Such an
-// operation can be absent from the due list. The reason is that the loop in Run removed the
-// operation at its due time, and then a user set the clock back.
+// journal. If the operation is not due yet, release puts the operation on the due list again. This
+// is necessary if a user has set the clock back: the loop in Run already removed the operation from
+// the due list at the due time.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

@@ -41,8 +41,8 @@ func (ac *access) CreateIdentityDocument(ctx context.Context, id cloudsim.Instan
 	return doc, err
 }
 
-// instanceTokens holds the secret of the last token of each instance. The
-// secrets are only in memory, so after a restart an instance gets a new token.
+// instanceTokens contains the secret of the last token of each instance. The secrets are only in
+// memory, so after a restart an instance gets a new token.
 type instanceTokens struct {
 	mu      sync.Mutex
 	secrets map[cloudsim.InstanceID]string

@@ -90,15 +90,15 @@ func (e *Engine) nextWork() (a schedule, err error) {
 	return a, err
 }
 
-// journalLeast is the number of events that the journal keeps even if the file
-// uses more than JournalBytes bytes.
+// journalLeast is the number of events that the journal keeps even if the used part of the file has
+// more than JournalBytes bytes.
 const journalLeast = 1000
 
 // journalKeep returns the number of events to keep in a journal of n events. Normally this number
-// is JournalKeep. If the file uses more than JournalBytes bytes, the number is half of n, but at
-// least journalLeast and at most JournalKeep. Events can be large, because an event contains the
-// whole resource. The event of a load balancer with thousands of targets has about a third of a
-// megabyte.
+// is JournalKeep. If the used part of the file has more than JournalBytes bytes, the number is half
+// of n, but at least journalLeast and at most JournalKeep. Events can be large, because an event
+// contains the whole resource. The event of a load balancer with thousands of targets has about a
+// third of a megabyte.
 func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	if used <= e.cfg.JournalBytes {
 		return e.cfg.JournalKeep
@@ -106,8 +106,8 @@ func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	return min(e.cfg.JournalKeep, max(n/2, journalLeast))
 }
 
-// waitDue waits until the given duration has passed or the given channel is closed. It returns
-// false if ctx ended before that.
+// waitDue waits until the given duration has passed or the given channel is closed. If ctx ends
+// first, waitDue returns false.
 func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()

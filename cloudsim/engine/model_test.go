@@ -20,10 +20,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestModel makes random sequences of calls to the cloud and to a simple model,
-// and proves that both behave alike. It compares states, errors, ids, addresses
-// and references. The package rapid generates the calls, and shortens a
-// sequence that shows a difference.
+// TestModel makes random sequences of calls to the cloud and to a simple model, and proves that
+// both behave alike. It compares states, errors, ids, addresses and references. The package rapid
+// generates the calls. If the cloud and the model differ after a sequence, rapid searches for a
+// shorter sequence with the same result.
 func TestModel(t *testing.T) {
 	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
 		_ = steps.Value.Set("100") // fewer steps would reach too few states; with the flag -short, rapid makes half of these steps
@@ -85,8 +85,7 @@ var (
 	fewAddresses = netip.MustParsePrefix("127.65.0.0/29")
 )
 
-// world holds a cloud and the model of this cloud. The keys of the maps are
-// ids.
+// world contains a cloud and the model of this cloud. The keys of the maps are ids.
 type world struct {
 	e         *engine.Engine
 	ctx       context.Context
@@ -238,8 +237,8 @@ func (w *world) settle(now time.Time) {
 }
 
 // compare fails the test if the cloud differs from the model, or if the journal is wrong. The
-// journal must have each revision once and in order. The last event of each resource must contain
-// the resource's current state.
+// journal must have each revision once, and the revisions must be in ascending order. The last
+// event of each resource must contain the resource's current state.
 func (w *world) compare(t *rapid.T) {
 	w.reroute()
 	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})

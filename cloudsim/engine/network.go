@@ -129,9 +129,8 @@ func (e *Engine) checkReserved(n cloudsim.Network) error {
 	return nil
 }
 
-// allRanges returns the address ranges and the pod ranges of network n. The
-// field Bits of each result is the prefix length of the part that one
-// instance gets.
+// allRanges returns the address ranges and the pod ranges of network n. The field Bits of each
+// result is the prefix length of the part of the range that one instance gets.
 func allRanges(n cloudsim.Network) []cloudsim.PodRange {
 	return append(wholeRanges(n.Ranges()...), n.PodRanges.Families()...)
 }

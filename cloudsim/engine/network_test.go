@@ -314,8 +314,8 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 	}
 }
 
-// TestNearestSubnet proves that an instance gets the subnet that serves the
-// fewest zones. Of several such subnets the instance gets the oldest.
+// TestNearestSubnet proves that an instance gets the subnet that serves the fewest zones. If
+// several subnets serve equally few zones, the instance gets the oldest of these subnets.
 func TestNearestSubnet(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

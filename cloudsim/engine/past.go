@@ -49,11 +49,12 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// addEvent adds one event of the journal to p. The earlier time that p describes is pastTime. For an
-// event up to this time, addEvent stores the new value in lastValues. For a later event, addEvent
-// uses only the first event of each resource. If the resource was created after this time, addEvent
-// notes that the resource did not exist. Otherwise addEvent uses the value in this first event, in
-// case the journal has no event of the resource up to this time.
+// addEvent adds one event of the journal to p, which describes the table at the time pastTime. For
+// an event at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For
+// later events, addEvent uses only the first event of each resource. If the resource was created
+// after pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime.
+// Otherwise addEvent stores the value in this event in p.was. If lastValues also contains a value
+// of the resource, pastOf later uses the value in lastValues.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

@@ -91,9 +91,9 @@ func (e *Engine) ListProjects(ctx context.Context, o cloudsim.ListOptions) (clou
 	return listPage(ctx, e.core, projects, o, nil)
 }
 
-// DeleteProject removes an empty project with its default network, service
-// accounts, role bindings, workload trusts and tokens. It returns Conflict if
-// the project owns other resources.
+// DeleteProject removes a project. It also removes the project's default network, service accounts,
+// role bindings, workload trusts and tokens. It returns Conflict if the project owns other
+// resources.
 func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		p, err := get(tx, call, projects, string(id))

@@ -79,8 +79,7 @@ func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []
 // publishedAs stores the range from which republish last assigned the published ports.
 var publishedAs = store.Notes[Published]{Name: "published"}
 
-// republish assigns published ports to the listeners of all load balancers again if the configured
-// range of ports has changed.
+// republish calls publish for all load balancers if the configured range of ports has changed.
 func (e *Engine) republish(tx *store.Tx) error {
 	have, _, err := publishedAs.Get(tx, "range")
 	if err != nil || have == e.cfg.Published {

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// wantedRange is an address range in a request, with the name of its field.
+// wantedRange is an address range in a request, and the name of the field that contains the range.
 type wantedRange struct {
 	field string
 	netip.Prefix
@@ -89,8 +89,8 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 	return sum, nil
 }
 
-// checkAddressQuota returns Exhausted if the networks of a project would have more addresses than
-// the quota of the project. The cause would be a change that replaces the network old by the
+// checkAddressQuota returns Exhausted if a change would give the networks of a project more
+// addresses than the quota of the project permits. The change replaces the network old by the
 // network n.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, old cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(old)

@@ -21,8 +21,8 @@ var rateNotes = store.Notes[cloudsim.RateLimits]{Name: "rateLimits"}
 
 const rateKey = "all"
 
-// rates holds the limits in force and the token bucket of each caller. The engine keeps the buckets
-// only in memory, so after a restart each caller begins with a full bucket.
+// rates contains the limits in force and the token bucket of each caller. The engine keeps the
+// buckets only in memory, so after a restart each caller begins with a full bucket.
 type rates struct {
 	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are no limits
 
@@ -42,8 +42,8 @@ type bucketKey struct {
 }
 
 // maxBuckets limits the memory for buckets. If there are maxBuckets buckets, takeToken deletes all
-// full buckets with the same clock before it adds a bucket. The deletion of a full bucket does not
-// affect its caller, because a new bucket is also full.
+// full buckets that use the clock of the new bucket before it adds this bucket. The deletion of a
+// full bucket does not affect its caller, because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {

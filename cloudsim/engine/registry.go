@@ -289,7 +289,7 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 			return r, err
 		}
 	}
-	// The answers below are the same for a missing repository and for a repository that the caller
+	// The errors below are the same for a missing repository and for a repository that the caller
 	// may not pull.
 	if err := c.call.allowed("registry."+action, class, name); err != nil {
 		return cloudsim.Repository{}, err

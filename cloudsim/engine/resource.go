@@ -25,8 +25,8 @@ func (c *core) update(ctx context.Context, fn func(*store.Tx, Call) error) error
 	})
 }
 
-// get returns a resource that the call may see. For any other resource it
-// returns NotFound, so that a caller cannot probe the ids of other projects.
+// get returns a resource that the call may see. For any other resource it returns NotFound, so that
+// a caller cannot find out which ids exist in other projects.
 func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := getAt(tx, call, t, id)
 	if err == nil && !call.canSee(t.Meta(&v)) {
@@ -62,9 +62,9 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 	return v, err
 }
 
-// listPage returns one page of a table. The function getZone returns the zone of a resource. It is
-// nil for kinds without zones. For a filter by name, source or instance, listPage reads an index.
-// For other filters it reads all resources of the project.
+// listPage returns one page of a table. The function getZone returns the zone of a resource. For
+// kinds without zones, getZone is nil. For a filter by name, source or instance, listPage reads an
+// index. For other filters it reads all resources of the project.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, getZone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the field next of the previous page, which is an id of this kind; got "+strconv.Quote(clip(o.After)))

@@ -39,8 +39,8 @@ func ofRole(name cloudsim.RoleName) []string {
 	return []string{string(name)}
 }
 
-// predefinedRoles holds the predefined roles by name, so that findRole need
-// not read these roles from the store.
+// predefinedRoles contains the predefined roles by name, so that findRole does not have to read
+// these roles from the store.
 var predefinedRoles = func() map[cloudsim.RoleName]cloudsim.Role {
 	all := map[cloudsim.RoleName]cloudsim.Role{}
 	for _, r := range cloudsim.PredefinedRoles() {

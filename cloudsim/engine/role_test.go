@@ -455,8 +455,8 @@ func TestNouns(t *testing.T) {
 	}
 }
 
-// TestAdminTokenStays proves that the administrator's token cannot delete
-// itself. An administrator of only one project cannot read this token.
+// TestAdminTokenStays proves that a caller with the administrator's token cannot delete this token.
+// An administrator of only one project cannot read this token.
 func TestAdminTokenStays(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

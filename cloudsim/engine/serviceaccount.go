@@ -42,7 +42,7 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 // accountToCarry returns the id of the service account for a new instance or workload trust. The
 // caller must have all permissions of the account, because the instance or workload gets these
 // permissions. If the account belongs to another project, the caller must also have the permission
-// to create tokens in all projects, because the account may get more permissions later.
+// to create tokens in all projects, because the account can get more permissions later.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil
@@ -76,9 +76,8 @@ func hasAccount(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) b
 	return err == nil && a.ID == i.ServiceAccount
 }
 
-// getOwn returns a resource that the call will delete. If the resource belongs to
-// no project, the caller must have permission for the operation in all projects.
-// Otherwise getOwn returns Denied.
+// getOwn returns a resource that the call will delete. If the resource belongs to no project,
+// getOwn returns Denied unless the caller has permission for the operation in all projects.
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
 	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {

@@ -144,8 +144,8 @@ func (e *Engine) GetSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloud
 	return read(ctx, e.core, snapshots, string(id))
 }
 
-// ListSnapshots returns one page of snapshots. The filter o.Source is the id of
-// a disk.
+// ListSnapshots returns one page of snapshots. The filter o.Source is the id of a disk, and selects
+// the snapshots of this disk.
 func (e *Engine) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Snapshot], error) {
 	return listPage(ctx, e.core, snapshots, o, nil)
 }
@@ -177,8 +177,8 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 	return s, err
 }
 
-// While the cloud makes a disk or a snapshot from the resource with the given id, checkNoCopy returns
-// Conflict.
+// checkNoCopy returns Conflict if the cloud is making a disk or a snapshot from the resource with
+// the given id.
 func checkNoCopy(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {

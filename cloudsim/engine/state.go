@@ -239,9 +239,9 @@ func (ss *stateManager) DeleteState(ctx context.Context, name string) error {
 }
 
 // LoadState replaces the contents of the cloud by a saved state in one transaction. After a crash
-// the cloud has either the old or the new contents, with the matching disk data. Afterwards the
-// cloud has the ids, addresses and open operations of the saved state, and the engine completes the
-// work that is due. Tokens of the running cloud stay valid if their project and service account
+// the cloud has either the old or the new contents, with the matching disk data. After the load,
+// the cloud has the ids, addresses and open operations of the saved state, and the engine completes
+// the work that is due. Tokens of the running cloud stay valid if their project and service account
 // exist in the saved state. Open watches end with the error Gone.
 func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
