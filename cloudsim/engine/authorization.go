@@ -132,7 +132,7 @@ func withCallerName(ctx context.Context, c Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// identify sets the caller and its grants from token t.
+// identify sets the caller and the grants of the call from token t.
 func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
 	c.home = t.Project

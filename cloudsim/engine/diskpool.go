@@ -167,8 +167,8 @@ func (e *Engine) ListDiskPools(ctx context.Context, o cloudsim.ListOptions) (l c
 	return l, err
 }
 
-// SetDiskPool changes the size of a pool. Existing disks stay, even if they use more space than the
-// new size.
+// SetDiskPool changes the size of a pool. SetDiskPool does not delete existing disks, even if they
+// use more space than the new size.
 func (e *Engine) SetDiskPool(ctx context.Context, name string, req cloudsim.SetDiskPool) (p cloudsim.DiskPool, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err

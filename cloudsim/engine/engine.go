@@ -271,7 +271,7 @@ func (e *Engine) readZones(tx *store.Tx) error {
 	return nil
 }
 
-// loadZones reads the map regionOf from the store again. The engine calls loadZones after a failed
+// loadZones fills the map regionOf from the store again. The engine calls loadZones after a failed
 // transaction, because this transaction may have changed the map. It uses a write transaction, so
 // that no other write transaction reads regionOf at the same time.
 func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }

@@ -134,8 +134,8 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
 }
 
-// nonNilList replaces a nil list by an empty list, so that the API always
-// shows a list of listeners.
+// nonNilList replaces a nil list by an empty list, so that the API always returns a list of
+// listeners.
 func nonNilList(all []cloudsim.Listener) []cloudsim.Listener {
 	if all == nil {
 		return []cloudsim.Listener{}

@@ -92,8 +92,9 @@ func (e *Engine) ListProjects(ctx context.Context, o cloudsim.ListOptions) (clou
 }
 
 // DeleteProject removes a project. It also removes the project's default network, service accounts,
-// role bindings, workload trusts and tokens. It returns Conflict if the project owns other
-// resources.
+// access keys, role bindings, workload trusts, tokens and quota limits. DeleteProject returns
+// Conflict in these cases: the project is the default project, the project owns other resources, or
+// an instance of another project uses a service account of the project.
 func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		p, err := get(tx, call, projects, string(id))

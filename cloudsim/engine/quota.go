@@ -133,8 +133,8 @@ func (e *Engine) ListQuotas(ctx context.Context) (all cloudsim.Quotas, err error
 }
 
 // SetQuota changes a limit of the call's project, or of the default project for a call without a
-// project. If req.Limit is nil, the default limit applies again. Existing resources stay even if
-// they exceed the new limit.
+// project. If req.Limit is nil, the default limit applies again. SetQuota does not delete existing
+// resources, even if they exceed the new limit.
 func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req cloudsim.SetQuota) (q cloudsim.Quota, err error) {
 	if err := req.Validate(); err != nil {
 		return q, err

@@ -14,8 +14,8 @@ func toPods(name string, i cloudsim.Instance) cloudsim.CreateRoute {
 }
 
 // TestRouteFollowsItsNextHop proves that a route is in state blackhole while its next hop does not
-// run. The route is active again when the next hop runs. The route stays even after the deletion of
-// the next hop.
+// run. The route is active again when the next hop runs. The cloud keeps the route even after the
+// deletion of the next hop.
 func TestRouteFollowsItsNextHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

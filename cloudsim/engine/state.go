@@ -275,9 +275,9 @@ var accessKinds = []cloudsim.ResourceKind{
 	cloudsim.KindWorkloadTrust, cloudsim.KindAccessKey,
 }
 
-// ResetState deletes the resources of the cloud in one transaction. Projects, access rights and the
-// clock stay. The numbers in the ids of new resources begin at 1 again, but revisions continue.
-// Open watches end with the error Gone.
+// ResetState deletes the resources of the cloud in one transaction. ResetState does not change
+// projects, access rights and the clock. The numbers in the ids of new resources begin at 1 again,
+// but revisions continue. Open watches end with the error Gone.
 func (ss *stateManager) ResetState(ctx context.Context) error {
 	return ss.replaceAll(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
@@ -344,8 +344,7 @@ func (ss *stateManager) ImportState(ctx context.Context, name string, r io.Reade
 	})
 }
 
-// DiffStates compares two saved states. The name "" means the present contents
-// of the cloud.
+// DiffStates compares two saved states. The name "" selects the present contents of the cloud.
 func (ss *stateManager) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err

@@ -85,8 +85,8 @@ func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, 
 	return s, strings.Split(parts["SignedHeaders"], ";"), nil
 }
 
-// canonicalHash returns the SHA-256 of the canonical request in hex digits. It expects the path /
-// and an empty query, which selectCall has checked.
+// canonicalHash returns the SHA-256 of the canonical request in hex digits. The path must be / and
+// the query must be empty. selectCall has checked both.
 func canonicalHash(r *http.Request, headers []string, body []byte) (string, error) {
 	for _, must := range append(amzHeaders(r.Header), "host") {
 		if !slices.Contains(headers, must) {

@@ -173,8 +173,8 @@ type describeTagsResult struct {
 	Descriptions members[tagDescription] `xml:"TagDescriptions"`
 }
 
-// decodeTaggedNames returns the names in the parameter LoadBalancerNames. The list must have 1 to
-// limit elements.
+// decodeTaggedNames returns the names in the parameter LoadBalancerNames. The list must have at
+// least one element. The argument limit is the maximum number of elements.
 func (q *query) decodeTaggedNames(limit int) []string {
 	all := q.textList("LoadBalancerNames.member")
 	if len(all) < 1 || len(all) > limit {

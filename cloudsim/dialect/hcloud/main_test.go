@@ -138,7 +138,7 @@ func (w *world) instance(tb testing.TB, name string) cloudsim.Instance {
 	return i
 }
 
-// server returns the instance i as Hetzner's client shows it.
+// server reads the instance i as a server with Hetzner's client.
 func (w *world) server(tb testing.TB, i cloudsim.Instance) *sdk.Server {
 	tb.Helper()
 	s, resp, err := w.Server.GetByID(context.Background(), dialect.Number(i.ID))

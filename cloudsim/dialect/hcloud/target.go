@@ -9,16 +9,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// If a request for a target contains use_private_ip, the dialect stores the target with the field
-// IP. The field has no effect on traffic, because a load balancer always connects to the internal
-// address of an instance.
+// If use_private_ip is true in a request for a target, the dialect stores the internal address of
+// the instance in the field IP of the target. The field has no effect on traffic, because a load
+// balancer always connects to the internal address of an instance.
 
 // healthOf maps the health of a target to Hetzner's statuses.
 var healthOf = map[cloudsim.TargetHealth]string{
 	cloudsim.TargetHealthy: "healthy", cloudsim.TargetUnhealthy: "unhealthy", cloudsim.TargetInitial: "unknown", cloudsim.TargetDraining: "unknown",
 }
 
-// targetOf returns a target in Hetzner's format, with its health for each service.
+// targetOf returns a target in Hetzner's format, with the health of the target for each service.
 func targetOf(l cloudsim.LoadBalancer, t cloudsim.Target) lbTarget {
 	out := lbTarget{Type: "server", Server: &targetServer{dialect.Number(t.Instance)}, UsePrivateIP: t.IP != "", HealthStatus: []targetHealth{}}
 	for _, li := range l.Listeners {
@@ -41,7 +41,7 @@ type targetRequest struct {
 	UsePrivateIP  *bool           `json:"use_private_ip"`
 }
 
-// instance returns the id of the instance in a request for a target. If the request does not name a
+// instance returns the id of the instance in a request for a target. If the request contains no
 // server, it returns an error.
 func (t targetRequest) instance() (cloudsim.InstanceID, error) {
 	switch t.Type {

@@ -129,7 +129,7 @@ func testInstances(t *testing.T, w *world) {
 	must(w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &group}))(t)
 }
 
-// shownInstance returns the instance with the given id as the dialect shows it.
+// shownInstance reads the instance with the given id through the dialect.
 func (w *world) shownInstance(t *testing.T, id string) types.Instance {
 	t.Helper()
 	return must(w.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{id}}))(t).Reservations[0].Instances[0]

@@ -39,6 +39,7 @@ func (w *world) deletePolicy(t *testing.T, name string) error {
 }
 
 // The method policies describes the policies of the load balancer shop, for example "a b 30080=a".
+// In this example, a and b are the policies, and the instance port 30080 has the policy a.
 func (w *world) policies(t *testing.T) string {
 	t.Helper()
 	d := w.describe(t, "shop")
@@ -50,6 +51,7 @@ func (w *world) policies(t *testing.T) string {
 }
 
 // proxied describes the listeners of the load balancer shop in this cloud, for example "80 443:v1".
+// In this example, the listener with the port 443 sends PROXY headers of the version v1.
 func (w *world) proxied(t *testing.T) string {
 	t.Helper()
 	var all []string
