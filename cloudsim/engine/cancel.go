@@ -8,10 +8,10 @@ import (
 )
 
 // CancelOperation cancels an operation that has not ended, if the state machine of the resource
-// permits the verb Cancel. The cloud then deletes a resource that it was creating. An instance that
-// was starting stops. A disk that the cloud was attaching becomes detached. A disk that the cloud
-// was detaching stays attached. For all other operations CancelOperation returns Conflict. For
-// example, as in a real cloud, a caller cannot cancel a deletion.
+// permits the verb Cancel. The cloud then deletes a resource that it was creating. The cloud stops
+// an instance that it was starting. A disk that the cloud was attaching becomes detached. A disk
+// that the cloud was detaching stays attached. For all other operations CancelOperation returns
+// Conflict. For example, as in a real cloud, a caller cannot cancel a deletion.
 func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {

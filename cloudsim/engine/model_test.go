@@ -23,7 +23,7 @@ import (
 // TestModel makes random sequences of calls to the cloud and to a simple model, and proves that
 // both behave alike. It compares states, errors, ids, addresses and references. The package rapid
 // generates the calls. If the cloud and the model differ after a sequence, rapid searches for a
-// shorter sequence with the same result.
+// shorter sequence after which they also differ.
 func TestModel(t *testing.T) {
 	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
 		_ = steps.Value.Set("100") // fewer steps would reach too few states; with the flag -short, rapid makes half of these steps

@@ -276,7 +276,7 @@ var accessKinds = []cloudsim.ResourceKind{
 }
 
 // ResetState deletes the resources of the cloud in one transaction. ResetState does not change
-// projects, access rights and the clock. The numbers in the ids of new resources begin at 1 again,
+// projects, access rights or the clock. The numbers in the ids of new resources begin at 1 again,
 // but revisions continue. Open watches end with the error Gone.
 func (ss *stateManager) ResetState(ctx context.Context) error {
 	return ss.replaceAll(ctx, nil, nil, func(tx *store.Tx) error {

@@ -20,8 +20,9 @@ import (
 // Labels for the policies of classic load balancers.
 const (
 	labelPolicies = dialect.LabelPrefix + "policies" // names, with commas between them
-	// The name of such a label is the prefix labelBackend plus an instance port. The value of the
-	// label contains the names of the port's policies, with commas between them.
+	// A load balancer has a label for each instance port with policies. The name of this label is
+	// the prefix labelBackend plus the port. The value of the label contains the names of the
+	// port's policies, with commas between them.
 	labelBackend = dialect.LabelPrefix + "backend-"
 )
 

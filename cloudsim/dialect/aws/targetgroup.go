@@ -345,7 +345,7 @@ func deleteTargetGroup(q *query) (any, error) {
 		return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(users[0])+" uses the target group "+wanted+": delete the listener first")
 	}
 	// If another client has deleted a load balancer, the records of its listeners still exist. So
-	// some of these records possibly contain the id of the target group.
+	// some of these records can contain the id of the target group.
 	if err := deleteListenerRecords(q, r.listeners, func(li networkListener) bool { return li.Doc.TargetGroup == g.ID }); err != nil {
 		return nil, err
 	}

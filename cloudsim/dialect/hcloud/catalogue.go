@@ -184,8 +184,9 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	return loadBalancerType{}, false
 }
 
-// authenticate returns an error if the cloud does not accept the caller's token. Some calls answer,
-// or read the body, before their first request to the cloud. These calls first call authenticate.
+// authenticate returns an error if the cloud does not accept the caller's token. Some calls need no
+// request to the cloud before they answer or read the body. These calls use authenticate to check
+// the token.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err
