@@ -46,8 +46,8 @@ type program struct {
 }
 
 // StartAPIServer starts etcd and kube-apiserver from the folder programs, and waits until the API
-// server is ready. The folder contains these two programs. It may contain this project's program
-// kube instead, which can run as either of them.
+// server is ready. Instead of these two programs, the folder can contain this project's program
+// kube, which can run as etcd and as kube-apiserver.
 func StartAPIServer(ctx context.Context, programs string) (*APIServer, error) {
 	dir, err := os.MkdirTemp("", "cloudconform-")
 	if err != nil {

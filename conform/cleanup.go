@@ -22,20 +22,21 @@ type CleanupConfig struct {
 	Kube *rest.Config
 	// Driver gives access to the cloud.
 	Driver Driver
-	// Run is the name of a run. If it is empty, Cleanup deletes the resources of all runs.
+	// Run is the name of a run. If Run is empty, Cleanup deletes the resources of all runs.
 	Run string
 	// Timeout is the longest time in which Cleanup waits until the CCM has removed the load
 	// balancers of deleted Services. The default is DefaultTimeout.
 	Timeout time.Duration
-	// Deleted gets the kind and the name of each deleted object. It may be nil.
+	// Deleted is a function. Cleanup passes the kind and the name of each deleted object to this
+	// function. Deleted may be nil.
 	Deleted func(kind, name string)
 }
 
 // Cleanup deletes the objects that an interrupted run has left in the cluster and in the cloud. It
 // first deletes the Services, so that the CCM can remove their load balancers. Then it deletes the
 // remaining load balancers that forward only to machines of the run, the routes to these machines,
-// and the machines. It does not find a load balancer without a machine. At the end, it deletes the
-// Nodes and namespaces. Cleanup continues after an error, and returns all errors.
+// and the machines. Cleanup does not find a load balancer without a machine. At the end, it deletes
+// the Nodes and namespaces. Cleanup continues after an error, and returns all errors.
 func Cleanup(ctx context.Context, c CleanupConfig) error {
 	if c.Driver == nil {
 		return errors.New("the field Driver is missing")

@@ -142,7 +142,8 @@ func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) e
 			Labels: map[string]string{LabelRun: e.run, v1.LabelHostname: name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"},
 		},
 		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
-		// Without the condition Ready in the first version, a CCM may delete the Node at once.
+		// If the first version of the Node has no condition Ready, a CCM can delete the Node at
+		// once.
 		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}}, Conditions: []v1.NodeCondition{readyCondition(true)}},
 	}
 	for _, c := range change {
@@ -483,7 +484,8 @@ func (e *env) removeService(ctx context.Context, s *v1.Service) error {
 			return err
 		}
 		// Without this precondition, the API server can ignore a finalizer that the CCM adds at the
-		// same moment. The load balancer then stays, because the CCM does not delete it.
+		// same moment. The API server then deletes the Service at once, and the CCM does not delete
+		// the load balancer.
 		return services.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &now.ResourceVersion}})
 	})
 	if apierrors.IsNotFound(err) {

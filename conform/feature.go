@@ -42,8 +42,9 @@ var featureChecks = []Check{
 		Title: "Two Services can share a load balancer, and the deletion of one Service does not affect the other Service"},
 }
 
-// checkAbort deletes a Service at different moments of its creation: at once, when the CCM has added
-// its finalizer, and shortly after this moment. See kubernetes/kubernetes#53451.
+// checkAbort creates three Services and deletes each Service at another moment. It deletes the
+// first Service at once, the second Service when the CCM has added the finalizer, and the third
+// Service shortly after the CCM has added the finalizer. See kubernetes/kubernetes#53451.
 func checkAbort(ctx context.Context, e *env, _ Machine) error {
 	for i, delay := range []time.Duration{0, 0, 100 * time.Millisecond} {
 		s, err := e.service(ctx, fmt.Sprintf("abort-%d", i), func(s *v1.Service) { s.Spec.Ports[0].Port = int32(9000 + i) }) //nolint:gosec // a small number
@@ -67,7 +68,8 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 			return err
 		}
 	}
-	// No other check uses the ports 9000 to 9002.
+	// No other check uses the ports 9000 to 9002, so a load balancer with such a port belongs to
+	// one of the deleted Services.
 	return e.checkAlways(ctx, "the deleted Services have no load balancer", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool {
 			return slices.ContainsFunc(lb.Ports, func(p Port) bool { return p.Port >= 9000 && p.Port < 9003 })

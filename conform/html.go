@@ -27,8 +27,8 @@ var htmlTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 }).Parse(htmlSource))
 
 // WriteHTML writes the report as one HTML file without scripts and without external resources. For
-// each failed check it shows the timeline of the Nodes and Services beside the calls of the CCM, and
-// the CCM's log. The file has at most 500 KB, so it omits the end of long evidence.
+// each failed check, the file shows the timeline of the Nodes and Services beside the calls of the
+// CCM, and the CCM's log. The file has at most 500 KB, so WriteHTML omits the end of long evidence.
 func (r Report) WriteHTML(w io.Writer) error {
 	type group struct {
 		Title string

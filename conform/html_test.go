@@ -53,7 +53,7 @@ func TestHTML(t *testing.T) {
 }
 
 // TestHTMLIsSafeAndSmall proves that the page escapes all texts, makes no request, and is at most
-// 500 KB, even if the report has more failures than checks exist.
+// 500 KB, even if the number of failures in the report is larger than the number of checks.
 func TestHTMLIsSafeAndSmall(t *testing.T) {
 	const evil = `</pre><script src="https://example.com/a.js"></script><img src=x onerror="a()">'"&`
 	for _, n := range []int{1, 60} {
@@ -72,8 +72,8 @@ func TestHTMLIsSafeAndSmall(t *testing.T) {
 	}
 }
 
-// TestHTMLContrast proves that each colour of a text has the contrast of WCAG AA, 4.5:1, on both
-// backgrounds of the light and of the dark theme.
+// TestHTMLContrast proves that each text colour has the contrast of WCAG AA, 4.5:1, on both
+// backgrounds of the light theme and on both backgrounds of the dark theme.
 func TestHTMLContrast(t *testing.T) {
 	source, err := os.ReadFile("report.gohtml")
 	if err != nil {

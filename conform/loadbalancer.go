@@ -148,8 +148,8 @@ func samePorts(s *v1.Service, lb LoadBalancer) error {
 	return nil
 }
 
-// forwardsTo returns an error if the load balancer does not forward to all machines in yes, or if
-// it forwards to a machine in no.
+// forwardsTo returns an error if the load balancer does not forward to all machines in the list
+// yes, or if it forwards to a machine in the list no.
 func forwardsTo(lb LoadBalancer, yes, no []string) error {
 	for _, m := range yes {
 		if !slices.Contains(lb.Machines, m) {
@@ -416,8 +416,8 @@ func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 }
 
 // loseReply creates a Service while the cloud loses the first reply to the call with the given
-// name. The cloud must then have one load balancer for the Service. After the deletion of the
-// Service, the cloud must have no load balancer for it.
+// name. The cloud must then have one load balancer for the Service. Then loseReply deletes the
+// Service, and the cloud must not have a load balancer for this Service any more.
 func (e *env) loseReply(ctx context.Context, suffix, call string, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Count: 1}); err != nil {
 		return err

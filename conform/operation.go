@@ -134,8 +134,8 @@ func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 }
 
 // crashAfter creates a Service, and kills the CCM after one of its calls to the cloud. This call
-// has the name callName, and is preceded by numSkipped calls with the same name. Then crashAfter
-// proves that a new CCM finishes the work.
+// has the name callName. Before this call, the CCM makes numSkipped calls with the same name. Then
+// crashAfter proves that a new CCM finishes the work.
 func (e *env) crashAfter(ctx context.Context, suffix, callName string, numSkipped int, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: callName, Skip: numSkipped}); err != nil {
 		return err
@@ -169,9 +169,9 @@ func (e *env) crashAfter(ctx context.Context, suffix, callName string, numSkippe
 	return e.checkFinished(ctx, s, added)
 }
 
-// checkFinished waits until a CCM has finished the work of a killed CCM: the Service has one
-// load balancer. Then it deletes the Service, and the cloud must have no load balancer of the
-// Service.
+// checkFinished waits until a CCM has finished the work of a killed CCM. The work is finished when
+// the Service has one load balancer. Then checkFinished deletes the Service, and the cloud must
+// have no load balancer of the Service.
 func (e *env) checkFinished(ctx context.Context, s *v1.Service, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.serviceBecomes(ctx, s, "ready after the crash", hasAddress); err != nil {
 		return err

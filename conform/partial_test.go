@@ -64,8 +64,8 @@ func (m *mortalDriver) Capabilities(ctx context.Context) (conform.Capabilities, 
 	return m.Cloud.Capabilities(ctx)
 }
 
-// TestPartialReport proves that a run ends early if the CCM ends, if the driver does not answer, and
-// after an interruption. The run cleans up, and its report contains the reason.
+// TestPartialReport proves that a run ends early if the CCM ends, if the driver does not answer, or
+// if the context of the run ends. The run cleans up, and its report contains the reason.
 func TestPartialReport(t *testing.T) {
 	admin := startAPIServer(t)
 	t.Run("the CCM ends", func(t *testing.T) {
@@ -113,7 +113,8 @@ func TestPartialReport(t *testing.T) {
 	})
 }
 
-// TestGrown proves that only a growth of more than 20 percent and more than 2 calls is an error.
+// TestGrown proves that a growth is an error only if it is more than 20 percent and also more than
+// 2 calls.
 func TestGrown(t *testing.T) {
 	r := conform.Report{Budgets: map[string]int{"a": 120, "b": 121, "c": 3, "d": 4, "e": 0, "new": 9}}
 	got := r.Grown(map[string]int{"a": 100, "b": 100, "c": 1, "d": 1, "e": 100, "f": 1})

@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// endWithThread sets an option of p. When the thread that started p ends, the kernel kills p.
+// endWithThread sets an option of p. With this option, the kernel kills p when the thread that
+// started p ends.
 func endWithThread(p *exec.Cmd) {
 	if p.SysProcAttr == nil {
 		p.SysProcAttr = &syscall.SysProcAttr{}

@@ -35,8 +35,8 @@ type Config struct {
 	Kube *rest.Config
 	// Driver gives access to the cloud.
 	Driver Driver
-	// Subject is the CCM. If it is nil, a CCM must already run, and Run skips checks that restart the
-	// CCM.
+	// Subject is the CCM. If Subject is nil, a CCM must already run, and Run skips checks that
+	// restart the CCM.
 	Subject Subject
 	// Capabilities replaces the capabilities from the driver. If Capabilities is nil, it replaces
 	// nothing.
@@ -198,8 +198,9 @@ func known(id string) bool {
 	return slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
-// watchObjects starts the observer, which runs until watching ends. watchObjects returns
-// after the first list of each kind, or with an error if ctx ends first.
+// watchObjects starts the observer, which runs until the context watching ends. watchObjects
+// returns when the observer has received the first list of each kind. If ctx ends earlier,
+// watchObjects returns an error.
 func (s *suite) watchObjects(watching, ctx context.Context) error {
 	f := informers.NewSharedInformerFactory(s.kube, 0)
 	if err := s.seen.follow(f); err != nil {

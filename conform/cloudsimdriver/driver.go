@@ -44,8 +44,8 @@ func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
 	return c, nil
 }
 
-// CreateMachine implements conform.Machines. The default is the first zone and the first instance
-// type that the cloud lists.
+// CreateMachine implements conform.Machines. The default zone is the first zone that the cloud
+// lists, and the default type is the first instance type that the cloud lists.
 func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.Machine, error) {
 	if m.Zone == "" {
 		zones, err := d.Cloud.ListZones(ctx, cloudsim.ListOptions{Limit: 1})

@@ -62,8 +62,8 @@ type Config struct {
 	// Driver is the command that starts the driver. Run sets the environment variable CSI_ENDPOINT
 	// of this command to Endpoint.
 	Driver conform.Command
-	// Endpoint is the socket of the driver, such as unix:///run/csi.sock. If it is empty, the run chooses
-	// a socket.
+	// Endpoint is the socket of the driver, such as unix:///run/csi.sock. If Endpoint is empty, the
+	// run chooses a socket.
 	Endpoint string
 	// Sanity is the command that starts csi-sanity. Run sets the environment variable CSI_ENDPOINT
 	// of this command to the socket that csi-sanity must use. The command must end with the exit
@@ -105,8 +105,8 @@ func (c Config) Validate() error {
 // Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result
 // for each mode, and the result csi.leaks. After the mode Sanity, the report also has the call
 // budgets. A call budget is the number of calls to the cloud for 100 successful RPCs with one name.
-// If the driver does not start, or ctx ends, the report is not complete. Run returns an error only
-// if c is not valid, or if Run cannot create a temporary folder.
+// If the driver does not start, or if ctx ends, the report is not complete. Run returns an error
+// only if c is not valid, or if Run cannot create a temporary folder.
 func Run(ctx context.Context, c Config) (conform.Report, error) {
 	report := conform.Report{Run: "csi", Provider: "the CSI driver", Began: time.Now(), Results: []conform.Result{}}
 	if err := c.Validate(); err != nil {
@@ -187,8 +187,8 @@ func (s *suite) runMode(ctx context.Context, m Mode, socketPath string) (err err
 	return s.compareLists(ctx, m, d, before)
 }
 
-// compareLists finds the volumes and snapshots that exist now, but did not exist before the run. At
-// that time, the volumes and snapshots had the IDs in oldIDs.
+// compareLists finds the volumes and snapshots that exist now, but did not exist before the run.
+// oldIDs contains the IDs of the volumes and snapshots that existed before the run.
 func (s *suite) compareLists(ctx context.Context, m Mode, d *driver, oldIDs []string) error {
 	after, err := d.list(ctx)
 	if err != nil {

@@ -223,7 +223,8 @@ func (c *Cloud) countCall(ctx context.Context, name string, write bool, fn func(
 	return fn()
 }
 
-// findMachine returns a machine for which isWanted returns true. It counts as a call of the CCM.
+// findMachine returns a machine for which isWanted returns true. The cloud counts the use of
+// findMachine as a call of the CCM.
 func (c *Cloud) findMachine(ctx context.Context, isWanted func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
 	err = c.countCall(ctx, "machines.get", false, func() error {
 		c.mu.Lock()

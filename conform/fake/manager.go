@@ -34,7 +34,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// monitorPeriod is the period in which the controllers check Nodes that are not Ready, and routes.
+// monitorPeriod is the time between two checks of the routes, and between two checks of the Nodes
+// that are not Ready.
 const monitorPeriod = 300 * time.Millisecond
 
 // These are the times of the leader election. They are short, so that a second Manager starts to

@@ -92,7 +92,8 @@ type provider struct {
 	cloud *Cloud
 	bug   Bug
 
-	// Upstream's controllers call the provider from several goroutines.
+	// The next two maps are safe for concurrent use, because upstream's
+	// controllers call the provider from several goroutines.
 	known  sync.Map // load balancers that this process created, by name, as conform.LoadBalancer; for the bug CachedLoadBalancers
 	routes sync.Map // routes that this process created, by destination, as *cloudprovider.Route; for the bug RoutesNotRepaired
 	nodes  corelisters.NodeLister

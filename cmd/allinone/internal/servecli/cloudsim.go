@@ -1,5 +1,5 @@
-// Package servecli contains the commands that serve the cloud: cloudsim, metadata, and
-// certificates, which writes the keys of a served cloud.
+// Package servecli contains the commands cloudsim and metadata, which serve the cloud, and the
+// command certificates, which writes the keys of a served cloud.
 package servecli
 
 import (

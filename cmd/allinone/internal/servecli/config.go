@@ -102,9 +102,9 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	return cfg, errors.Join(bad...)
 }
 
-// setNetworks sets the address ranges that projects may use. The flag --network-ranges lists
-// these ranges. Without the flag, projects may not use addresses to which this machine has
-// routes, because the operator did not allow these addresses.
+// setNetworks sets the address ranges that projects may use. The flag --network-ranges lists these
+// ranges. Without the flag, projects must not use addresses to which this machine has routes,
+// because the operator did not permit these addresses.
 func (f *cloudsimFlags) setNetworks(cfg *engine.Config) error {
 	if len(f.networkRanges) == 0 {
 		cfg.HostRoutes = hostnet.Routes

@@ -22,8 +22,8 @@ func ensureSecret(path string) (string, error) {
 	return readSecret(path)
 }
 
-// makeSecret creates a file with a new secret. If the process dies during the call, the file is
-// complete or does not exist, because an incomplete file would make every later start fail. If two
+// makeSecret creates a file with a new secret. Even if the process dies during the call, the file
+// is complete or does not exist. An incomplete file would make every later start fail. If two
 // processes create the file concurrently, both processes use the secret of the first process.
 func makeSecret(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
@@ -46,8 +46,8 @@ func readSecret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The group may read the file, because the files of a Secret in a pod belong to the group of
-	// the pod.
+	// The group may have the permission to read the file, because the files of a Secret in a pod
+	// belong to the group of the pod.
 	if info.Mode().Perm()&0o037 != 0 {
 		return "", fmt.Errorf("other users can read %s (mode %04o): run chmod 600 on this file", path, info.Mode().Perm())
 	}
