@@ -102,8 +102,8 @@ type access struct {
 	faults, holds, logs bool               // these belong to the whole cloud, so they need a grant for all projects
 }
 
-// accessOf returns the rights of an identity. It ignores grants for other projects than the project
-// of the call. It also ignores grants for single resources, because the console shows lists.
+// accessOf returns the rights of an identity in the project of the call. It ignores grants for
+// other projects. It also ignores grants for single resources, because the console shows lists.
 func accessOf(me cloudsim.Identity) access {
 	a := access{project: me.Project}
 	for _, g := range me.Grants {

@@ -335,8 +335,9 @@ func TestSceneShowsOnlyReadableObjects(t *testing.T) {
 }
 
 // A grant for one project gives no rights in other projects, and no right to see faults and logs,
-// which belong to the whole cloud. A grant for all projects that does not permit all reads does not
-// extend another grant to all projects.
+// which belong to the whole cloud. An identity can have two grants: a grant for all projects that
+// does not permit all reads, and a grant for one project that permits all reads. These two grants
+// together do not permit all reads in all projects.
 func TestGrantsOfOtherProjects(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

@@ -126,7 +126,8 @@ func (n *Node) hasTaint(key string) bool {
 	return slices.ContainsFunc(n.Taints, func(t string) bool { return strings.HasPrefix(t, key+":") })
 }
 
-// compare returns the differences between the cloud and the cluster, in the order of their objects.
+// compare returns the differences between the cloud and the cluster, sorted by the kind of the
+// object, the ID of the object, and the rule.
 func compare(objects map[key]entry) []Difference {
 	byID, byName := map[string]*pair{}, map[string]*pair{}
 	var pairs []*pair

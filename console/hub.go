@@ -30,8 +30,8 @@ const (
 // key identifies an object of the cloud or of the cluster.
 type key struct{ kind, id string }
 
-// entry is an object of the cloud or of the cluster: its JSON text, and its value if the rules for
-// differences use it.
+// entry is an object of the cloud or of the cluster. It contains the JSON text of the object. If
+// the rules for differences use the object, the entry also contains the object as a Go value.
 type entry struct {
 	project cloudsim.ProjectID
 	raw     json.RawMessage
@@ -357,10 +357,10 @@ func (h *hub) findDifferences(now time.Time) {
 	h.since, h.differences = since, found
 }
 
-// framesAfter returns the frames that a viewer needs after the frame with the number seen, and
-// the number of the last frame. A new viewer, or a viewer that has missed too many frames, gets a
-// snapshot. If the hub has not read the cloud yet, such a viewer gets only the state of the
-// connections.
+// framesAfter returns the frames that a viewer needs, and the number of the last frame. The last
+// frame that the viewer already has is the frame with the number seen. A new viewer, or a viewer
+// that has missed too many frames, gets a snapshot. If the hub has not read the cloud yet, the
+// viewer gets only the state of the connections instead of a snapshot.
 func (h *hub) framesAfter(seen uint64) (frames []*frame, last uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -57,7 +57,7 @@ func (c *Console) serveLogs(w http.ResponseWriter, r *http.Request) {
 
 // serveLog answers with the text of a log. The text begins at the offset in the query. If the query
 // has no offset, the answer contains the end of the log. The browser repeats the call to follow the
-// log. A stream for each log would be no alternative, because a browser opens at most six
+// log. The console does not use a stream for each log, because a browser opens at most six
 // connections to a host.
 func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 	if !c.mayReadLogs(w, r) {
@@ -92,9 +92,11 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 	writeRefusal(w, cloudsim.NotFound, "this log does not exist")
 }
 
-// readLog reads at most maxLog bytes of the log at path, in complete lines. If after is negative, or if the
-// rest of the log is longer, readLog reads the end of the log. A program on a simulated machine can replace
-// its log. So readLog follows no link that leads out of the log's folder, and reads only a regular file.
+// readLog reads at most maxLog bytes of the log at path, in complete lines. The text begins at the
+// offset after. If after is negative, or if the log has more than maxLog bytes after this offset,
+// readLog reads the end of the log. A program on a simulated machine can replace the log by a link
+// or by a pipe. So readLog follows no link that leads out of the log's folder, and reads only a
+// regular file.
 func readLog(path string, after int64) (LogText, error) {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {

@@ -138,7 +138,7 @@ func (f *frame) marshalFor(a access) ([]byte, error) {
 }
 
 // viewer returns a client with the token of a request, and the rights of the token. If the token
-// does not permit the console, the method refuses the request and returns false.
+// has no permission to use the console, the method refuses the request and returns false.
 func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client, access, bool) {
 	as := c.clientFor(r)
 	if as == nil {

@@ -62,7 +62,7 @@ type Config struct {
 	DiskType string // disk type of a volume if its StorageClass sets none
 	Node     NodeConfig
 	// HealthAddress is the host and port of the HTTP server for /healthz and
-	// /readyz. With "" the driver starts no HTTP server.
+	// /readyz. If HealthAddress is empty, the driver starts no HTTP server.
 	HealthAddress string
 }
 
@@ -78,16 +78,16 @@ type NodeConfig struct {
 	// attached to this instance.
 	//
 	// If the hypervisor of the machine makes the devices of attached disks,
-	// DisksDir is cloudsim.DiskLinks. The folder DiskLinks contains links to the
+	// DisksDir is cloudsim.DiskLinks. This folder contains links to the
 	// devices, and no files.
 	DisksDir string
 	// RegistrationDir is the kubelet's folder plugins_registry. The driver
-	// makes its registration socket in this folder. With "" the sidecar
-	// node-driver-registrar must register the driver.
+	// makes its registration socket in this folder. If RegistrationDir is
+	// empty, the sidecar node-driver-registrar must register the driver.
 	RegistrationDir string
 	// KubeletSocketDir is the path of the endpoint's folder in the mount
-	// namespace of the kubelet. "" means that the path is the same as in this
-	// process.
+	// namespace of the kubelet. If KubeletSocketDir is empty, the path in this
+	// mount namespace is the same as the path in this process.
 	KubeletSocketDir string
 }
 

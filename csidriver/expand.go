@@ -44,9 +44,10 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 }
 
 // growsLaterOr returns ABORTED if err is a conflict with other work on the
-// disk, such as a copy. Such work ends by itself. FAILED_PRECONDITION would
-// mean that the volume cannot grow while it is in use. For other errors, and
-// for a failed disk, growsLaterOr returns err.
+// disk, such as a copy. Such work ends by itself, so the caller can repeat the
+// call later. The code is not FAILED_PRECONDITION, because this code means that
+// the volume cannot grow while it is in use. For other errors, and for a failed
+// disk, growsLaterOr returns err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -58,7 +59,8 @@ func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err e
 }
 
 // ControllerModifyVolume changes a disk's type, IOPS or throughput in place
-// (KEP-3751). Values that the disk already has change nothing.
+// (KEP-3751). A requested value that the disk already has does not change the
+// disk.
 func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

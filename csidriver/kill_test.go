@@ -83,10 +83,11 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// cycle returns the calls of a volume's lifecycle. A test can repeat each call. After the growth of
-// an XFS volume, cycle stages the volume again, because the driver can grow an XFS filesystem only
-// while it is mounted. If the test kills the driver between the mount and the growth, the
-// filesystem must not stay small.
+// cycle returns the calls of a volume's lifecycle. A test can repeat each call. For XFS, the calls
+// also grow the disk of the unmounted volume, and then stage and unstage the volume again. The
+// driver can grow an XFS filesystem only while it is mounted, so the staging call first mounts the
+// filesystem and then grows it. If the test kills the driver between these two steps, the repeated
+// call must still grow the filesystem.
 func (v *victim) cycle(conn grpc.ClientConnInterface, name, fsType string) []func(ctx context.Context, volume *string) error {
 	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 	c := mounted(fsType)

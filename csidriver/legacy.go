@@ -52,8 +52,8 @@ type legacy struct {
 func unchanged(id string) string { return id }
 
 // legacyDrivers holds the CSI drivers that Kubernetes (csi-translation-lib)
-// uses for in-tree volumes. The table contains only drivers with disks as
-// volumes, so azure-file and portworx are missing.
+// uses for in-tree volumes. The table contains only drivers whose volumes are
+// disks, so it does not contain azure-file and portworx.
 var legacyDrivers = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volumeID: unchanged, instanceID: unchanged,
@@ -168,8 +168,8 @@ func mountedDisk(at, handle string) (string, error) {
 }
 
 // stagedDisk returns the id of the disk that is staged at a path. For a
-// filesystem it calls mountedDisk. For a block volume it returns the name of the
-// device file in the folder at this path (stagedAt).
+// filesystem it calls mountedDisk. For a block volume it returns the name of
+// the device file in the folder at this path (see stagedAt).
 func stagedDisk(at, handle string) (string, error) {
 	disk, err := mountedDisk(at, handle)
 	if err != nil || disk != handle {

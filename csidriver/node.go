@@ -105,10 +105,9 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // this driver makes loop devices for disks. For a filesystem, the method finds
 // the driver name in the kubelet's staging path.
 //
-// If the disk hangs, it counts, because a hung disk is in use. If
-// countsAsVolume cannot read the mounts for another reason, the disk does not
-// count. NodeGetInfo then returns a limit that is lower by one, but does not
-// fail.
+// A disk that hangs counts, because a hung disk is in use. If countsAsVolume
+// cannot read the mounts for another reason, the disk does not count.
+// NodeGetInfo then returns a limit that is lower by one, but does not fail.
 func (n *node) countsAsVolume(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {

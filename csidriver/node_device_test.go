@@ -124,9 +124,8 @@ func TestBlockDevicesOfTheHypervisor(t *testing.T) {
 		t.Errorf("data of the volume: got %q", got)
 	}
 
-	// The hypervisor removes the device by force, although the volume is
-	// published. The kernel deletes the device at once, because no program has it
-	// open.
+	// The hypervisor removes the device by force, although the volume is published. The kernel
+	// deletes the device at once, because no program keeps the device open.
 	remove()
 	wantCode(t, "unpublish", b.hide(v, "pod"), codes.OK)
 	wantCode(t, "unstage", b.unstage(v), codes.OK)

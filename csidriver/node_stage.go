@@ -398,10 +398,11 @@ func unmount(l *machine.Loop, volume, at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unmountDevice removes the bind mount of a device file. It is for a block
-// volume whose loop device another node on this host or a person has detached.
-// Because the kernel can reuse the device number for another volume,
-// unmountDevice does not check the file of the device.
+// unmountDevice removes the bind mount of a device file. This function is
+// necessary for a block volume after a person, or another node on this host,
+// has detached the loop device of the volume. Because the kernel can reuse the
+// device number for another volume, unmountDevice does not check the file of
+// the device.
 func unmountDevice(at string) error {
 	there, err := machine.Seen(at)
 	if err != nil || there == nil || !there.IsDevice() {

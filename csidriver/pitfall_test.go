@@ -135,8 +135,8 @@ func TestExpandAgain(t *testing.T) {
 
 // TestExpandWhileItIsCopied proves that an expansion returns ABORTED while the
 // cloud makes a snapshot or a copy of the volume, so that the caller repeats
-// the call. FAILED_PRECONDITION would mean that the volume cannot grow while a
-// pod uses it.
+// the call. The code is not FAILED_PRECONDITION, because this code means that
+// the volume cannot grow while a pod uses it.
 func TestExpandWhileItIsCopied(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -182,7 +182,7 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 
 // failedDisk makes a disk in the state "failed" and returns its id. The disk
 // fails, because failedDisk deletes the data of the source before the cloud
-// copies it.
+// copies this data.
 func (b *bench) failedDisk(name string) string {
 	b.t.Helper()
 	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()

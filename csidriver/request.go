@@ -32,7 +32,7 @@ const (
 	contentLabel = DefaultName + "/content"
 	// metadataPrefix is the prefix of parameters that external-provisioner and
 	// external-snapshotter add. The values of these parameters are the names of
-	// the volume's objects in Kubernetes.
+	// Kubernetes objects, such as the PersistentVolumeClaim of the volume.
 	metadataPrefix = "csi.storage.k8s.io/"
 	defaultGiB     = 10
 )
@@ -44,7 +44,7 @@ var (
 
 // nameOf returns name if it is a valid name in the cloud. For an invalid name,
 // it returns a hash of name. It also returns a hash if name has the form of a
-// snapshot id or of such a hash.
+// snapshot id or the form of such a hash.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name
@@ -86,8 +86,8 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. It returns an error for a key that is not in the
-// list known.
+// read adds parameters to s. The argument known lists the permitted keys. For
+// any other key, the method returns an error.
 func (s *shape) read(field string, parameters map[string]string, known ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]

@@ -179,9 +179,10 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 	return d, err
 }
 
-// raise increases the size in the order o to the minimum of the disk type. It
-// returns the error small if the size in o is already large enough, or if the
-// minimum exceeds the limit of the request.
+// raise increases the size in the order o to the minimum of the disk type. The
+// argument small is the error of the cloud about the size. The method returns
+// this error if the size in o is already large enough, or if the minimum
+// exceeds the limit of the request.
 func (c *controller) raise(ctx context.Context, o order, small error) (order, error) {
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
 	if err != nil {

@@ -76,7 +76,7 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // limitedBuffer is a buffer that keeps one byte more than the longest permitted body. With this
-// byte, its reader notices that the body is too long.
+// byte, the reader of the buffer notices that the body is too long.
 type limitedBuffer struct{ bytes.Buffer }
 
 // Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program

@@ -31,10 +31,11 @@ const (
 	maxBody = 16 << 20
 	// maxRecordedBody is the maximum length of a body in the recording in bytes.
 	maxRecordedBody = 4 << 10
-	// maxRecording is the maximum number of calls in the recording. The proxy forgets older calls.
+	// maxRecording is the maximum number of calls in the recording. If the recording is full, the
+	// proxy deletes the oldest calls.
 	maxRecording = 10_000
-	// maxNames is the maximum number of different names of calls. The proxy counts all remaining
-	// calls under the name "other".
+	// maxNames is the maximum number of different names of calls. After the proxy has counted this
+	// number of names, it counts calls with a new name under the name "other".
 	maxNames = 1000
 	// maxLatency is the longest latency of a fault.
 	maxLatency = 5 * time.Minute
@@ -173,8 +174,8 @@ func modifyAnswer(resp *http.Response) error {
 	return nil
 }
 
-// emptyLists removes the elements of each list at the top of a JSON answer. It does not change
-// other answers.
+// emptyLists empties a JSON answer that is a list. If the answer is a JSON object, emptyLists
+// empties each field of this object that is a list. It does not change other answers.
 func emptyLists(resp *http.Response) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
@@ -262,18 +263,19 @@ func (p *Proxy) completeRecord(call *conform.Call, status int, f conform.Fault) 
 	return p.onLost
 }
 
-// Intercept sets the function that selects the fault of each call. Then the fault of SetFault has no
-// effect. The proxy passes the name of the call to chooseFault, and whether the call changes the
-// cloud. chooseFault must not call the proxy. When a reply gets lost, the proxy calls onLost. At this
-// time, the cloud has executed the call, and the caller of the proxy waits until onLost returns.
+// Intercept sets the function that selects the fault of each call. After Intercept, the fault of
+// SetFault has no effect. The proxy passes two values to chooseFault: the name of the call, and
+// true if the call changes the cloud. chooseFault must not call the proxy. When a reply gets lost,
+// the proxy calls onLost. The cloud has executed the call before the proxy calls onLost. The caller
+// of the proxy waits until onLost returns.
 func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fault, onLost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.chooseFault, p.onLost = chooseFault, onLost
 }
 
-// sensitivePath matches a path if the proxy must not record the bodies of its calls, such
-// as the path of OpenStack's tokens.
+// sensitivePath matches a path, such as the path of OpenStack's tokens, if the proxy must not
+// record the bodies of the calls to this path.
 var sensitivePath = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
 // recordedBody returns the body of a call without secrets, for the recording. If the body
@@ -292,8 +294,8 @@ func recordedBody(path string, body []byte) string {
 var version = regexp.MustCompile(`^v[0-9]+(\.[0-9]+)?((alpha|beta)[0-9]+)?$`)
 
 // describe returns the name of a call, and whether the call changes the cloud. In the APIs of AWS,
-// the name is the action. In other APIs, the name contains the method and the path. In this path, {id}
-// replaces each segment that contains a digit.
+// the name is the action. In other APIs, the name contains the method and the path. In this path,
+// {id} replaces each segment that contains a digit and is not a version.
 func describe(r *http.Request, body []byte) (name string, writes bool) {
 	action := r.URL.Query().Get("Action")
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {

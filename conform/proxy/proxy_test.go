@@ -249,8 +249,8 @@ func TestRecordingHasNoSecret(t *testing.T) {
 	}
 }
 
-// TestIntercept proves that the first function of Intercept chooses the fault of each call. It also
-// proves that the caller notices a lost reply only after the second function has returned.
+// TestIntercept proves that the argument chooseFault of Intercept chooses the fault of each call.
+// It also proves that the caller notices a lost reply only after the argument onLost has returned.
 func TestIntercept(t *testing.T) {
 	a := start(t)
 	var names []string

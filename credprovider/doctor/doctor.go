@@ -160,8 +160,9 @@ func checkPattern(m string) string {
 	return ""
 }
 
-// warnPattern returns a warning about a pattern that may match other images
-// than the user expects. It returns "" if it finds no problem.
+// warnPattern returns a warning about a pattern whose matching images can
+// differ from the images that the user expects. It returns "" if it finds no
+// problem.
 func warnPattern(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
@@ -220,8 +221,8 @@ func matchesPattern(glob, image string) (bool, string) {
 	return keyMatches(glob, image)
 }
 
-// keyMatches implements the rule of matches for a key in the answer of a plugin.
-// Such a key may have a scheme.
+// keyMatches implements the rule of matchesPattern for a key in the answer of a
+// plugin. Unlike a pattern, such a key may have a scheme.
 func keyMatches(glob, image string) (bool, string) {
 	g, err := parse(glob)
 	if err != nil {
@@ -281,5 +282,5 @@ func Normalize(image string) (string, error) {
 	return named.Name(), nil
 }
 
-// Binary returns the path of the program that the kubelet would run.
+// Binary returns the path of the program that the kubelet runs for p.
 func (p Provider) Binary(dir string) string { return filepath.Join(dir, p.Name) }

@@ -118,8 +118,8 @@ func (c Config) Files() (map[string][]byte, error) {
 }
 
 // rbac returns a ClusterRole and its binding. The role allows kubelets to
-// request service account tokens with this audience. Without this role, API
-// servers since Kubernetes 1.33 refuse such requests.
+// request service account tokens with the given audience. Without this role,
+// API servers since Kubernetes 1.33 refuse such requests.
 func rbac(audience string) ([]byte, error) {
 	const group, name = "rbac.authorization.k8s.io", "cloudsim:credential-provider"
 	meta := map[string]string{"name": name}

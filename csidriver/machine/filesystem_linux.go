@@ -348,10 +348,11 @@ func ReplayUnfinished(ctx context.Context, path string) error {
 }
 
 // Replay applies the journal of the filesystem in the file at path. The driver
-// calls Replay on a node that attaches the disk read-only. No other node may
-// have attached the disk for writing. Replay mounts the filesystem, and the
-// kernel then replays the journal. The mount has no path, and the kernel
-// removes the mount if this process dies. See AttachFor for the argument node.
+// calls Replay on a node that attaches the disk read-only. The caller must make
+// sure that no other node has attached the disk for writing. Replay mounts the
+// filesystem, and the kernel then replays the journal. The mount has no path,
+// and the kernel removes the mount if this process dies. See AttachFor for the
+// argument node.
 func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {

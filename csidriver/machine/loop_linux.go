@@ -112,11 +112,12 @@ func openLink(path string) (*Loop, error) {
 	return &Loop{l, true}, nil
 }
 
-// findLink returns the device that is mounted at one of the paths near, if the
-// device belongs to the disk of the link. Otherwise it returns the device to
-// which the link leads. After the hypervisor has removed a device, the mounts
-// of the device still exist, but this process cannot open the device. In this
-// case findLink returns a Loop that is not open.
+// findLink returns the device that is mounted at one of the paths in near, if
+// the device belongs to the disk of the link. If no such device is mounted,
+// findLink returns the device to which the link leads. After the hypervisor has
+// removed a device, the mounts of the device still exist, but this process
+// cannot open the device. In this case findLink returns a Loop that is not
+// open.
 func findLink(path string, near []string) (*Loop, error) {
 	want := strings.TrimPrefix(filepath.Base(path), "cloudsim-") + ".img"
 	for _, at := range near {
@@ -173,7 +174,7 @@ func SizeOf(path string) (int64, error) {
 	return size, errors.Join(err, l.Close())
 }
 
-// FileAt returns the name of the file behind the loop device that is mounted at
+// FileAt returns the name of the file of the loop device that is mounted at
 // path. The mount is a mount of the device's filesystem, or a bind mount of the
 // device file. If path has no such mount, FileAt returns "". For a deleted file
 // it returns the former name.
