@@ -32,8 +32,8 @@ func (s *suite) countCalls(ctx context.Context) {
 	s.report.Budgets = counted
 }
 
-// countActions executes each action. It stores the number of calls that the CCM makes during each
-// action in callCounts.
+// countActions executes each action. For each action, it stores in callCounts the number of calls
+// that the CCM makes during the action.
 func (e *env) countActions(ctx context.Context, callCounts map[string]int) error {
 	var s *v1.Service
 	var lb LoadBalancer

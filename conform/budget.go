@@ -65,7 +65,7 @@ func writesOf(calls map[string]Count) (all []string) {
 
 // callsPerSecond is the maximum number of calls that a CCM may make in a second while the cluster
 // does not change. A good CCM makes far fewer calls. This limit does not have to detect small
-// regressions, because the call budgets detect them.
+// regressions, because the call budgets detect small regressions.
 const callsPerSecond = 30
 
 // checkBudget counts the calls that the CCM makes while the cluster does not change. Some CCMs have

@@ -18,8 +18,8 @@ type Driver interface {
 
 // Machines manages machines. A machine belongs to the Node with the same name.
 type Machines interface {
-	// CreateMachine starts a machine. It returns when the machine runs and GetMachine finds it. An
-	// empty zone or type means any zone or type.
+	// CreateMachine starts a machine. It returns when the machine runs and GetMachine finds it. If
+	// the zone or the type is empty, the driver can choose any zone or any type.
 	CreateMachine(context.Context, Machine) (Machine, error)
 	// ListMachines returns all machines that CreateMachine has created. It sets the field Run of
 	// each machine. The result may contain machines that the cloud is still deleting.

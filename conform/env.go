@@ -19,7 +19,7 @@ import (
 )
 
 // These names are part of the contract between the kubelet and a CCM. The package
-// k8s.io/cloud-provider defines them in api/well_known_taints.go and service/helpers.
+// k8s.io/cloud-provider defines these names in api/well_known_taints.go and service/helpers.
 const (
 	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 	taintShutdown      = "node.cloudprovider.kubernetes.io/shutdown"

@@ -34,7 +34,8 @@ func html(t *testing.T, r conform.Report) string {
 	return b.String()
 }
 
-// TestHTML proves that the page shows the evidence of failures beside each other.
+// TestHTML proves that the page contains the timeline, the calls and the log of a failed check. It
+// also proves that the page has no section for a check that passed.
 func TestHTML(t *testing.T) {
 	r := failedReport(1, "x")
 	r.Results[0].Timeline, r.Results[0].Calls, r.Results[0].Log = []string{"a Node"}, []string{"a call"}, []string{"a line"}
@@ -52,8 +53,8 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// TestHTMLIsSafeAndSmall proves that the page escapes all texts, makes no request, and is at most
-// 500 KB, even if the number of failures in the report is larger than the number of checks.
+// TestHTMLIsSafeAndSmall proves that the page escapes all texts, makes no request, and has at most
+// 500 KB. The number of failures in the report is larger than the number of checks that exist.
 func TestHTMLIsSafeAndSmall(t *testing.T) {
 	const evil = `</pre><script src="https://example.com/a.js"></script><img src=x onerror="a()">'"&`
 	for _, n := range []int{1, 60} {

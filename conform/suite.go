@@ -44,7 +44,7 @@ type Config struct {
 	// Level is the lowest level of the checks to run. The default is Should, which selects all checks.
 	Level Level
 	// Focus selects checks by ID. Skip selects checks to skip. If Focus is nil, Run selects all
-	// checks. If Skip is nil, Run skips none of them.
+	// checks. If Skip is nil, Run skips no selected check.
 	Focus, Skip *regexp.Regexp
 	// Timeout is the longest time for one reaction of the CCM. The default is DefaultTimeout.
 	Timeout time.Duration

@@ -112,7 +112,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// A machine cannot make the console read another file by a link, or wait for a pipe.
+// If a machine replaces its log by a link or by a pipe, the console does not read the target of the
+// link and does not wait for the pipe.
 func TestLogOfHostileMachine(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// contender holds one implementation of a volume lifecycle, and the
+// contender contains one implementation of a volume lifecycle, and the
 // measurements of this implementation.
 type contender struct {
 	cycle     func(ctx context.Context, name string) error

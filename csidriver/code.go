@@ -118,7 +118,7 @@ func invalidArgument(field, format string, args ...any) error {
 }
 
 // checkRequired returns an error for the first field without a value. The
-// arguments are pairs of a field's name and its value.
+// arguments are pairs: the name of a field, and the value of this field.
 func checkRequired(nameAndValue ...string) error {
 	for i := 0; i < len(nameAndValue); i += 2 {
 		if nameAndValue[i+1] == "" { //nolint:gosec // the arguments are pairs

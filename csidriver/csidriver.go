@@ -210,9 +210,9 @@ func (c Config) socket(name string) string {
 // driver treats the disk as hung.
 const lookWithin = 10 * time.Second
 
-// driverServices holds the services of a process. All driver names share these
-// services. Two calls for one volume therefore never run at once, even if they
-// use different driver names.
+// driverServices contains the services of a process. All driver names share
+// these services. Two calls for one volume therefore never run at once, even if
+// they use different driver names.
 type driverServices struct {
 	controller *controller
 	node       *node

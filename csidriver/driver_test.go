@@ -224,7 +224,7 @@ func (b *bench) hide(volume, target string) error {
 }
 
 // TestStopAtTheStart proves that serve returns no error if its context has
-// ended before the start.
+// ended before serve starts.
 func TestStopAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

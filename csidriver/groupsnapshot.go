@@ -126,7 +126,7 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 }
 
 // findGroup returns the snapshot group with the given id. It returns an error
-// if a snapshot in members does not belong to the group.
+// if a snapshot in the list members does not belong to the group.
 func (g *groupController) findGroup(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
 	if err := checkRequired("group_snapshot_id", id); err != nil {
 		return group, err

@@ -51,7 +51,7 @@ type legacy struct {
 
 func unchanged(id string) string { return id }
 
-// legacyDrivers holds the CSI drivers that Kubernetes (csi-translation-lib)
+// legacyDrivers contains the CSI drivers that Kubernetes (csi-translation-lib)
 // uses for in-tree volumes. The table contains only drivers whose volumes are
 // disks, so it does not contain azure-file and portworx.
 var legacyDrivers = map[string]legacy{
@@ -246,8 +246,8 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 	}
 }
 
-// translation holds the functions and the table with which rewrite translates a
-// message.
+// translation contains the functions and the table with which rewrite
+// translates a message.
 type translation struct {
 	volume, node func(string) (string, error)
 	keys         map[string]string // new topology key by old topology key

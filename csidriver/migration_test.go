@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/translate"
 )
 
-// inTree holds test data for an in-tree plugin: the parameters of a
+// inTree contains test data for an in-tree plugin: the parameters of a
 // StorageClass, and the volume of a PersistentVolume or a pod. The volume
 // refers to an existing disk.
 type inTree struct{ plugin, parameters, disk, volume string }

@@ -36,8 +36,8 @@ type node struct {
 	cloud *client.Client
 	busy  *volumeLocks
 	looks singleflight.Group
-	// instanceID holds the id of this machine's instance. It is nil until the cloud has
-	// returned the id for the configured name.
+	// instanceID contains the id of this machine's instance. It is nil until the cloud has returned
+	// the id for the configured name.
 	instanceID atomic.Pointer[cloudsim.InstanceID]
 	// checkTimeout is the time limit for a check of a volume.
 	checkTimeout time.Duration
@@ -167,10 +167,10 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 }
 
 // findInstance asks the cloud for the instance of this machine until the cloud
-// answers. Then it waits for the end of ctx. Before the cloud answers, the
-// driver can already unpublish and unstage volumes and answer liveness checks.
-// These actions do not need the cloud. findInstance returns an error if the
-// instance does not exist.
+// answers. Then it waits until ctx ends. Before the cloud answers, the driver
+// can already unpublish and unstage volumes and answer liveness checks. These
+// actions do not need the cloud. findInstance returns an error if the instance
+// does not exist.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {

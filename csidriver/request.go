@@ -20,15 +20,15 @@ import (
 
 const (
 	gib = int64(1) << 30
-	// nameLabel holds the volume name of the orchestrator. A volume name in CSI
-	// can be longer than the cloud allows. In this case the disk has another
-	// name: see nameOf.
+	// nameLabel is the label that contains the volume name of the orchestrator.
+	// A volume name in CSI can be longer than the names that the cloud permits.
+	// For such a volume name, the disk has another name (see nameOf).
 	nameLabel = DefaultName + "/name"
-	// asLabel holds the legacy driver name under which the driver made a
-	// volume.
+	// asLabel is the label that contains the legacy driver name under which the
+	// driver made a volume.
 	asLabel = DefaultName + "/driver"
-	// contentLabel holds the requested content of the volume, e.g. "ext4" or
-	// "block".
+	// contentLabel is the label that contains the requested content of the
+	// volume, for example "ext4" or "block".
 	contentLabel = DefaultName + "/content"
 	// metadataPrefix is the prefix of parameters that external-provisioner and
 	// external-snapshotter add. The values of these parameters are the names of
@@ -66,7 +66,8 @@ func labelsOf(name string, parameters map[string]string) map[string]string {
 	return labels
 }
 
-// shape holds the parameters of a StorageClass and of a VolumeAttributesClass.
+// shape contains the parameters of a StorageClass and of a
+// VolumeAttributesClass.
 type shape struct {
 	diskType         string
 	iops, throughput int

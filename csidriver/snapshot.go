@@ -164,8 +164,8 @@ func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotReques
 	return &csi.GetSnapshotResponse{Snapshot: told[0]}, nil
 }
 
-// ListSnapshots lists the snapshots of the project, of one volume, or with one
-// id. An unknown id gives an empty list.
+// ListSnapshots lists the snapshots of the project, the snapshots of one
+// volume, or the snapshot with one id. An unknown id gives an empty list.
 func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), snapshotID)
 	if err != nil {

@@ -94,8 +94,9 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// source adds the snapshot or disk from which the cloud copies the volume to o.
-// It returns the size of the source, which is the minimum size of the volume.
+// source adds to o the snapshot or the disk from which the cloud copies the
+// volume. It returns the size of the source, which is the minimum size of the
+// volume.
 func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case from == nil:

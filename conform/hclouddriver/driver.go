@@ -21,12 +21,13 @@ type Driver struct {
 	Client *hcloud.Client
 	// Network is the name or the ID of the network that the CCM uses (HCLOUD_NETWORK). If Network
 	// is empty, servers have no private addresses, and the driver does not claim the capability
-	// routes.
+	// Routes.
 	Network string
 	// Image is the name of the image for new servers. The default is the first system image for the
 	// architecture of the server type.
 	Image string
-	// ClusterCIDR is the value of the flag --cluster-cidr of the CCM.
+	// ClusterCIDR is the value of the flag --cluster-cidr of the CCM. If ClusterCIDR is empty, the
+	// driver does not claim the capability Routes.
 	ClusterCIDR string
 }
 

@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// maxBody is the maximum length of a request, and of an answer that the proxy must read, in bytes.
+	// maxBody is the maximum length in bytes of a request. It is also the maximum length of an
+	// answer that the proxy must read.
 	maxBody = 16 << 20
 	// maxRecordedBody is the maximum length of a body in the recording in bytes.
 	maxRecordedBody = 4 << 10

@@ -119,7 +119,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestActions proves that the proxy names the calls of AWS by their action.
+// TestActions proves that the proxy uses the action of an AWS call as the name of the call.
 func TestActions(t *testing.T) {
 	a := start(t)
 	for body, want := range map[string]conform.Count{"Action=DescribeInstances&Version=1": {Calls: 1}, "Action=CreateLoadBalancer": {Calls: 1, Writes: true}} {

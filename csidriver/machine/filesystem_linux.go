@@ -434,7 +434,8 @@ func FilesystemSize(l *Loop, path string) (int64, error) {
 // changes a large volume only once.
 //
 // Pods may change the volume during the call. GiveToGroup changes no file
-// outside the volume, because os.Root resolves each name. It skips entries that
+// outside the volume, because it opens each name through an os.Root. An os.Root
+// refuses names that lead out of its directory. GiveToGroup skips entries that
 // a pod has removed.
 func GiveToGroup(path string, gid int) error {
 	root, err := os.OpenRoot(path)

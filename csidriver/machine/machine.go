@@ -7,7 +7,7 @@
 // nothing to repair. The package identifies a loop device by the inode of its
 // file. It does not identify a device by its number, because the kernel can
 // give this number to another file at once. The package never makes a
-// filesystem on a disk that holds data.
+// filesystem on a disk that contains data.
 package machine
 
 import (
@@ -64,8 +64,8 @@ func (m Mount) IsDevice() bool {
 
 var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 
-// shownOptions lists the options that the kernel shows for every mount, so
-// that MountedWith can compare them with the requested options. It omits
+// shownOptions lists the options that the kernel shows for every mount, so that
+// MountedWith can compare these options with the requested options. It omits
 // relatime, which is the kernel's default.
 var shownOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
