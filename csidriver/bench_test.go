@@ -32,7 +32,7 @@ type contender struct {
 	took      []time.Duration
 }
 
-// runCycles runs n cycles. At any time, atOnce cycles run in parallel.
+// runCycles runs n cycles. At most atOnce cycles run in parallel.
 func (c *contender) runCycles(b *testing.B, n, atOnce int) {
 	b.Helper()
 	var next atomic.Int64

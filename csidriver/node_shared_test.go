@@ -72,7 +72,7 @@ func (b *bench) writeTo(at, what string) error {
 	return f.Sync()
 }
 
-// TestSharedByTwoNodes proves that two nodes of one machine have separate
+// TestSharedByTwoNodes proves that two nodes on one machine have separate
 // devices for a shared block volume. If one node publishes the volume read-only
 // or unstages the volume, the device of the second node does not change.
 func TestSharedByTwoNodes(t *testing.T) {

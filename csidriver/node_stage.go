@@ -97,9 +97,9 @@ func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u 
 	return err
 }
 
-// stageAt stages the file or the device of a volume. A non-empty owner
-// identifies this node, and then no other node may use the loop device. After a
-// failed call, no unused loop device stays attached.
+// stageAt stages the file or the device of a volume. If owner is not empty,
+// owner identifies this node, and no other node can use the loop device. After
+// a failed call, no unused loop device stays attached.
 func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
 	if err != nil {
