@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// mountFlags maps mount options to the kernel's flag bits. A mount with
-// the option has these bits, or does not have them if the field clear is true.
+// mountFlags maps mount options to the kernel's flag bits. An option sets its
+// bits. If the field clear is true, the option clears its bits.
 var mountFlags = map[string]struct {
 	bits  uintptr
 	clear bool
@@ -160,9 +160,9 @@ func UnmountAll(path string) error {
 
 // mountedAt reports whether a path is a mount point. The path must not contain
 // symbolic links. mountedAt calls statx(2) for the path. If statx gives no
-// answer, mountedAt reads the table of all mounts. This happens before Linux
-// 5.8 and for a failing filesystem. mountedAt avoids the table, because in a
-// volume's lifecycle only mkfs takes longer than a read of the table.
+// answer, mountedAt reads the table of all mounts. statx gives no answer before
+// Linux 5.8 and for a failing filesystem. mountedAt avoids the table because a
+// read of the table is slow: in a volume's lifecycle only mkfs takes longer.
 func mountedAt(path string) (bool, error) {
 	s, err := statx(path)
 	if errors.Is(err, unix.ENOENT) {
@@ -176,14 +176,15 @@ func mountedAt(path string) (bool, error) {
 }
 
 // statx returns the kernel's attributes of the file or folder at path. If path
-// is a mount point, the attributes are those of the root of the last mount. The
-// call contacts no file server and triggers no automount.
+// is a mount point, the attributes are those of the root folder of the last
+// mount at path. The call contacts no file server and triggers no automount.
 func statx(path string) (s unix.Statx_t, err error) {
 	err = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s)
 	return s, err
 }
 
-// At returns the mounts at path. The visible mount is the last.
+// At returns the mounts at path. The last mount in the result is the visible
+// mount.
 func At(path string) ([]Mount, error) {
 	path, err := mountPoint(path)
 	if err != nil || path == "" {
@@ -193,9 +194,8 @@ func At(path string) ([]Mount, error) {
 }
 
 // Seen returns the visible mount at path, or nil if path has no mount. For a
-// filesystem on a loop device it asks the kernel only about this path. For such
-// a filesystem, the result has only the option "ro" or no options. See At for
-// all options.
+// filesystem on a loop device, Seen asks the kernel only about this path. The
+// result then has only the option "ro" or no options. At returns all options.
 func Seen(path string) (*Mount, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

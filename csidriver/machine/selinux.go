@@ -38,8 +38,8 @@ func sortCategories(label string) string {
 // real labels, because policies have at most 1024 categories.
 const maxCategory = 1 << 16
 
-// parseCategories parses a list such as "c5,c0.c3" and returns the numbers in
-// order.
+// parseCategories parses a list such as "c5,c0.c3" and returns the numbers,
+// sorted and without duplicates.
 func parseCategories(list string) (all []int, ok bool) {
 	for item := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(item, ".")

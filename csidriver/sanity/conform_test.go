@@ -106,7 +106,7 @@ const (
 )
 
 // buggyTransport changes the calls of the driver to the cloud, so that the
-// driver has the bug.
+// driver behaves as if it had the bug in the field bug.
 type buggyTransport struct {
 	bug     string
 	process string // unique text of this process
@@ -172,8 +172,9 @@ type report struct {
 	Budgets    map[string]int
 }
 
-// check runs 'allinone conform csi' for the driver with a bug. The focus selects specs of csi-sanity; ""
-// selects all specs of the controller. It returns the report, and the output with the exit code.
+// check runs 'allinone conform csi' for the driver with a bug. The parameter focus selects specs of
+// csi-sanity; "" selects all specs of the controller. check returns the report, and the output with
+// the exit code.
 func check(t *testing.T, bug, focus string, args ...string) (r report, out string) {
 	t.Helper()
 	allinone, err := filepath.Abs("../../bin/allinone")
@@ -224,8 +225,8 @@ var grown = regexp.MustCompile(`--baseline: 100 CreateVolume: \d+ calls, the bas
 
 // TestConform proves that the driver passes csi-sanity with lost replies and
 // crashes, and that the driver does not make more calls to the cloud than the
-// baseline allows. With SANITY_TEST_BASELINE=write, the test writes the
-// baseline again.
+// baseline allows. With SANITY_TEST_BASELINE=write, the test writes a new
+// baseline.
 func TestConform(t *testing.T) {
 	t.Parallel()
 	flag := "--baseline"

@@ -17,7 +17,7 @@ const reconcileEvery = time.Minute
 
 // attach returns the external-attacher. The external-attacher calls
 // ControllerPublishVolume for each VolumeAttachment. For a driver that cannot
-// attach, it marks VolumeAttachments as attached without a call.
+// attach, it marks VolumeAttachments as attached and does not call the driver.
 func (d *driver) attach() loop {
 	lists := d.can(csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES) && d.can(csi.ControllerServiceCapability_RPC_LIST_VOLUMES)
 	handler := attach.NewTrivialHandler(d.kube)

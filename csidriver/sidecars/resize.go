@@ -14,7 +14,8 @@ import (
 )
 
 // resize returns the external-resizer. If a user increases the size of a claim
-// or changes its VolumeAttributesClass, the external-resizer calls the driver.
+// or changes the claim's VolumeAttributesClass, the external-resizer calls the
+// driver.
 func (d *driver) resize() (all []loop, err error) {
 	calls := resizeCalls{d}
 	r, err := resizer.NewResizerFromClient(calls, d.timeout, d.kube, d.name)

@@ -60,10 +60,10 @@ const resync = 10 * time.Minute
 // concurrently.
 const workers = 10
 
-// cluster is the connection to the API server with its informers. All
-// controllers of a driver share one set of informers. The snapshot-controller
-// has its own set. Two drivers cannot share a set, because each provisioner
-// adds its own index to the claims.
+// cluster contains the clients of the API server, and the informers that use
+// these clients. All controllers of a driver share one set of informers. The
+// snapshot-controller has its own set. Two drivers cannot share a set, because
+// each provisioner adds its own index to the claims.
 type cluster struct {
 	config
 	rest      *rest.Config
@@ -74,8 +74,9 @@ type cluster struct {
 	has       snapshotKinds
 }
 
-// loop is a controller. Its function run returns when ctx ends. The wait group
-// counts the workers, which can finish a task after the end of ctx.
+// loop is a controller. Its function run returns when ctx ends. The function
+// adds its workers to the wait group, because a worker can finish its task
+// after the end of ctx.
 type loop struct {
 	name string
 	run  func(ctx context.Context, workers *sync.WaitGroup)

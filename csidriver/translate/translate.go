@@ -34,10 +34,10 @@ type Answer struct {
 }
 
 // Read translates every PersistentVolume, StorageClass and Pod in a file of
-// YAML or JSON documents, in their order. It also reads the items of a List,
-// which is the object that kubectl prints for several objects. For an object of
-// another kind, the Answer contains no translation. Read returns an error for a
-// document that is not an object.
+// YAML or JSON documents, in the order of the file. It also reads the items of
+// a List, which is the object that kubectl prints for several objects. For an
+// object of another kind, the Answer contains no translation. Read returns an
+// error for a document that is not an object.
 func Read(file io.Reader) (all []Answer, err error) {
 	docs := yaml.NewYAMLReader(bufio.NewReader(file))
 	for n := 1; ; n++ {
@@ -184,8 +184,8 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 	return a
 }
 
-// notesOf lists differences between the volumes was and now that a user may
-// overlook.
+// notesOf compares a volume before the translation, was, with the translated
+// volume, now. It lists differences that a user may overlook.
 func notesOf(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))
