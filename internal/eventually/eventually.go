@@ -59,7 +59,8 @@ func poll(condition func() bool) bool {
 	return true
 }
 
-// helper makes the message of a failure show the line of the test.
+// helper calls the method Helper of t, if t has this method. A failure message
+// then contains the line number of the test, and not a line of this package.
 func helper(t T) {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()

@@ -12,10 +12,11 @@ import (
 	"sync"
 )
 
-// Choose selects ports from first to last. This range contains neither the node
-// ports of Kubernetes nor the ports that current systems use for outgoing
-// connections. So no outgoing connection takes a chosen port before the program
-// listens on the port, even if the program restarts.
+// These are the first and the last port that Choose can return. The range
+// contains neither the node ports of Kubernetes nor the ports that current
+// systems use for outgoing connections. So no outgoing connection takes a
+// chosen port before the program listens on the port, even if the program
+// restarts.
 const first, last = 10000, 29999
 
 // maxPorts is the maximum number of ports in a call of Choose. It is so small that
@@ -33,10 +34,10 @@ var (
 	reservations []net.Listener
 )
 
-// Choose returns n different ports of 127.0.0.1 without a listener. On Linux, no later
-// call of Choose returns these ports, in this process or in another process, until this
-// process ends. Without this reservation, two labs that start at the same time could
-// choose the same port, because they listen on their ports only later.
+// Choose returns n different ports of 127.0.0.1 without a listener. On Linux, no later call of
+// Choose returns these ports, in this process or in another process, until this process ends.
+// Without this reservation, two labs that start at the same time could choose the same port,
+// because a lab listens on its ports only after it has chosen all of them.
 func Choose(n int) ([]int, error) {
 	if n > maxPorts {
 		return nil, fmt.Errorf("choosing %d free ports: the limit is %d", n, maxPorts)

@@ -53,7 +53,7 @@ func TestChooseReserves(t *testing.T) {
 	}
 }
 
-// Choose refuses to choose too many ports.
+// Choose returns an error if a caller asks for too many ports.
 func TestChooseTooMany(t *testing.T) {
 	if ports, err := freeport.Choose(1001); err == nil {
 		t.Errorf("%d ports", len(ports))

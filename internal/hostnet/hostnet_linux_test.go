@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// With a local default route, Addresses still omits the addresses of other
-// machines. The test adds such a route in a new network namespace.
+// Addresses omits the addresses of other machines, even if this machine has a
+// local default route. The test adds such a route in a new network namespace.
 func TestLocalDefaultRouteIsOmitted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Format is the format of log lines. Its zero value means Text. It can be a flag
-// value: fs.Var(&format, "log-format", …).
+// Format is the format of log lines. The default is Text. A Format can be the
+// value of a flag: fs.Var(&format, "log-format", …).
 type Format string
 
 const (

@@ -114,8 +114,7 @@ func errLink(path string) error {
 	return fmt.Errorf("%s is not a regular file: the data of a disk must not be behind a link; move the file back", filepath.Base(path))
 }
 
-// retryDelay is the time until the next attempt after another process has taken
-// the number of the device.
+// retryDelay is the time between two attempts to make or to remove a device.
 const retryDelay = 5 * time.Millisecond
 
 // configure attaches file to the first free device. EBUSY means that another
@@ -172,11 +171,11 @@ func (d *Loop) Refresh() error {
 }
 
 // Lapse sets the lapse flag. The kernel then removes the device when no program
-// and no mount uses it.
+// and no mount uses the device.
 func (d *Loop) Lapse() error { return d.setLapse(true) }
 
-// Stay clears the lapse flag, so that the device also stays when no program and
-// no mount uses it.
+// Stay clears the lapse flag. The kernel then keeps the device, even when no
+// program and no mount uses the device.
 func (d *Loop) Stay() error { return d.setLapse(false) }
 
 // Lapses reports whether the device has the lapse flag.
@@ -202,15 +201,15 @@ func (d *Loop) setLapse(lapses bool) error {
 
 // fencedOffset is the offset in the file at which a fenced device begins. No file reaches this
 // offset, so the device has no sector. A kernel before Linux 6.6 can send a write to a device
-// without sectors. With this offset, such a write also fails.
+// without sectors. Because of this offset, such a write fails.
 const fencedOffset = math.MaxInt64 &^ 4095
 
 // Fence detaches the file from the device and closes the device, even if a program has the device
-// open or a mount uses the device's filesystem. Programs may have written to the device without a
-// filesystem. Fence first writes such data from the kernel's cache to the file, and waits for
-// running requests. When Fence has returned, all later reads and writes of the device fail, even
-// those of a process that is frozen now. The kernel removes the device when no program and no mount
-// uses it. A device without a file is not an error.
+// open or a mount uses the device's filesystem. If programs have written directly to the device,
+// without a filesystem, the data may still be in the kernel's cache. Fence first writes this data
+// to the file, and waits for running requests. When Fence has returned, all later reads and writes
+// of the device fail, even those of a process that is frozen now. The kernel removes the device
+// when no program and no mount uses it. A device without a file is not an error.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err == nil {

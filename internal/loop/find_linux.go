@@ -69,9 +69,9 @@ func List() (all []Status, err error) {
 			return nil, fmt.Errorf("%s: %w", Path(n), err)
 		}
 		// List takes the name from the status of the device, not from sysfs.
-		// The name in sysfs is a path in the mounts of the program that
-		// attached the file. After the machine of that program is gone, sysfs
-		// shows only the end of the path.
+		// The name in sysfs is a path in the mount namespace of the program
+		// that attached the file. After the lab's machine with that program is
+		// gone, sysfs contains only the end of the path.
 		all = append(all, Status{
 			Number: n, Name: unix.ByteSliceToString(info.File_name[:]), Node: ownerOf(info.File_name), Fenced: isFenced(info),
 			Of: info.Rdevice, file: unix.Stat_t{Ino: info.Inode, Dev: info.Device},
@@ -81,14 +81,15 @@ func List() (all []Status, err error) {
 }
 
 // Find returns the loop device of a file for a node, or nil. It skips the
-// devices of other nodes. Find compares inodes for two reasons. First, machines
-// of one host may use equal file names. Second, the kernel can give the number
-// of a removed device to another file at once. If the file no longer exists,
-// Find returns the device of a file that had this name.
+// devices of other nodes. Find compares inodes and not only names, for two
+// reasons. First, machines of one host may use equal file names. Second, the
+// kernel can give the number of a removed device to another file at once. If
+// the file no longer exists, Find returns the device of a file that had this
+// name.
 //
-// Find reads sysfs for each loop device in use. A mount of the device is likely
-// at one of nearPaths. If one of these paths is a mount of the device, Find
-// does not read sysfs for other devices.
+// Usually Find reads sysfs for each loop device in use. The caller passes in
+// nearPaths the paths at which a mount of the device is likely. If one of these
+// paths is a mount of the device, Find does not read sysfs for other devices.
 func Find(node, path string, nearPaths ...string) (*Loop, error) {
 	b, err := backingOf(path)
 	if err != nil {
@@ -125,9 +126,10 @@ type backingFile struct {
 	node string // the node for which Find looks for a device
 }
 
-// label returns the name of a device: the file's path, a zero byte, and the node
-// that owns the device. Other programs read only up to the zero byte. The kernel
-// stores 63 bytes, so label truncates a long path.
+// label returns the name of a device: the file's path, a zero byte, and the
+// node that owns the device. Other programs read a device's name only up to the
+// zero byte. The kernel stores 63 bytes of the name, so label truncates a long
+// path.
 func label(path, node string) (name [unix.LO_NAME_SIZE]byte) {
 	if node == "" {
 		copy(name[:len(name)-1], path)
@@ -164,12 +166,11 @@ func backingOf(path string) (b backingFile, err error) {
 	return b, nil
 }
 
-// mayBe compares names, and reports whether the file of device n may be b.
-// Find calls this method before Find opens a device. So Find rarely opens a
-// device of another file. The kernel cannot always show the folder of a file, for example if
-// the container that attached the file no longer exists. So mayBe
-// ignores the folder if inAnyFolder is true. Callers pass true if they
-// can compare inodes.
+// mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe before
+// it opens a device, so it rarely opens the device of another file. The kernel does not always know
+// the folder of a device's file, for example if the container that attached the file no longer
+// exists. If inAnyFolder is true, mayBe therefore compares only the file names without their
+// folders. Callers pass true if they can compare inodes.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))

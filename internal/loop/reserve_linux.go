@@ -77,5 +77,5 @@ func Release(ctx context.Context, n int) error {
 }
 
 // releaseTimeout is the time after which Release returns an error for a device in use. Release has
-// this limit because its callers also have to fence other devices.
+// this limit so that its callers can then fence their other devices.
 const releaseTimeout = 5 * time.Second

@@ -11,7 +11,7 @@ import (
 )
 
 // connectionTracker tracks the open connections of a server. The list unauthenticated contains the
-// connections that have not authenticated. The connection at the front has waited longest.
+// connections that have not authenticated. The first connection in this list has waited longest.
 type connectionTracker struct {
 	limits Limits
 
@@ -21,7 +21,8 @@ type connectionTracker struct {
 	authenticated   int
 }
 
-// connection is an open connection of a server, with its phase.
+// connection is an open connection of a server, and the phase of this
+// connection.
 type connection struct {
 	all     *connectionTracker
 	conn    net.Conn

@@ -9,8 +9,8 @@ import (
 )
 
 // Limits holds the limits for the connections of a server, especially for
-// clients that have not authenticated. The zero value of a field means its
-// default.
+// clients that have not authenticated. If a field is zero, the server uses the
+// default of the field.
 type Limits struct {
 	// Connections is the maximum number of open connections. The default is an
 	// eighth of the process's limit of file descriptors, but at least 64.
@@ -44,13 +44,14 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// HTTP runs srv on ln until ctx ends, and applies limits. Then it accepts no
-// new requests and waits for running requests, but not longer than the duration
-// grace. Finally it closes the remaining connections. HTTP also closes ln. If
-// srv has no timeouts or no maximum size of headers, HTTP sets default values.
+// HTTP runs srv on ln until ctx ends, and applies limits. After the end of ctx,
+// HTTP accepts no new requests and waits for running requests, but not longer
+// than the duration grace. Finally it closes the remaining connections. HTTP
+// also closes ln. If srv has no timeouts or no maximum size of headers, HTTP
+// sets default values.
 //
-// A handler calls Authenticated when it has authenticated the caller. The limits
-// in srv then apply to the connection, instead of AnonymousFor.
+// A handler calls Authenticated when it has authenticated the caller. The
+// timeouts of srv then apply to the connection, instead of AnonymousFor.
 func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration, limits Limits) error {
 	limits = limits.withDefaults()
 	setLimits(srv, limits)
