@@ -167,8 +167,8 @@ func (c cluster) token(namespace, name string, _ *authenticationv1.TokenRequest)
 	}}, err
 }
 
-// account returns a service account as the API server has it. Every service account except default
-// has the annotation for image pulls with its own identity.
+// account returns a service account, as the API server would return it. Every service account
+// except default has the annotation for image pulls with its own identity.
 func account(namespace, name string) (*v1.ServiceAccount, error) {
 	a := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("u-" + name)}}
 	if name != "default" {

@@ -1,6 +1,6 @@
-// Command sh is a shell for the language of POSIX and Bash, as mvdan.cc/sh interprets it. An
-// OPTION is an option of the shell's command set, such as -e. Without COMMAND and FILE, the
-// shell reads commands from stdin.
+// Command sh is a shell for the language of POSIX and Bash, as mvdan.cc/sh interprets it. An OPTION
+// is an option that the shell's builtin "set" also accepts, such as -e. Without COMMAND and FILE,
+// the shell reads commands from stdin.
 //
 //	sh [OPTION...] [-c COMMAND [NAME] | FILE] [ARGUMENT...]
 package main
