@@ -1,7 +1,7 @@
-// Package lab contains the parts that all labs share: keys and certificates, objects of
-// the cluster, address ranges, and the accounts and first instances in the cloud. Package
-// process runs a lab as processes of this machine. Package compose runs its components in
-// containers. Packages hollow and real turn the cloud's instances into nodes.
+// Package lab contains the parts that all labs share: keys and certificates, objects of the
+// cluster, address ranges, and the accounts and first instances in the cloud. Package process runs
+// a lab as processes of this machine. Package compose runs the components of a lab in containers.
+// Packages hollow and real turn the cloud's instances into nodes.
 //
 // Each component has its own certificate for the cluster and its own token for the cloud. The file
 // rbac.yaml contains the permissions of the components in the cluster.

@@ -10,7 +10,8 @@ import (
 )
 
 // Proxy holds the HTTP proxy for image pulls of real machines. The fields have the format of the
-// environment variables HTTP_PROXY, HTTPS_PROXY and NO_PROXY. The zero value means no proxy.
+// environment variables HTTP_PROXY, HTTPS_PROXY and NO_PROXY. If all fields are empty, machines use
+// no proxy.
 type Proxy struct{ HTTP, HTTPS, No string }
 
 // Env returns the environment variables for the container runtime of machines. NO_PROXY also
@@ -51,7 +52,7 @@ type Internet struct {
 }
 
 // FindInternet finds out whether real machines on this host can reach networks outside the host. If
-// noAccess is true, the result is no access.
+// noAccess is true, the result always says that machines have no access.
 func FindInternet(noAccess bool) (Internet, error) {
 	if noAccess {
 		return Internet{Off: "--no-internet"}, nil

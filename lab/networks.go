@@ -219,8 +219,8 @@ func usedNetworks() (map[int]string, error) {
 	used := map[int]string{}
 	lines := bufio.NewScanner(bytes.NewReader(raw))
 	for lines.Scan() {
-		// The fields are number, local address, remote address and state: proc_net_tcp(5).
-		// The address is a number in the machine's byte order, here little-endian.
+		// The fields of a line are number, local address, remote address and state:
+		// proc_net_tcp(5). The address is a number in the machine's byte order, here little-endian.
 		f := strings.Fields(lines.Text())
 		if len(f) < 4 || f[3] != "0A" { // LISTEN
 			continue

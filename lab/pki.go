@@ -98,9 +98,9 @@ func (p PKI) CertFile(name string) string { return filepath.Join(p.Dir, name+".c
 // KeyFile returns the path of the key with the given name.
 func (p PKI) KeyFile(name string) string { return filepath.Join(p.Dir, name+".key") }
 
-// Ensure makes the keys and certificates that are missing, damaged, about to expire, or
-// signed by an authority that no longer exists. It keeps all others. It returns
-// the names of the new keys and certificates.
+// Ensure makes the keys and certificates that are missing, damaged, about to expire, or signed by
+// an authority that no longer exists. It keeps all other keys and certificates. It returns the
+// names of the new keys and certificates.
 func (p PKI) Ensure() (made []string, err error) {
 	cas := map[string]*cert.Pair{}
 	for _, name := range []string{ClusterCA, FrontProxyCA, EtcdCA, ProxyCA} {

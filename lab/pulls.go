@@ -27,7 +27,7 @@ type PullAdvice struct {
 	// because the registry explains its errors itself.
 	Registries []string
 	// Internet and Mirrors are the settings of machines for pulls. If machines have no internet
-	// access, the event contains the reason. It also contains the mirrors of the image.
+	// access, the event contains the reason. The event also contains the mirrors of the image.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.
@@ -72,7 +72,7 @@ func (a PullAdvice) check(ctx context.Context, pod *corev1.Pod) {
 }
 
 // event returns the event for the image of a container. The name of the event depends only on the
-// pod and the image, so the API server refuses a second event.
+// pod and the image, so the API server refuses a second event for the same pod and image.
 func (a PullAdvice) event(pod *corev1.Pod, c corev1.ContainerStatus) *corev1.Event {
 	problem, remedy := "The node does not have the image %s and cannot pull it.", "If your computer has the image, load it: %s"
 	always := func(s corev1.Container) bool { return s.Name == c.Name && s.ImagePullPolicy == corev1.PullAlways }

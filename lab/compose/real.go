@@ -62,9 +62,9 @@ type Pulls struct {
 	Proxy      lab.Proxy     // HTTP proxy for pulls
 }
 
-// connectedVPC returns the settings of the VPC with internet access, and the access that machines
-// have. The setting Isolated prevents connections from machines to the networks of this container,
-// because these networks contain the control plane.
+// connectedVPC returns the settings of the VPC with internet access. The second result describes
+// the access that machines have. The setting Isolated prevents connections from machines to the
+// networks of this container, because these networks contain the control plane.
 func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)
@@ -250,8 +250,8 @@ func loadCommand(image string) string {
 	return fmt.Sprintf("for each zone, docker save %s | docker compose exec -T node-ZONE allinone compose images load -", image)
 }
 
-// Images returns the images on the machines of this host. The argument nodes limits the
-// machines; empty means all machines of this host.
+// Images returns the images on the machines of this host. If nodes is not empty, it limits the
+// result to the machines of these nodes.
 func Images(nodes []string) (real.Images, error) {
 	name, err := os.ReadFile(nameFile)
 	if errors.Is(err, os.ErrNotExist) {

@@ -15,9 +15,9 @@
 // opening fence, gives the block its meaning:
 //
 //	console            commands, each after "$ ", with their outputs
-//	console until      the same, but the expected output may appear late
-//	console fails      the same, but the commands fail
-//	console solution   the solution of the step's exercise; can also have until and fails
+//	console until      like console, but the expected output may appear late
+//	console fails      like console, but the commands fail
+//	console solution   the solution of the step's exercise; "until" and "fails" can follow
 //	console verify     checks that the step was done; "# " before a command begins a statement about the result
 //	console begin      checks of the state that the lab needs at its beginning
 //	console reset      commands that undo the lab after any of its steps

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// Progress is the state of a course, which the commands save. The zero value is
-// the state before the first lab.
+// Progress records the steps and labs that a user has finished. `allinone lab`
+// saves the Progress in a file. The zero value is the Progress before the first
+// lab.
 type Progress struct {
 	Now   string          `json:"now,omitempty"` // the lab that the user started last and did not reset
 	Steps map[string]int  `json:"steps"`         // number of finished steps by lab

@@ -93,8 +93,9 @@ func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
 // toKey is the context key for the endpoint of a connection.
 type toKey struct{}
 
-// nodePortHandler answers in place of the pods behind a node port. As with kube-proxy, one pod gets
-// all requests of a connection. When this pod is gone, the handler resets the connection.
+// nodePortHandler answers in place of the pods to which a node port sends connections. As with
+// kube-proxy, one pod gets all requests of a connection. When this pod is gone, the handler resets
+// the connection.
 func nodePortHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := now()
@@ -137,10 +138,10 @@ type proxyFamilyPart struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// proxyHealthHandler serves kube-proxy's port 10256. /healthz answers 200 if load balancers
-// should send new connections to this node. /livez answers 200 if the proxy works. The two
-// answers differ while a client deletes the Node, and while the Node has the cluster
-// autoscaler's deletion taint (KEP-3836).
+// proxyHealthHandler serves kube-proxy's port 10256. /healthz answers 200 if load balancers should
+// send new connections to this node. /livez answers 200 if the proxy works. The two answers can
+// differ: only /healthz answers 503 while a client deletes the Node, or while the Node has the
+// cluster autoscaler's deletion taint (KEP-3836).
 func proxyHealthHandler(now func() *view) http.Handler {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, code int, eligible *bool) {

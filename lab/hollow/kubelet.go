@@ -183,9 +183,9 @@ func (k *kubeletSet) addLabels(ctx context.Context, n *corev1.Node) error {
 	return k.patchLabels(ctx, n, missing)
 }
 
-// powerOff removes kwok's label. If the Node is Ready, powerOff then sets the Node to
-// NotReady. Kwok may set Ready once more after that. Then the event of kwok's update leads to
-// another call of powerOff.
+// powerOff removes kwok's label. If the Node is Ready, powerOff then sets the Node to NotReady.
+// Kwok can set Ready once more after this change. Then the event of kwok's update leads to another
+// call of powerOff.
 func (k *kubeletSet) powerOff(ctx context.Context, n *corev1.Node) error {
 	if hasKwokLabel(n) {
 		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {

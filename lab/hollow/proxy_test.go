@@ -333,7 +333,8 @@ func (b *bench) reusesConn(c *http.Client, url string) (reused bool) {
 	return reused
 }
 
-// A connection stays with its pod. The connection is reset when the pod is gone.
+// All requests of a connection go to one pod. When this pod is gone, the
+// connection is reset.
 func TestConnectionHasOnePod(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.createNodes()

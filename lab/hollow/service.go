@@ -13,7 +13,7 @@ import (
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 )
 
-// endpoint is an address behind a port of a Service.
+// endpoint is an address to which a port of a Service sends connections.
 type endpoint struct {
 	addr  netip.AddrPort
 	pod   string // "" if the endpoint is not a pod
@@ -148,8 +148,8 @@ func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// readEndpoint reads an entry of an EndpointSlice. Missing conditions mean that the
-// endpoint is ready and serving and does not terminate.
+// readEndpoint reads an entry of an EndpointSlice. An endpoint without conditions is ready and
+// serving, and does not terminate.
 func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	if len(e.Addresses) == 0 {
 		return endpoint{}, false
@@ -187,8 +187,8 @@ func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	return out, true
 }
 
-// usableEndpoints returns the ready endpoints. If there are none, it returns the endpoints that
-// still serve while they terminate (KEP-1669).
+// usableEndpoints returns the ready endpoints. If no endpoint is ready, it returns the endpoints
+// that still serve while they terminate (KEP-1669).
 func usableEndpoints(all []endpoint) []endpoint {
 	only := func(keep func(endpoint) bool) []endpoint {
 		var out []endpoint
@@ -206,8 +206,8 @@ func usableEndpoints(all []endpoint) []endpoint {
 }
 
 // endpointsFrom returns the endpoints for connections to the node port on the given node. If no
-// endpoint is usable, it returns none. It uses hints for nodes (KEP-3015). If the hints for nodes
-// do not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready
+// endpoint is usable, it returns no endpoints. It uses hints for nodes (KEP-3015). If the hints for
+// nodes do not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready
 // endpoints have hints and at least one hint names this node or zone.
 func (s *service) endpointsFrom(node, zone string) []endpoint {
 	if s.local {

@@ -12,8 +12,8 @@ import (
 // installAddons applies the objects that the cluster needs at its start. The lab calls
 // installAddons each time the API server becomes ready, before the components that need the roles
 // start. Without its role, a component would wait some seconds after its first request, because the
-// API server would forbid this request. Only real nodes get a name server, because hollow nodes run
-// no containers.
+// API server would forbid this request. Only a cluster with real nodes gets a name server, because
+// hollow nodes run no containers.
 func (p *plan) installAddons(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

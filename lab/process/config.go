@@ -53,8 +53,8 @@ type Config struct {
 	RegistryHosts func(cloudsim.ProjectID, string) []string
 	// MetadataTrees maps the name of a dialect to additional paths of the metadata service.
 	MetadataTrees map[string]cloudsim.MetadataTreeSpec
-	// ECRPlugin is the absolute path of AWS's image credential provider, for real
-	// machines with the dialect aws. "" means none.
+	// ECRPlugin is the absolute path of AWS's image credential provider, for real machines with the
+	// dialect aws. If ECRPlugin is "", machines do not run this plugin.
 	ECRPlugin string
 	Instances int    // number of instances that the first start of a data dir creates
 	Profile   string // speed of the cloud's hardware: realistic or instant
@@ -63,7 +63,8 @@ type Config struct {
 	// NetworkProxy is false, kube-apiserver dials nodes directly.
 	NetworkProxy bool
 	// EgressConfig is the absolute path of an EgressSelectorConfiguration for
-	// kube-apiserver. It replaces the lab's own network proxy. "" means none.
+	// kube-apiserver. If EgressConfig is not "", the lab runs no network proxy
+	// of its own.
 	EgressConfig string
 	// Volumes lets pods on real machines have volumes. If Volumes is true, CSIDir must contain the
 	// output of `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.

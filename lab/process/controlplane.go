@@ -9,9 +9,9 @@ import (
 
 // Settings for the detection of dead nodes. kwok renews the Lease of a node every quarter of
 // leaseSeconds. A restarted kwok waits until the Leases of the earlier kwok expire, and then takes
-// them over. So it has all Leases at most 1.25 times leaseSeconds after the last renewal. A lab on
-// loopback avoids this wait, because it deletes the old Leases with releaseLeases. A lab with
-// docker compose does not delete these Leases.
+// these Leases over. So the restarted kwok holds all Leases at most 1.25 times leaseSeconds after
+// the last renewal. A lab on loopback avoids this wait, because it deletes the old Leases with
+// releaseLeases. A lab with docker compose does not delete these Leases.
 //
 // nodeMonitorGrace must be longer than 1.25 times leaseSeconds, because otherwise the death of kwok
 // would look like the death of all nodes. But nodeMonitorGrace must not be much longer, because a
@@ -53,8 +53,8 @@ func (p plan) etcd(conf *tls.Config) component {
 			"--cert-file=" + p.pki.CertFile("etcd"), "--key-file=" + p.pki.KeyFile("etcd"),
 			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + p.pki.CertFile(lab.EtcdCA),
 			"--peer-cert-file=" + p.pki.CertFile("etcd"), "--peer-key-file=" + p.pki.KeyFile("etcd"),
-			// A cluster with one member has no other votes to wait for. With these values
-			// the member elects itself as the leader in 0.2 s instead of 1 s.
+			// The only member of a cluster does not wait for votes of other members. With these
+			// values, the member elects itself as the leader in 0.2 s instead of 1 s.
 			"--heartbeat-interval=20", "--election-timeout=200",
 		},
 		ready: lab.HTTPProbe(client+"/readyz", conf),

@@ -7,12 +7,12 @@
 //
 // The data dir is the folder with all files of a lab:
 //
-//	CLOUDSIM_LAB   marks the folder as a data dir; Reset empties no other folder
+//	CLOUDSIM_LAB   marks the folder as a data dir; Reset empties only a folder with this file
 //	lab.json       kept for the next start: ports, networks and whether the
 //	               first instances were created
 //	run.json       the running components; deleted on a clean stop
-//	kubeconfig     for people, mode 0600
-//	env            the same settings as shell variables: . DATADIR/env
+//	kubeconfig     the cluster administrator's kubeconfig, mode 0600
+//	env            variables for kubectl and the cloud's CLI; a shell reads them with: . DATADIR/env
 //	cloud.yaml     for the cloud's CLI: URL and token file, and the URL of the console
 //	bin/           links to kubectl and allinone
 //	pki/           keys and certificates, mode 0600

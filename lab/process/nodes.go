@@ -172,7 +172,8 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 	return r, nil
 }
 
-// readyCondition returns the condition Ready of a node, or nil if the node has none.
+// readyCondition returns the condition Ready of a node, or nil if the node does not have this
+// condition.
 func readyCondition(n corev1.Node) *corev1.NodeCondition {
 	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	if at < 0 {

@@ -16,8 +16,8 @@ import (
 // upstreamPrograms lists the Kubernetes programs that every lab runs.
 var upstreamPrograms = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-// minFiles is the number of files that a process of the lab may need to have open. The
-// API server holds a socket for each watch, and the hypervisor several for each node.
+// minFiles is the number of files that a process of the lab may need to have open. The API server
+// has an open socket for each watch, and the hypervisor has several open sockets for each node.
 const minFiles = 4096
 
 // minSpace is the minimum free disk space in bytes. etcd allocates 128 MiB in advance. If

@@ -88,8 +88,8 @@ func (p *plan) layNetwork(context.Context) error {
 // endpointFlags returns flags for the address of the API server that pods use. Without a VPC the
 // Service "kubernetes" has no endpoint, because a Service may not have a loopback address as its
 // endpoint. With a VPC, the API server also resolves the Services of webhooks and aggregated APIs
-// to pod addresses. It must do this itself: the host is not a node, so no kube-proxy translates
-// Service addresses on the host.
+// to pod addresses. The API server must do this itself: the host is not a node, so no kube-proxy
+// translates Service addresses on the host.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != lab.Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
@@ -109,7 +109,7 @@ func (p *plan) serverIPs() []net.IP {
 // hollow nodes kube-controller-manager assigns the ranges, and there are no routes. For real nodes
 // the cloud's network assigns a range to each new instance. The cloud controller manager then
 // writes the range into the Node and a route into the cloud's route table. Other cloud controller
-// managers do not write ranges. If the cluster uses one of them, kube-controller-manager assigns
+// managers do not write ranges. If the cluster uses such a manager, kube-controller-manager assigns
 // the ranges of real nodes, and the cloud controller manager creates routes to these ranges in the
 // cloud. Without the flag --network-ranges, the cloud refuses routes to addresses to which its host
 // has a route. The host has a route to the pods of the VPC. So the lab sets --network-ranges to all

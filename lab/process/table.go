@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// componentTable returns the table of components. Each component is below the
-// components that must start before it. The command 'allinone status' keeps
-// this order.
+// componentTable returns the table of components. In this table, each component
+// comes after the components that must start before it. The command 'allinone
+// status' lists the components in this order.
 func (p *plan) componentTable(log *slog.Logger) ([]component, error) {
 	etcdTLS, err := p.pki.ClientTLS(lab.EtcdCA, "kube-apiserver-etcd-client")
 	if err != nil {
@@ -97,7 +97,7 @@ func (p *plan) ccm(conf *tls.Config) component {
 	}
 }
 
-// console runs the web console, which shows the cloud beside the cluster. It calls the
+// console runs the web console, which shows the cloud and the cluster side by side. It calls the
 // cluster only while a browser shows the console.
 func (p *plan) console() component {
 	url := p.ports.url("http", "console")

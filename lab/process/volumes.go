@@ -64,7 +64,8 @@ func (p *plan) csiSidecars() component {
 	}
 }
 
-// realVolumes returns the settings of the driver's node part on a machine, or nil without volumes.
+// realVolumes returns the settings of the driver's node part on a machine, or nil if the lab has no
+// volumes.
 func (p *plan) realVolumes() *real.Volumes {
 	if !p.hasVolumes() {
 		return nil

@@ -68,7 +68,8 @@ func (c cgroup) child(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
 
-// isPresent reports whether the cgroup exists in any hierarchy, even if it is empty.
+// isPresent reports whether the cgroup exists in any hierarchy, even if no process is in the
+// cgroup.
 func (c cgroup) isPresent() bool {
 	return slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool {
 		_, err := os.Stat(c.pathIn(h))

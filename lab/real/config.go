@@ -57,7 +57,8 @@ type Config struct {
 	NotReady func(ctx context.Context, name, providerID string) error
 	// Disks holds the settings for the disks of machines.
 	Disks Disks
-	// Volumes holds the settings for pods' volumes; nil means no volumes.
+	// Volumes holds the settings for pods' volumes. If Volumes is nil, pods
+	// have no volumes.
 	Volumes *Volumes
 	// NetworkProxy holds the settings for the network proxy's agents. It is nil if
 	// kube-apiserver reaches machines directly or through a network proxy that the user runs.
@@ -66,7 +67,7 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
-// Registry holds the settings of a container registry. Machines pull images from it with
+// Registry holds the settings of a container registry. Machines pull images from this registry with
 // credentials that the cloud issues.
 type Registry struct {
 	// Name is host:port, as in image names.
@@ -86,9 +87,9 @@ type Registry struct {
 type Programs struct {
 	Machine string // folder with containerd, runc, the machine's first process, and cni/
 	Images  string // folder with the programs of the built images and with more image archives
-	// Archives is a folder with image archives that machines need in addition to the
-	// archives in Images. If both folders contain an image with one name, machines get the
-	// image from Archives. "" means none.
+	// Archives is a folder with image archives that machines need in addition to the archives in
+	// Images. If both folders contain an image with one name, machines get the image from Archives.
+	// If Archives is "", machines need no additional archives.
 	Archives string
 	Kubelet  string
 	Proxy    string

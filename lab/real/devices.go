@@ -454,8 +454,8 @@ func (d *machineDevices) adopt() error {
 	return nil
 }
 
-// cleanDevices removes the devices of machines that have ended with their hypervisor. The
-// hypervisor has the folder dir.
+// cleanDevices removes the devices of machines that have ended with their hypervisor. The parameter
+// dir is the folder of this hypervisor.
 func cleanDevices(ctx context.Context, dir string) error {
 	var errs []error
 	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", spareFolder, "*"))

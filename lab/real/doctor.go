@@ -15,7 +15,8 @@ import (
 // Finding is the result of one check of the host.
 type Finding struct {
 	Name string
-	// Problem describes the missing or broken part; "" means no problem.
+	// Problem describes the missing or broken part. If the check found no
+	// problem, Problem is "".
 	Problem string
 	// Needed is true if no machine can run while the problem exists. If Needed is false,
 	// machines run with the restriction that Problem describes.

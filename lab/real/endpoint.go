@@ -18,8 +18,8 @@ import (
 // also starts the metadata service. The kernel copies the data of each connection from socket
 // to socket.
 //
-// serveEndpoints opens all listeners before it serves the first. If it cannot open a listener,
-// it closes the open listeners and returns the error.
+// serveEndpoints opens all listeners before it accepts the first connection. If it cannot open a
+// listener, it closes the open listeners and returns the error.
 func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Services) (err error) {
 	open := map[net.Listener]string{}
 	defer func() {
@@ -47,8 +47,8 @@ func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Ser
 	return nil
 }
 
-// forward accepts connections on l and forwards them to the target address, until ctx ends.
-// Then it also closes the open connections.
+// forward accepts connections on l and forwards them to the target address, until ctx ends. At the
+// end of ctx, it also closes the open connections.
 func forward(ctx context.Context, l net.Listener, to string) error {
 	var open sync.WaitGroup
 	defer open.Wait()

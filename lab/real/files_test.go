@@ -18,9 +18,10 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// Programs on a machine can replace the machine's files and folders by links or pipes. At the next
-// boot, and when the hypervisor renews a certificate, it writes these files as root. It must not
-// change files outside the machine's folder, and must not wait for the other end of a pipe.
+// Programs on a machine can replace the machine's files and folders by links or pipes. The
+// hypervisor writes these files as root at the next boot and when it renews a certificate. The
+// hypervisor must not change files outside the machine's folder, and must not wait for the other
+// end of a pipe.
 func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")

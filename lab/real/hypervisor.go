@@ -212,8 +212,8 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 }
 
 // update sends a new version of an instance to the goroutine that manages the instance's machine.
-// If there is no such goroutine, the method starts it. It starts none if the instance is gone or in
-// another hypervisor's zone.
+// If there is no such goroutine, the method starts it. It starts no goroutine if the instance is
+// gone or if another hypervisor serves the zone of the instance.
 func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.servesZone(i.Zone) {
 		h.cables.locate(i)
@@ -230,8 +230,8 @@ func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool)
 	k.set(i, gone)
 }
 
-// notifyDisks notifies the machines of the given instances that their disks have changed. If of is
-// empty, notifyDisks notifies all machines.
+// notifyDisks notifies the machines of the given instances that their disks have changed. If the
+// call contains no instances, notifyDisks notifies all machines.
 func (h *hypervisor) notifyDisks(of ...cloudsim.InstanceID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
