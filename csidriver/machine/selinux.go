@@ -34,8 +34,8 @@ func sortCategories(label string) string {
 	return strings.Join(append(parts[:3], strings.Join(levels, "-")), ":")
 }
 
-// maxCategory is a limit for category numbers. It is far above the numbers in
-// real labels, because policies have at most 1024 categories.
+// maxCategory is a limit for category numbers. It is much larger than the
+// numbers in real labels, because policies have at most 1024 categories.
 const maxCategory = 1 << 16
 
 // parseCategories parses a list such as "c5,c0.c3" and returns the numbers,

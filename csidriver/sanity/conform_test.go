@@ -224,9 +224,9 @@ const baseline = "testdata/baseline.json"
 var grown = regexp.MustCompile(`--baseline: 100 CreateVolume: \d+ calls, the baseline has \d+`)
 
 // TestConform proves that the driver passes csi-sanity with lost replies and
-// crashes, and that the driver does not make more calls to the cloud than the
-// baseline allows. With SANITY_TEST_BASELINE=write, the test writes a new
-// baseline.
+// crashes. It also proves that the driver does not make more calls to the cloud
+// than the baseline allows. With SANITY_TEST_BASELINE=write, the test writes a
+// new baseline.
 func TestConform(t *testing.T) {
 	t.Parallel()
 	flag := "--baseline"

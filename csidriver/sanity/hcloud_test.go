@@ -48,8 +48,8 @@ func (n countingWriter) WriteHeader(code int) {
 	n.ResponseWriter.WriteHeader(code)
 }
 
-// inNamespace is the name of an environment variable. TestHetznerCSI sets it in
-// the process that it starts in a new network namespace.
+// inNamespace is the name of an environment variable. TestHetznerCSI sets this
+// variable in the process that the test starts in a new network namespace.
 const inNamespace = "HCLOUD_SANITY_IN_NAMESPACE"
 
 // TestHetznerCSI runs csi-sanity against Hetzner's unmodified CSI driver. The
