@@ -36,8 +36,8 @@ var (
 
 // Choose returns n different ports of 127.0.0.1 without a listener. On Linux, no later call of
 // Choose returns these ports, in this process or in another process, until this process ends.
-// Without this reservation, two labs that start at the same time could choose the same port,
-// because a lab listens on its ports only after it has chosen all of them.
+// Without this reservation, two labs that start at the same time could choose the same port. The
+// reason is that a lab listens on its ports only after it has chosen all of them.
 func Choose(n int) ([]int, error) {
 	if n > maxPorts {
 		return nil, fmt.Errorf("choosing %d free ports: the limit is %d", n, maxPorts)

@@ -1,4 +1,5 @@
-// Package fsync makes file system changes survive a power failure.
+// Package fsync writes changes of folders to the disk, so that a power failure
+// does not undo these changes.
 package fsync
 
 import (
@@ -6,8 +7,8 @@ import (
 	"os"
 )
 
-// Dir syncs a folder, so that the names of its files survive a power failure.
-// It does not sync the contents of the files.
+// Dir syncs a folder, so that a power failure does not undo changes of the file
+// names in the folder. It does not sync the contents of the files.
 func Dir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -204,12 +204,13 @@ func (d *Loop) setLapse(lapses bool) error {
 // without sectors. Because of this offset, such a write fails.
 const fencedOffset = math.MaxInt64 &^ 4095
 
-// Fence detaches the file from the device and closes the device, even if a program has the device
-// open or a mount uses the device's filesystem. If programs have written directly to the device,
-// without a filesystem, the data may still be in the kernel's cache. Fence first writes this data
-// to the file, and waits for running requests. When Fence has returned, all later reads and writes
-// of the device fail, even those of a process that is frozen now. The kernel removes the device
-// when no program and no mount uses it. A device without a file is not an error.
+// Fence detaches the file from the device and closes the device. It does this even if another
+// program has the device open or if a mount uses the device's filesystem. If programs have written
+// directly to the device, without a filesystem, the data may still be in the kernel's cache. Fence
+// first writes this data to the file, and waits for running requests. When Fence has returned, all
+// later reads and writes of the device fail, even those of a process that is frozen now. The kernel
+// removes the device when no program and no mount uses the device. A device without a file is not
+// an error.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err == nil {

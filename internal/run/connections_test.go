@@ -127,7 +127,7 @@ func TestAnonymousConnectionsEnd(t *testing.T) {
 	})
 }
 
-// The server sends the answer of a handler even if the rest of the request's body never arrives.
+// The server sends the answer of a handler even if only a part of the request's body arrives.
 func TestAnswerBeforeTheBody(t *testing.T) {
 	c := dial(t, start(t, false, run.Limits{Body: 50 * time.Millisecond, AnonymousFor: time.Hour}), false)
 	send(t, c, "POST / HTTP/1.1", "Host: x", "Content-Length: 1000", "", "{")
