@@ -15,8 +15,8 @@ import (
 
 var results = flag.String("results", "", "file to write what became of each test to, as Markdown")
 
-// Each process of a test run registers this function. Ginkgo calls it in one
-// process with the report of all processes.
+// Each process of a test run registers this function. Ginkgo calls the function
+// in one process only, with the report of all processes.
 var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
 	if *results == "" || r.SuiteConfig.DryRun {
 		return

@@ -66,8 +66,8 @@ func run(args []string) error {
 	return r.Run(context.Background(), program)
 }
 
-// parse splits the options from the other arguments, and reports whether -c is one of them. The
-// options -i and -l have no effect, because the shell reads no file at a login.
+// parse splits the options from the other arguments, and reports whether -c is one of the options.
+// The options -i and -l have no effect, because the shell reads no file at a login.
 func parse(args []string) (options []string, hasCommand bool, rest []string) {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
 		option := args[0]
