@@ -47,7 +47,7 @@ func ensureAccount(ctx context.Context, c *client.Client, want Account) (cloudsi
 }
 
 // EnsureToken makes sure that a service account has its role, and that the given file contains a
-// valid token of the account. The cloud shows the secret of a token only once. So if the file
+// valid token of the account. The cloud returns the secret of a token only once. So if the file
 // contains no valid token, EnsureToken deletes the account's tokens and creates a new token.
 func EnsureToken(ctx context.Context, c *client.Client, want Account, file string) error {
 	a, err := ensureAccount(ctx, c, want)

@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// PullAdvice creates an event for each pod whose node does not have an image and cannot pull it.
-// The event says how the user loads the image. `kubectl describe pod` prints this event below the
+// PullAdvice creates an event for each image that a pod needs and that the pod's node cannot pull.
+// The event says how the user loads the image. `kubectl describe pod` prints this event after the
 // kubelet's event, which contains the cause.
 type PullAdvice struct {
 	Kube kubernetes.Interface

@@ -52,9 +52,9 @@
 //
 // # kwok
 //
-// Kwok is a separate program that runs beside the hypervisor. It renews the leases of the labelled
-// nodes, and updates the nodes' conditions and pods. The configuration of kwok must contain these
-// settings:
+// Kwok and the hypervisor are separate programs that run at the same time. Kwok renews the leases
+// of the labelled nodes, and updates the nodes' conditions and pods. The configuration of kwok must
+// contain these settings:
 //
 //   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while its
 //     machine is on. An annotation instead of the label would not work: kwok v0.8.0 filters

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// flagsOf returns flags by name. It keeps only the last part of file paths, because a lab on
-// loopback has all files in one folder, and with docker compose each service has its own folder.
+// flagsOf returns flags by name. It keeps only the last part of file paths. A lab on loopback has
+// all files in one folder, but with docker compose each service has its own folder.
 func flagsOf(args []string) map[string]string {
 	flags := map[string]string{}
 	for _, a := range args {

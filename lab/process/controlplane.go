@@ -39,8 +39,8 @@ type plan struct {
 	say             func(format string, args ...any) // reports progress to the user
 }
 
-// etcd runs with fsync on, so acknowledged writes survive SIGKILL and power cuts. Each of etcd's
-// two ports requires a client certificate that etcd's own authority signed.
+// etcd runs with fsync on, so neither SIGKILL nor a power cut undoes an acknowledged write. Each of
+// etcd's two ports requires a client certificate that etcd's own authority signed.
 func (p plan) etcd(conf *tls.Config) component {
 	client, peer := p.ports.url("https", "etcd"), p.ports.url("https", "etcd-peer")
 	return component{

@@ -108,8 +108,8 @@ func (d Dir) claim() error {
 var errLocked = errors.New("the data dir is in use")
 
 // lockDir locks the folder for this process until the caller calls unlock. It returns errLocked if
-// another process holds the lock. The lock is on the folder itself, so it leaves no lock file. The
-// kernel releases the lock when the process dies.
+// another process holds the lock. The lock is on the folder itself, so the lab needs no lock file.
+// The kernel releases the lock when the process dies.
 func (d Dir) lockDir() (unlock func(), err error) {
 	f, err := os.Open(string(d))
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package process runs a lab as processes of this machine. The processes are the simulated
-// cloud, etcd, the Kubernetes control plane, kwok and the cloud controller manager. The
-// hypervisor, which turns instances into nodes, is a part of the lab's own process. The lab
-// starts independent components in parallel, restarts components that die, and stops them
-// in reverse order. No process of a lab outlives the lab. The lab needs Linux. Only real
-// nodes need root.
+// Package process runs a lab as processes of this machine. The processes are the simulated cloud,
+// etcd, the Kubernetes control plane, kwok and the cloud controller manager. The hypervisor, which
+// turns instances into nodes, is a part of the lab's own process. The lab starts independent
+// components in parallel and restarts components that die. It stops the components in the reverse
+// order of their start. No process of a lab outlives the lab. The lab needs Linux. Only real nodes
+// need root.
 //
 // The data dir is the folder with all files of a lab:
 //

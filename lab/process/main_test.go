@@ -49,9 +49,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testServe NAME ADDR JOURNAL [CHILD] serves until SIGTERM. It writes into JOURNAL when
-// it starts and stops. With CHILD it leaves a child process running that ignores SIGTERM, and
-// writes the pid of the child into the file CHILD.
+// testServe NAME ADDR JOURNAL [CHILD] serves until SIGTERM. It writes into JOURNAL when it starts
+// and stops. With CHILD it starts a child process that ignores SIGTERM and does not end together
+// with testServe. testServe writes the pid of the child into the file CHILD.
 func testServe(args []string) error {
 	name, addr, journal := args[0], args[1], args[2]
 	term := make(chan os.Signal, 1)
@@ -103,9 +103,9 @@ func testStubborn(args []string) error {
 	return nil
 }
 
-// testHeadless ends its first thread and continues in its other threads. The kernel
-// shows the process as a zombie that still holds its files and ports. A killed program
-// is in this state for a moment.
+// testHeadless ends its first thread and continues in its other threads. The kernel reports the
+// process as a zombie, but the files and ports of the process are still open. A killed program is
+// in this state for a moment.
 func testHeadless([]string) error {
 	go func() {
 		for range time.Tick(time.Hour) {

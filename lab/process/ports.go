@@ -13,9 +13,9 @@ import (
 // DefaultPortBase is the first of a lab's ports.
 const DefaultPortBase = 8180
 
-// portNames lists the ports in order: a port is the base plus its index in this
-// list. Ports that people use come first. Append new ports at the end, so that
-// printed instructions stay correct.
+// portNames lists the names of the ports. The number of a port is the base plus
+// the index of the port's name in this list. Ports that people use come first.
+// Append new ports at the end, so that printed instructions stay correct.
 var portNames = []string{
 	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
 	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",

@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// layVPC creates the network that a killed lab of real machines leaves behind.
-// It returns the file at which layVPC mounted the network namespace.
+// layVPC creates the network that stays on the host after a lab of real
+// machines was killed. It returns the file at which layVPC mounted the network
+// namespace.
 func layVPC(t *testing.T, d Dir) (mounted string) {
 	t.Helper()
 	if testing.Short() {

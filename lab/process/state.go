@@ -57,8 +57,8 @@ type process struct {
 	Boot  string `json:"boot"`  // id of the boot
 }
 
-// identify returns the process that has this pid now. If no process has it, the function returns
-// the zero value.
+// identify returns the process that has this pid now. If no process has this pid, the function
+// returns the zero value.
 func identify(pid int) process {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -67,9 +67,9 @@ func identify(pid int) process {
 	// The second field is the command in parentheses and may hold any characters.
 	// Field 3 is the state and field 22 the start time: proc(5).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	// A zombie counts as ended. But if some of its threads (field 20) still
-	// run, it counts as running, because these threads hold its files and
-	// ports.
+	// A zombie counts as ended. But if some threads of the zombie (field 20)
+	// still run, the zombie counts as running, because these threads keep its
+	// files and ports open.
 	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}

@@ -22,8 +22,8 @@ const (
 	maxFalseStarts = 4
 )
 
-// supervisor keeps components running until its context ends, and then stops them in
-// reverse order.
+// supervisor keeps components running until its context ends, and then stops the components in the
+// reverse order of their start.
 type supervisor struct {
 	dir   Dir
 	diary *recordFile
@@ -42,8 +42,8 @@ type unit struct {
 	stopped chan struct{} // closed when the unit will not run again
 }
 
-// newUnits links the rows of a table. It returns an error if a row depends on a row
-// that is not above it in the table.
+// newUnits links the rows of a table. It returns an error if a row depends on a row that does not
+// come before it in the table.
 func newUnits(table []component) ([]*unit, error) {
 	byName := map[string]*unit{}
 	var units []*unit

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenContainer prepares the container of this process to run machines. It makes the cgroups
-// and the network settings writable, and shows all of the kernel's devices in /dev. It needs
-// CAP_SYS_ADMIN. It does not change the container's device rules, which may forbid some
-// devices.
+// OpenContainer prepares the container of this process to run machines. It makes the cgroups and
+// the network settings writable, and makes all of the kernel's devices visible in /dev. It needs
+// CAP_SYS_ADMIN. It does not change the container's device rules, which may forbid some devices.
 func OpenContainer() error {
 	all, err := listHierarchies()
 	if err != nil {

@@ -24,8 +24,8 @@ type Finding struct {
 	Fix    string // advice
 }
 
-// Doctor checks whether this host can run machines that store their files in dir or below it.
-// It changes nothing.
+// Doctor checks whether this host can run machines that store their files in dir or in its
+// subfolders. It changes nothing.
 func Doctor(dir string, p Programs) []Finding {
 	return slices.Concat(
 		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkNetfilter(), checkInotify(), checkInternet()}, checkPrograms(p))
@@ -225,9 +225,9 @@ func checkInotify() Finding {
 	return f
 }
 
-// inotifyProblem returns "" if enough inotify instances are free for machines. If too few
-// are free, it describes the problem. The kernel's limit is maxInstances, and
-// usedInstances of them are in use.
+// inotifyProblem returns "" if enough inotify instances are free for machines. If too few instances
+// are free, inotifyProblem describes the problem. The kernel's limit is maxInstances, and
+// usedInstances of these instances are in use.
 func inotifyProblem(maxInstances, usedInstances int) string {
 	if room := max(maxInstances-usedInstances-labInotify, 0) / machineInotify; room < fewMachines {
 		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are in use: there is room for %d machines, and the kubelets of more machines end with \"too many open files\"", maxInstances, usedInstances, room)

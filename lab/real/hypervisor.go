@@ -59,9 +59,9 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 	return k.want, k.gone
 }
 
-// Run runs instances as real machines until ctx ends. Then it switches all machines off. If
-// cfg.Router is set, it then also deletes the network. Disks stay. The cloud may be
-// unavailable at the start of Run or later.
+// Run runs instances as real machines until ctx ends. After the end of ctx, Run switches all
+// machines off. If cfg.Router is set, Run then also deletes the network. Disks stay. The cloud may
+// be unavailable at the start of Run or later.
 //
 // If a user kills the hypervisor's process, its machines continue to run. If the process runs in
 // a container and the container ends, the machines end too. If Run fails before it has taken over
