@@ -148,8 +148,8 @@ func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// readEndpoint reads an entry of an EndpointSlice. An endpoint without conditions is ready and
-// serving, and does not terminate.
+// readEndpoint reads an entry of an EndpointSlice. If a condition is missing, readEndpoint uses the
+// default of this condition: ready, serving, not terminating.
 func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	if len(e.Addresses) == 0 {
 		return endpoint{}, false
