@@ -70,8 +70,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// If a hypervisor fails before it has taken over the machines of an earlier run, it leaves
-// these machines running. If the context of Run has ended, it ends these machines.
+// If Run fails before the hypervisor has taken over the machines of an earlier run, these machines
+// keep running. If the context of Run has also ended, the hypervisor ends these machines.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
@@ -121,8 +121,9 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// If a machine ends before the hypervisor watches it, the hypervisor still notices the end, and its
-// signals reach no other process. This is true only until Wait has reaped the machine's process.
+// If a machine ends before the hypervisor begins to watch it, the hypervisor still notices the end.
+// The hypervisor must begin to watch before Wait reaps the machine's process. After the end of this
+// process, the hypervisor's signals reach no other process.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {

@@ -21,9 +21,9 @@ type image struct {
 	at      string            // path of the program in the image
 	args    []string          // default arguments
 	files   map[string]string // contents of other files by path
-	// tools is the path of a file on the host with the names of the program's tools, one a line.
-	// The image has a link to the program for each name, and no entry point. If tools is "",
-	// the image has no links, and the program is the entry point.
+	// tools is the path of a file on the host. The file contains the names of the program's tools,
+	// one name per line. The image has a link to the program for each name, and no entry point. If
+	// tools is "", the image has no links, and the program is the entry point.
 	tools string
 }
 

@@ -178,7 +178,7 @@ func parsePrefixes(all ...string) (p []netip.Prefix) {
 	return p
 }
 
-// Settings of the kernel, below /proc/sys.
+// Paths of kernel settings, relative to /proc/sys.
 const (
 	forward4 = "net/ipv4/ip_forward"
 	forward6 = "net/ipv6/conf/all/forwarding"
@@ -228,13 +228,13 @@ func (v *vpc) openHost() error {
 	return passDocker(v.Link)
 }
 
-// kernelSetting is a kernel setting: a path below /proc/sys and its value.
+// kernelSetting is a kernel setting: a path relative to /proc/sys, and a value.
 type kernelSetting struct{ path, value string }
 
 // neededSettings returns the host's settings that forwarding needs, in the order in which openHost
-// changes them. A host that forwards IPv6 accepts router advertisements only if accept_ra is 2: see
-// the kernel's ip-sysctl documentation. Without these advertisements, the host would lose its
-// default route.
+// changes them. A host that forwards IPv6 accepts router advertisements only if the setting
+// accept_ra is 2. See the kernel's ip-sysctl documentation. Without these advertisements, the host
+// would lose its default route.
 func (i Internet) neededSettings() (all []kernelSetting, err error) {
 	if i.IPv4 {
 		all = append(all, kernelSetting{forward4, "1"})
@@ -406,8 +406,9 @@ func originalValues(table string, wanted []kernelSetting) (map[string]string, er
 	return all, nil
 }
 
-// closeInternet removes the rules of the lab with this link from the host. It also restores the
-// settings that this lab changed and no other lab needs. Missing rules are no error.
+// closeInternet removes a lab's rules from the host. The parameter link is the name of the lab's
+// link. closeInternet also restores the settings that this lab changed and that no other lab needs.
+// Missing rules are no error.
 func closeInternet(link string) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil //nolint:nilerr // without this program no lab has written rules

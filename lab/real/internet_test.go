@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// labNetwork returns the networks of a lab with the second byte octet.
+// labNetwork returns the networks of a lab. The second byte of the VPC's addresses is octet.
 func labNetwork(octet byte, link string, access Internet) Network {
 	at := func(b ...byte) netip.Addr { return netip.AddrFrom4([4]byte{10, octet, b[0], b[1]}) }
 	return Network{

@@ -26,8 +26,8 @@ const loadedDir = "loaded"
 type Images struct {
 	// Dir and Name are the values in the hypervisor's Config.
 	Dir, Name string
-	// Nodes lists the names of the nodes whose machines the methods use; empty means all
-	// machines.
+	// Nodes lists the names of the nodes whose machines the methods use. If Nodes is empty, the
+	// methods use all machines.
 	Nodes []string
 }
 
@@ -229,7 +229,8 @@ func parseList(out string) (all []imageLine) {
 	return all
 }
 
-// List returns the named images of the running machines, sorted by name and digest.
+// List returns the images of the running machines, sorted by name and digest. It omits image
+// records that have a digest instead of a name.
 func (m Images) List(ctx context.Context) ([]OnMachines, error) {
 	on, _, err := m.runningMachines()
 	if err != nil {

@@ -33,14 +33,14 @@ type machine struct {
 	devices *machineDevices
 	log     *slog.Logger
 
-	// init is the first process; nil while the machine is off.
+	// init is the machine's first process. It is nil while the machine is off.
 	init *process
 	// bootOperation is the cloud operation that started the machine. It is "" while the machine
 	// is off.
 	bootOperation cloudsim.OperationID
-	// crashOperation is the instance's last cloud operation at the time of a crash; "" means no
-	// crash. The machine stays off until the instance has another operation. Like real clouds, the
-	// cloud shows the instance as running until a user reboots it.
+	// crashOperation is the instance's last cloud operation at the time of a crash. It is "" if the
+	// instance has not crashed. The machine stays off until the instance has another operation.
+	// Like real clouds, the cloud shows the instance as running until a user reboots it.
 	crashOperation cloudsim.OperationID
 	// needsTakeover is true if an earlier hypervisor may have left the machine running, and this
 	// hypervisor has not taken the machine over yet.

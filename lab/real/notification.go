@@ -2,7 +2,7 @@ package real
 
 import "context"
 
-// notification is a channel that wakes its reader. It carries no data. If several
+// notification is a channel that wakes its reader. Its values contain no data. If several
 // notifications arrive before the reader is ready, the reader gets only one.
 type notification chan struct{}
 

@@ -87,7 +87,7 @@ func (t *table) runningInstances() (all []cloudsim.Instance) {
 }
 
 // activeRoutes returns the next hops of the usable routes, by destination. It skips routes in the
-// state blackhole. In this state, the instance that is the next hop does not run. It also skips
+// state blackhole: the instance that is the next hop of such a route does not run. It also skips
 // routes with a next hop outside the VPC, because the router does not reach other networks. If pods
 // have IPv6 addresses, the result contains the IPv6 routes to the pods of each instance. These IPv6
 // routes are not in the cloud's route table.

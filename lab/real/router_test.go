@@ -219,8 +219,8 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// waitReachable waits until a connection to an address succeeds, or until it fails if
-// wantReachable is false.
+// waitReachable waits until a connection to an address succeeds. If wantReachable is false, it
+// waits until a connection fails instead.
 func waitReachable(t *testing.T, what string, from *place, to string, wantReachable bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {

@@ -135,7 +135,8 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	return s.importAll(ctx, ctrAt(s.programs, socket))
 }
 
-// storeConfig disables the plugins for the kubelet, because this containerd runs no containers.
+// storeConfig disables the plugins that serve the kubelet, because this containerd runs no
+// containers.
 const storeConfig = `version = 3
 root = %q
 state = %q

@@ -58,7 +58,7 @@ func (a *Agent) Ready() error {
 
 // Run keeps the agent connected until ctx ends. Then it asks the servers to
 // prefer other agents, and waits up to the drain timeout for connections to
-// end. It cuts the remaining connections.
+// end. After that, it cuts the remaining connections.
 func (a *Agent) Run(ctx context.Context) error {
 	// After the end of ctx, sessions continue until their connections have ended.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -108,8 +108,8 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	}
 	missing := a.unconnectedPlaces(places)
 	if len(missing) == 0 && len(places) > 0 && a.serverCount(ctx) > a.connected() {
-		// Several servers share an address. The agent calls the address once in each sync, until
-		// the agent has a session with every server.
+		// In this case, several servers share an address. The agent calls the address once in each
+		// sync, until the agent has a session with every server.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
 	}
 	var calls sync.WaitGroup
@@ -183,10 +183,10 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// serverCount returns the number of servers. If the Counter returns a number, the method uses
-// this number. With CountMax, the method uses the larger of this number and the number from the
-// servers. If there is no Counter, or if the Counter returns an error or 0, the method uses the
-// number from the servers.
+// serverCount returns the number of servers. With CountDefault, this is the number that the Counter
+// returns. With CountMax, it is the larger of the Counter's number and the number that the servers
+// report. If there is no Counter, or if the Counter returns an error or 0, it is the number that
+// the servers report.
 func (a *Agent) serverCount(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count

@@ -28,9 +28,8 @@ type Config struct {
 	Identifiers wire.Identifiers
 	// Zone is the zone in which the agent runs. Only this project's server uses it.
 	Zone string
-	// Servers are addresses host:port. The agent resolves each name repeatedly.
-	// Each address of a name belongs to a server, or to a load balancer in front
-	// of servers.
+	// Servers are addresses host:port. The agent resolves each name repeatedly. Each address of a
+	// name belongs to a server, or to a load balancer that forwards to servers.
 	Servers []string
 	// TLS returns a new configuration for each connection to a server. If TLS is
 	// nil, the agent uses plaintext. Plaintext is for tests and local sockets. If
@@ -40,8 +39,8 @@ type Config struct {
 	// TokenFile is a file with a token for the server. The agent reads the file for each call.
 	// If TokenFile is empty, the agent sends no token.
 	TokenFile string
-	// Counter returns the number of servers behind the addresses. If Counter is nil, the agent
-	// uses the number that the servers report.
+	// Counter returns the number of running servers. If Counter is nil, the agent uses the number
+	// that the servers report.
 	Counter Counter
 	// CountSource is CountDefault or CountMax. With CountMax, the agent uses the larger of two
 	// numbers: the result of Counter and the number that the servers report.

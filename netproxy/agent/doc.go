@@ -3,7 +3,7 @@
 // targets for these servers. The agent listens on no port.
 //
 // If the server supports the extension of package wire, each connection has its
-// own stream. With upstream's server, all connections share one stream. If a
-// target does not read, the agent then cuts the connection to this target,
-// because the connection would block all other connections.
+// own stream. With upstream's server, all connections share one stream. In this
+// case, the agent cuts the connection to a target that does not read, because
+// this connection would block all other connections.
 package agent

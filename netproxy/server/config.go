@@ -51,8 +51,9 @@ type Config struct {
 	AgentTLS  *tls.Config // nil: plaintext, for tests and local sockets
 	// Authenticator checks the tokens of agents. If Authenticator is nil, agents need no token.
 	Authenticator Authenticator
-	// InsecureAgents accepts agents without a certificate and without a token. Then every
-	// program that can connect to the agents' listener can receive the connections of clients.
+	// InsecureAgents accepts agents without a certificate and without a token. If InsecureAgents is
+	// true, every program that can connect to the agents' listener can receive the connections of
+	// clients.
 	InsecureAgents bool
 	// TrustIdentifiers accepts all identifiers that an agent states, as upstream's server does.
 	// If TrustIdentifiers is false, the agent's certificate or token must grant each

@@ -181,8 +181,8 @@ func (s *session) claim(random int64) *pendingDial {
 	return d
 }
 
-// forget removes a pending dial and cancels it at the agent. If the agent has already answered, the
-// method drops the link from this answer.
+// forget removes a pending dial and cancels it at the agent. If the agent has already answered with
+// a link, the method drops this link.
 func (s *session) forget(random int64, d *pendingDial) {
 	if s.claim(random) != nil {
 		s.out.Post(wire.DialClose(random))

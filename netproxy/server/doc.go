@@ -1,6 +1,6 @@
 // Package server is the part of a network proxy (KEP-1281) that runs near kube-apiserver. Clients
-// ask the frontends of the server for connections, over gRPC or HTTP CONNECT. The server chooses
-// an agent, and the agent dials the target. Then the server forwards the bytes between client and
+// use gRPC or HTTP CONNECT to ask the server's frontends for connections. The server chooses an
+// agent, and the agent dials the target. Then the server forwards the bytes between client and
 // agent.
 //
 // # Goroutines of a connection

@@ -324,8 +324,8 @@ func (t *httpTunnel) copyBack(l link) error {
 }
 
 // halfClosed counts the end of a direction, and reports whether both directions have ended. After
-// the first end, it starts watchSilence for the open direction, because a lost client looks like
-// a client that has ended its direction.
+// the first end, it starts watchSilence for the open direction, because the server cannot
+// distinguish a lost client from a client that has ended its direction.
 func (t *httpTunnel) halfClosed() (both bool) {
 	if t.ends.Add(1) == 2 {
 		return true

@@ -172,8 +172,8 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// The client has closed its direction of a connection, and the target is silent.
-// TestSilenceAfterHalfCloseEnds proves that the server ends this connection after HalfCloseTimeout.
+// TestSilenceAfterHalfCloseEnds proves that the server ends a connection after HalfCloseTimeout.
+// The client has closed its direction of this connection, and the target sends no bytes.
 func TestSilenceAfterHalfCloseEnds(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HalfCloseTimeout = 100 * time.Millisecond })
 	b.agent("one")

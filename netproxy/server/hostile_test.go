@@ -187,7 +187,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// With the extension, a blocked connection does not slow down other connections.
+// With the extension that package wire describes, a blocked connection does not slow down other
+// connections.
 func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -303,7 +304,7 @@ func TestDialEndsWithItsClient(t *testing.T) {
 	b.await("both dials to end", func() bool { return agentLoad(b) == 0 })
 }
 
-// The server survives invalid packets of an agent.
+// After invalid packets of an agent, the server continues to serve.
 func TestHostileAgent(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByHost} })
 	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "evil", "agentidentifiers", "host=evil")

@@ -82,9 +82,9 @@ func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 	return s.RecvMsg(&client.Packet{})
 }
 
-// A compromised node cannot claim the identifiers of another node. The server refuses an agent
-// that states identifiers beyond its certificate. So the agent of the compromised node gets no
-// connections to the second node.
+// A compromised node cannot claim the identifiers of another node. The server refuses an agent that
+// states identifiers that its certificate does not grant. So the agent of the compromised node gets
+// no connections to the other node.
 func TestNodeCannotClaimOthers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {

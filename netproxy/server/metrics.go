@@ -22,8 +22,8 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics holds the metrics of a server. A metric that upstream's server also
-// has uses upstream's name.
+// metrics holds the metrics of a server. If upstream's server also has a
+// metric, the metric has upstream's name.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram

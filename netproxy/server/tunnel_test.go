@@ -81,7 +81,7 @@ func TestEcho(t *testing.T) {
 	})
 }
 
-// Bytes arrive complete and in order, in two directions concurrently.
+// All bytes arrive in the order of the writes, in two directions concurrently.
 func TestBulk(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
@@ -108,7 +108,7 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// If the target sends data before the client does, all bytes of the target arrive after the
+// If the target sends data before the client sends data, all bytes of the target arrive after the
 // proxy's answer.
 func TestTargetSpeaksFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
@@ -126,7 +126,7 @@ func TestTargetSpeaksFirst(t *testing.T) {
 	})
 }
 
-// The target also gets the bytes that the client sends before the answer.
+// The target also gets the bytes that the client sends before the proxy's answer.
 func TestClientSpeaksEarly(t *testing.T) {
 	addr := target(t, echo)
 	for _, w := range wires {

@@ -56,8 +56,8 @@ func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
 	return client, server
 }
 
-// The peer receives all bytes in their order. For one write to the TLS
-// connection, Records makes only few writes to the socket.
+// The peer receives all bytes in the order of the writes. For one write to the
+// TLS connection, Records makes only a few writes to the socket.
 func TestRecords(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -4,17 +4,17 @@
 //
 // # Upstream's protocol
 //
-// A client calls /ProxyService/Proxy at the server, one stream for each connection. An agent
-// calls /AgentService/Connect at the server, one stream for all connections. This stream carries
-// the packets of all connections, without flow control for each connection. So a receiver must
-// never wait long for one connection. See Queue.
+// A client calls the server's method /ProxyService/Proxy, and uses one stream for each connection.
+// An agent calls the server's method /AgentService/Connect, and uses one stream for all
+// connections. The agent's stream contains the packets of all connections, without flow control for
+// each connection. So a receiver must never wait long for one connection. See Queue.
 //
 // # The extension: a stream for each connection
 //
 // An agent that supports the extension sends the metadata x-tunnel-streams: 1 with Connect. A
-// server that supports the extension answers with the same metadata and with x-tunnel-session.
-// The value of x-tunnel-session is a secret for this stream. After this exchange, the Connect
-// stream carries only dials:
+// server that supports the extension answers with the same metadata and with x-tunnel-session. The
+// value of x-tunnel-session is a secret for this stream. After this exchange, the Connect stream
+// contains only packets for dials:
 //
 //	server → agent   DIAL_REQ{protocol, address, random} on Connect
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or

@@ -32,8 +32,8 @@ const (
 	ReadBuffer = 4 << 10
 )
 
-// EndOf returns nil for io.EOF, which is the normal end of a stream, and any other error
-// unchanged.
+// EndOf returns nil if err is io.EOF, because io.EOF is the normal end of a stream. Otherwise it
+// returns err.
 func EndOf(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -47,7 +47,8 @@ func startProgram(b *testing.B, path string, args ...string) (pid int, stop func
 	}
 }
 
-// untilOK sends requests to url until an answer has the status 200. It returns how long this took.
+// untilOK sends requests to url until an answer has the status 200. It returns the time until this
+// answer.
 func untilOK(b *testing.B, url string) time.Duration {
 	b.Helper()
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
@@ -74,9 +75,9 @@ func untilOK(b *testing.B, url string) time.Duration {
 const maxIdleMiB = 25
 
 // BenchmarkCloudsim starts only the cloud, without a cluster. The cloud should be ready within 100
-// ms, and must stay within maxIdleMiB. The memory is RssAnon of proc_pid_status(5). RssAnon
-// excludes the pages of the program's file, because the kernel drops these pages when memory is
-// short.
+// ms. It must use at most maxIdleMiB of memory. The measured memory is RssAnon, see
+// proc_pid_status(5). RssAnon excludes the pages of the program's file, because the kernel drops
+// these pages when memory is short.
 func BenchmarkCloudsim(b *testing.B) {
 	bin := binaryPath(b, "allinone")
 	var ready time.Duration

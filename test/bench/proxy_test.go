@@ -177,7 +177,7 @@ func pump(c net.Conn, direction byte, moved *atomic.Int64) {
 	}
 }
 
-// cpuOf returns the CPU seconds that processes have used so far.
+// cpuOf returns the CPU seconds that the processes have used since their start.
 func cpuOf(b *testing.B, pids []int) (sum float64) {
 	b.Helper()
 	for _, pid := range pids {

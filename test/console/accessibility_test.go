@@ -139,7 +139,7 @@ func (p *page) tabTo(expression string) {
 	p.t.Fatalf("the Tab key does not reach an element with %s; the page shows:\n%s", expression, p.text())
 }
 
-// find types a name into the search field, which the key / opens, and waits for a hit.
+// find opens the search field with the key "/", types a name, and waits for a hit.
 func (p *page) find(name string) {
 	p.t.Helper()
 	for _, typ := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {

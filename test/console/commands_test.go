@@ -34,8 +34,8 @@ func TestStopAnInstance(t *testing.T) {
 	p.awaitText("instances.delete")
 }
 
-// Each page shows an active fault, and the user can remove the fault on each page. If a user steps
-// the frozen clock once, exactly one operation ends.
+// While a fault is active, each page shows the fault. The user can remove the fault on each page.
+// If a user steps the frozen clock once, exactly one operation ends.
 func TestFaultsAndClock(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.runCommand("cloud", "durations", "set", "instance", "stop", "1m") // on the clock of the cloud
@@ -253,7 +253,8 @@ func TestCommands(t *testing.T) {
 	p.t, a.t, b.t = t, t, t
 }
 
-// idOf returns the id of an object with a name. The name running selects the running operation.
+// idOf returns the id of an object with a name. If the name is "running", idOf returns the id of an
+// object in the state running.
 func (c *cloud) idOf(kind, name string) string {
 	c.t.Helper()
 	path := map[string]string{"loadBalancer": "load-balancers", "address": "addresses"}[kind]

@@ -138,7 +138,8 @@ func healthyLab(t *testing.T, l *lab, p *page) {
 	}
 }
 
-// With a chosen project, the map shows neither the instances of other projects nor their Nodes.
+// After the user has chosen a project, the map shows neither the instances of other projects nor
+// the Nodes of these instances.
 func projectInLab(t *testing.T, l *lab, p *page) {
 	l.runCommand("cloud", "projects", "create", "team")
 	defer l.runCommand("cloud", "projects", "delete", "team")
@@ -155,8 +156,9 @@ func projectInLab(t *testing.T, l *lab, p *page) {
 }
 
 // A user does everything with the keyboard alone. The user stops a machine, and sees the difference
-// appear and disappear. Then the user breaks a load balancer with a lost reply, reads the reason on
-// the page of the load balancer, and steps the frozen clock.
+// appear and disappear. Then the user creates a fault that loses the reply to the creation of a
+// load balancer. The user reads the reason on the page of the load balancer, and steps the frozen
+// clock.
 func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()
@@ -294,7 +296,7 @@ func hostileInLab(t *testing.T, l *lab, p *page) {
 
 // The test causes each kind of difference between a real cloud and a real cluster, and then repairs
 // the difference. Within 2 s, the console must show the difference. Within 2 s after the repair,
-// the console must no longer show it.
+// the console must no longer show the difference.
 func differencesInLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")

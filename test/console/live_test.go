@@ -37,7 +37,8 @@ func TestKilledCloud(t *testing.T) {
 }
 
 // A change of the machine's network, such as a new network device, interrupts the requests of the
-// browser. The page then loads its files again, and repeats the sign-in and its reads.
+// browser. The page then repeats its failed requests: it loads its files, signs in and reads the
+// objects.
 func TestInterruptedRequests(t *testing.T) {
 	c := startCloud(t)
 	ctx := browser(t)
@@ -93,8 +94,8 @@ func TestOffline(t *testing.T) {
 	p.press("node-1")
 	p.awaitText("instances.create")
 	p.eval("window.same = true")
-	// This setting of Chromium refuses only new requests. So the function also stops the cloud's
-	// process, so that the open stream becomes silent.
+	// This setting of Chromium refuses only new requests. To make the open stream silent, the
+	// function also stops the cloud's process.
 	offline := func(is bool, s syscall.Signal) {
 		t.Helper()
 		command(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
@@ -177,8 +178,8 @@ func TestCompactedJournal(t *testing.T) {
 	p.awaitText("This page shows the new state")
 }
 
-// A tab that the browser has frozen shows the present state after it wakes up, although the cloud has
-// restarted and compacted its journal in the meantime.
+// A tab that the browser has frozen shows the present state after the tab wakes up, although the
+// cloud has restarted and compacted its journal in the meantime.
 func TestFrozenTab(t *testing.T) {
 	c := startCloud(t, "--profile", "instant", "--journal-keep", "10")
 	c.instance("node-1", "sim-1a")

@@ -49,8 +49,8 @@ func TestSignIn(t *testing.T) {
 	again.awaitText("Sign in to the console")
 }
 
-// The console refuses a wrong code with advice. If too many wrong codes arrive at the same time,
-// the console answers 429.
+// If a code is wrong, the console refuses the code and shows advice. If too many wrong codes arrive
+// at the same time, the console answers 429.
 func TestWrongCode(t *testing.T) {
 	c := startCloud(t)
 	p := openPage(t, browser(t), c.url+"/console/#c=wrong")
@@ -89,8 +89,8 @@ func TestRevokedToken(t *testing.T) {
 	p.awaitText("Sign in to the console")
 }
 
-// A link with --read-only shows no buttons that change the cloud. The cloud refuses each write that
-// a user of this link sends by hand.
+// After a sign-in with a read-only link, the console has no buttons that change the cloud. If the
+// user sends write requests with the token of this sign-in, the cloud refuses the requests.
 func TestReadOnly(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")

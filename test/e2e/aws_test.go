@@ -25,8 +25,8 @@ func TestAWSCCM(t *testing.T) {
 	for i := range 3 {
 		h.cloud("instances", "label", fmt.Sprintf("node-%d", i+1), "kubernetes.io/cluster/lab=owned")
 	}
-	// AWS's program removes its rules only from security groups with the tag of the cluster. The
-	// record is the default group of the VPC, as the dialect stores it.
+	// AWS's program removes its rules only from security groups with the tag of the cluster. This
+	// command creates the record in which the dialect stores the default security group of the VPC.
 	h.cloud("records", "create", "net-000001/default", "--kind", "aws-security-group", "--label", "kubernetes.io/cluster/lab=shared",
 		"--document", `{"name":"default","description":"default VPC security group","network":"net-000001","rules":[{"protocol":"-1","group":"sg-00100000000000001"}]}`)
 	stop := h.startAWS(t, ccm, "")
@@ -139,7 +139,7 @@ func awsConf(cluster string) string {
 // the Service has an annotation for them, also after a change of the Service's port.
 func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 	const annotation = "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"
-	// The pods answer a request after a PROXY header with the status 400.
+	// If a PROXY header precedes a request, the pods answer the request with the status 400.
 	gets := func(port string) (header bool, reason string) {
 		_, err := fetch(url + ":" + port + "/")
 		switch {
@@ -158,7 +158,8 @@ func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 		}
 		return "the pods got no header"
 	})
-	// The node port does not change, so the cloud controller manager does not set its policy again.
+	// The node port does not change, so the cloud controller manager does not set the policy for
+	// the node port again.
 	l.kubectl("patch", "service", "web", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":8081}]`)
 	l.awaitEmpty("the load balancer sends PROXY headers from another port", func() string {
 		header, reason := gets("8081")
@@ -184,7 +185,8 @@ func (l *labRun) testNetworkLoadBalancer(t *testing.T) {
 	url := "http://" + strings.ReplaceAll(parts[1], "-", ".")
 	l.answers(url + ":8080/")
 
-	// The source ranges are rules of the nodes' security group. They exclude this machine.
+	// The CCM writes the source ranges as rules into the nodes' security group. The range in this
+	// patch does not contain the address of this machine.
 	l.kubectl("patch", "service", "net", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
 	l.awaitEmpty("the network load balancer refuses clients outside the source ranges", func() string {
 		if _, err := page(url+":8080/", "service"); err == nil {

@@ -59,7 +59,7 @@ func (l *labRun) testFigures(t *testing.T) {
 	}
 }
 
-// sample returns the value of a metric with the given labels, or 0 if it is missing.
+// sample returns the value of a metric with the given labels, or 0 if the metric is missing.
 func sample(page, metric, labels string) float64 {
 	for line := range strings.Lines(page) {
 		at := max(strings.LastIndex(line, " "), 0) // labels may contain spaces

@@ -54,8 +54,8 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// startProgram starts a program that runs beside the lab until the test ends. The returned
-// function returns the output of the program.
+// startProgram starts a program that is not a part of the lab. The program runs until the test
+// ends. The returned function returns the output of the program.
 func (l *labRun) startProgram(name string, args ...string) (said func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")

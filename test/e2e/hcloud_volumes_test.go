@@ -77,7 +77,7 @@ func TestYourProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := guideCommands(t, string(guide), "## Run Hetzner's programs in a lab")
-	// Labs of tests use free ports, so that they can run beside other labs.
+	// Labs of tests use free ports, so that they can run at the same time as other labs.
 	script = strings.Replace(script, "allinone up ", "allinone up --port-base 0 --timeout "+scaled(5*time.Minute).String()+" ", 1)
 
 	log, err := os.Create(filepath.Join(work, "output"))

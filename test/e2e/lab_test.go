@@ -205,7 +205,8 @@ func (l *labRun) processIDs() map[string]int {
 	return m
 }
 
-// page fetches a URL and returns the value in the first line of the form "key: value" with this key.
+// page fetches a URL. It finds the first line of the form KEY: VALUE that begins with key, and
+// returns VALUE.
 func page(url, key string) (string, error) {
 	said, err := fetch(url)
 	if err != nil {
@@ -293,8 +294,8 @@ type step struct {
 	run  func(*labRun, *testing.T)
 }
 
-// walk runs the steps in order and stops at the first failure, because each step depends on
-// the previous step.
+// walk runs the steps in the order of the list and stops at the first failure, because each step
+// depends on the previous step.
 func (l *labRun) walk(t *testing.T, steps []step) {
 	for _, s := range steps {
 		if !t.Run(s.name, func(t *testing.T) {

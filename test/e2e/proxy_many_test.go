@@ -20,9 +20,9 @@ import (
 )
 
 // TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated API
-// through the network proxy. The proxy has three agents, and two servers behind one address. The
-// test kills one server, and then the agents. After the last agent has ended, the error message of
-// kubectl contains the reason.
+// through the network proxy. The proxy has three agents, and two servers that share one address.
+// The test kills one server, and then the agents. After the last agent has ended, the error message
+// of kubectl contains the reason.
 func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
 
 // TestRealTunnelOfMany is TestLabTunnelOfMany with real nodes.
@@ -34,8 +34,8 @@ func TestRealTunnelOfMany(t *testing.T) {
 	}
 }
 
-// tunnelTargets describes a lab for the test, and the targets behind the network proxy: a pod,
-// a webhook and an aggregated API.
+// tunnelTargets describes a lab for the test. It also describes the targets that kube-apiserver
+// reaches through the network proxy: a pod, a webhook and an aggregated API.
 type tunnelTargets struct {
 	up      []string // additional flags of 'allinone up'
 	pod     []string // kubectl arguments that create the pod web
@@ -165,8 +165,8 @@ func (l *labRun) checkTunnel(when string, what tunnelTargets) {
 	l.awaitOutput(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
 
-// failover listens at one address and forwards each connection to the first reachable server. It
-// does the work of a load balancer in front of the servers.
+// failover listens at one address and forwards each connection to the first reachable server. So it
+// replaces a load balancer for the servers.
 func failover(t *testing.T, to []string) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

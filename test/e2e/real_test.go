@@ -18,7 +18,8 @@ import (
 const agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 
 // realLabs limits how many labs of real nodes run at once. A lab of three real nodes uses about 50
-// inotify instances of the host (docs/real-nodes.md). Many hosts allow 128 for all programs.
+// inotify instances of the host (docs/real-nodes.md). Many hosts allow only 128 inotify instances
+// for all programs.
 var realLabs = make(chan struct{}, func() int {
 	raw, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
 	if n, _ := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && n >= 512 {

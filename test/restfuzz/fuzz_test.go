@@ -109,7 +109,7 @@ func heap() uint64 {
 // balancers of this cloud do not connect to random addresses.
 type noTraffic struct{}
 
-// LoadBalancerStats returns no traffic for every load balancer.
+// LoadBalancerStats returns zero counters for every load balancer.
 func (noTraffic) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	return cloudsim.LoadBalancerStats{}, true
 }

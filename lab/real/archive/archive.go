@@ -119,7 +119,8 @@ func atLeastOne(all []Image, err error) ([]Image, error) {
 	return all, err
 }
 
-// contextReader reads from its Reader until ctx ends. Then Read returns the cause of the end.
+// contextReader reads from its Reader until ctx ends. After that, Read returns the cause of ctx's
+// end.
 type contextReader struct {
 	ctx context.Context
 	io.Reader

@@ -100,7 +100,7 @@ func zst(t *testing.T, raw []byte) []byte {
 	return w.EncodeAll(raw, nil)
 }
 
-// load reads an archive. It also calls Write for each image, because Write checks the digests, and
+// load reads an archive. It also calls Write for each image, because Write checks the digests. It
 // discards the output of Write.
 func load(t *testing.T, raw []byte) (all []Image, err error) {
 	t.Helper()

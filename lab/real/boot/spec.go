@@ -61,7 +61,7 @@ type Program struct {
 	// Env is the environment of this program in addition to Spec.Env.
 	Env []string `json:"env,omitempty"`
 	// Await is the path of a Unix socket. The machine's first process (PID 1) starts the program
-	// when this socket accepts connections. "" means that the program does not wait.
+	// when this socket accepts connections. If Await is "", PID 1 starts the program at once.
 	Await string `json:"await,omitempty"`
 }
 

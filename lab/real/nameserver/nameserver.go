@@ -92,9 +92,9 @@ func (s Server) answer(ctx context.Context, slots chan struct{}, network string,
 	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
 }
 
-// fromName returns the answer to a query for the host name of a load balancer. The last two labels
-// before Domain are an address and elb, in any order. It returns nil for all other queries, because
-// real load balancers of AWS are in the same domain.
+// fromName returns the answer to a query for the host name of a load balancer. In such a name, the
+// last two labels before Domain are an address and elb, in any order. fromName returns nil for all
+// other queries, because real load balancers of AWS are in the same domain.
 func fromName(query *dns.Msg) *dns.Msg {
 	if len(query.Question) != 1 {
 		return nil
