@@ -29,8 +29,8 @@ type Internet struct {
 	// host needs a default route.
 	IPv4, IPv6 bool
 	// Isolated blocks connections to the networks to which the host is directly connected. Set
-	// Isolated if the host is a container, because these networks then contain the other containers
-	// of the lab.
+	// Isolated if the host is a container. In this case, these networks contain the other
+	// containers of the lab.
 	Isolated bool
 }
 

@@ -23,9 +23,9 @@ func labNetwork(octet byte, link string, access Internet) Network {
 	}
 }
 
-// newWorld creates a network namespace that simulates the internet. It connects the test's
-// namespace, which simulates the host, to the new namespace with a default route. The host has
-// the addresses 203.0.113.2 and 2001:db8::2.
+// newWorld creates a network namespace that simulates the internet. The test's namespace simulates
+// the host, and gets a default route to the new namespace. The host has the addresses 203.0.113.2
+// and 2001:db8::2.
 func newWorld(t *testing.T) *place {
 	t.Helper()
 	world := inNetNS(t, bareMachine(t).Process.Pid)

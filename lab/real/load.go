@@ -202,7 +202,8 @@ func (m Images) loadedPath(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }
 
-// checkFreeSpace returns an error if the disk has less than need bytes of free space for object.
+// checkFreeSpace returns an error if the disk has less than need bytes of free space. The error
+// says that object needs the space.
 func (m Images) checkFreeSpace(object string, need int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.Dir, &fs); err != nil {

@@ -158,8 +158,8 @@ func (c cgroup) firstPID() (pid int, err error) {
 	return pid, err
 }
 
-// isFirst reports whether a process is PID 1 of a PID namespace directly below the host's PID
-// namespace. See NSpid in proc_pid_status(5).
+// isFirst reports whether a process is PID 1 of a child namespace of the host's PID namespace. See
+// NSpid in proc_pid_status(5).
 func isFirst(pid int) bool {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {

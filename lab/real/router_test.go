@@ -22,7 +22,8 @@ import (
 )
 
 // missingMachines.update reports a running instance without a machine once, after the time that a
-// machine may take to boot. It reports the instance again when the machine is back.
+// machine may take to boot. It reports the instance a second time when the instance has a machine
+// again.
 func TestMissing(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}

@@ -79,10 +79,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitRandom waits for a random time around d, so that many agents do not call
-// a server at the same moment. After the end of a session, the wait is short,
-// so that the agent soon connects again. This wait is also random, because many
-// agents may have lost their sessions with the same server.
+// waitRandom waits for a random time between 0.5 d and 1.5 d, so that many
+// agents do not call a server at the same moment. After the end of a session,
+// the wait is short, so that the agent soon connects again. This wait is also
+// random, because many agents may have lost their sessions with the same
+// server.
 func (a *Agent) waitRandom(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()

@@ -124,8 +124,8 @@ func (s *session) servePlain(random int64, conn net.Conn) {
 	case err != nil && !errors.Is(err, net.ErrClosed):
 		why = err.Error()
 	}
-	// An error of Send means that the session has ended, and then the server
-	// needs no answer.
+	// If Send returns an error, the session has ended, so the server needs no
+	// answer.
 	_ = s.out.Send(s.ctx, wire.CloseResponse(c.id, why))
 }
 

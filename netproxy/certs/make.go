@@ -27,9 +27,8 @@ const (
 )
 
 // Make writes the keys and certificates of a network proxy to dir, with mode
-// 0600. The server certificates are valid for hosts, which are names or
-// addresses, and for localhost. Make returns an error if one of the files
-// already exists.
+// 0600. The server certificates are valid for localhost and for the names and
+// addresses in hosts. Make returns an error if one of the files already exists.
 func Make(dir string, hosts []string, now time.Time) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -6,7 +6,7 @@
 //	konnectivity dial SOCKET HOST:PORT       one connection with konnectivity-client
 //	konnectivity egress FILE HOST:PORT       one connection with k8s.io/apiserver and this configuration
 //
-// dial and egress copy stdin to the connection, and the connection to stdout.
+// dial and egress copy stdin to the connection, and data from the connection to stdout.
 package main
 
 import (
@@ -74,8 +74,8 @@ func klogFlags() *flag.FlagSet {
 	return fl
 }
 
-// carry copies stdin to a new connection, and the connection to stdout, until
-// the connection ends.
+// carry copies stdin to a new connection, and data from the connection to
+// stdout, until the connection ends.
 func carry(how, from, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

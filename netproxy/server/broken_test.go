@@ -78,8 +78,8 @@ func startFlooding(t *testing.T) (addr string, gone <-chan struct{}) {
 
 // flood waits for the first byte from the client. Then it writes until the
 // connection ends. flood waits, because konnectivity-client drops data that
-// arrives before the client has registered the connection, and then ends the
-// connection.
+// arrives before the client has registered the connection. After such a drop,
+// the client ends the connection.
 func flood(c *net.TCPConn) {
 	buf := make([]byte, 64<<10)
 	if _, err := c.Read(buf[:1]); err != nil {
@@ -101,9 +101,10 @@ func startFlood(t *testing.T, c net.Conn) {
 }
 
 // If the connection between agent and server breaks during transfers, the tunnelled connections
-// through this agent end for their clients and for their targets. Connections through another
-// agent continue. Server and agent detect a closed connection at once. If a connection stays open
-// but loses all bytes, they need a few seconds to detect the failure.
+// through this agent end for their clients and for their targets. Connections through another agent
+// continue. Server and agent detect at once that the connection between them has closed. If this
+// connection stays open but loses all bytes, server and agent need a few seconds to detect the
+// failure.
 func TestBrokenConnectionToAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)

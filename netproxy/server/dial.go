@@ -112,7 +112,7 @@ func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err
 	return &failure{reasonErrorResponse, fmt.Errorf("agent %s: %w", ses.agentID, err)}
 }
 
-// dial asks the agent for a connection. If the dial fails, the boolean result is true if
+// dial asks the agent for a connection. After a failed dial, the boolean result reports whether
 // another agent may succeed.
 func (s *session) dial(ctx context.Context, t target) (l link, again bool, err error) {
 	s.load.Add(1)

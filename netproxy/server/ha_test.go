@@ -12,8 +12,8 @@ import (
 )
 
 // An agent with several servers connects to each server. If one server stops, the agent stays
-// connected to the remaining servers. When the stopped server is back, the agent connects to it
-// again.
+// connected to the remaining servers. When the stopped server is back, the agent connects to this
+// server again.
 func TestSeveralServers(t *testing.T) {
 	one := newBench(t, func(c *server.Config) { c.ID = "one" })
 	two := newBench(t, func(c *server.Config) { c.ID = "two" })

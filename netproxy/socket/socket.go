@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// firstRead is the buffer size for short reads, and for TLS, which returns one record at a
-	// time.
+	// firstRead is the buffer size for short reads. It is also the buffer size for a TLS
+	// connection, because one read of this connection returns at most one record.
 	firstRead = 16 << 10
 	// smallRead is the largest read that the Reader copies into a smaller buffer.
 	// Without this copy, a short read would occupy the large buffer until the
@@ -85,8 +85,8 @@ func (r *Reader) Read() (mem.Buffer, error) {
 }
 
 // readThrough reads from a connection that needs a buffer before bytes arrive,
-// such as a TLS connection. An idle connection therefore holds a buffer, which
-// is small. After a large read, more bytes are likely, so the next buffer is
+// such as a TLS connection. An idle connection therefore occupies a small
+// buffer. After a large read, more bytes are likely, so the next buffer is
 // larger.
 func (r *Reader) readThrough() (mem.Buffer, error) {
 	size := smallRead

@@ -32,8 +32,9 @@ var axe string
 // timeout is the time limit of each wait for a condition. When it is over, the test fails.
 const timeout = time.Minute
 
-// slack multiplies each time limit of the console in these tests. CONSOLE_SLACK sets it, for
-// machines on which other programs use the processors at the same time.
+// slack multiplies each time limit of the console in these tests. The environment variable
+// CONSOLE_SLACK sets slack. It is for machines on which other programs use the processors at the
+// same time.
 var slack = 1
 
 // chromium is the browser of all tests. Each test has its own profile in this browser.

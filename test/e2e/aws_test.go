@@ -136,7 +136,8 @@ func awsConf(cluster string) string {
 }
 
 // testProxyProtocol proves that the classic load balancer of the Service web sends PROXY headers if
-// the Service has an annotation for them, also after a change of the Service's port.
+// the Service has an annotation for PROXY headers. The load balancer must also send these headers
+// after a change of the Service's port.
 func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 	const annotation = "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"
 	// If a PROXY header precedes a request, the pods answer the request with the status 400.

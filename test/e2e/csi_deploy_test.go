@@ -32,8 +32,9 @@ func TestShippedVolumesWork(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	socket := filepath.Join(sockets, "csi.sock")
 	l.startProgram(l.allinone, "csi", "--mode=controller", "--endpoint=unix://"+socket, "--data-dir="+l.dir)
-	// The test checks the permissions before it starts the controllers. The API server needs some
-	// time to apply new roles. A refusal in this time would look like a missing permission.
+	// The API server needs some time to apply new roles, and refuses requests during this time. So
+	// the test checks the permissions before it starts the controllers. Otherwise the log of a
+	// controller could contain a refusal although no permission is missing.
 	l.walk(t, []step{
 		{"manifests are accepted", (*labRun).testShippedPods},
 		{"permissions", (*labRun).testShippedRights},
@@ -121,9 +122,8 @@ func (l *labRun) testShippedPods(*testing.T) {
 }
 
 // testShippedRights proves that the controllers have only the permissions that volumes need, and
-// may also read pods and replica sets. Upstream's containers read pods and replica sets because
-// they look for the owners of their own pods. The service account of the node part has no
-// permissions.
+// the permission to read pods and replica sets. Upstream's containers need this last permission to
+// find the owners of their own pods. The service account of the node part has no permissions.
 func (l *labRun) testShippedRights(*testing.T) {
 	for _, c := range []struct{ who, verb, what, namespace, want string }{
 		{"csi-controller", "get", "pods", "kube-system", "yes"},

@@ -127,7 +127,8 @@ func TestHetznerCCM(t *testing.T) {
 	h.awaitEmpty("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
 	checkGolden(t, "testdata/hcloud-ccm.golden", h.callNames(t))
 
-	// The dialect supports all calls of the cloud controller manager, and all their features.
+	// The dialect supports all calls of the cloud controller manager, and all features of these
+	// calls.
 	metrics, err := fetch(h.component("cloudsim").Address + "/metrics")
 	if err != nil {
 		t.Fatal(err)

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// legacyZones contains zones with names in the style of other clouds. Kubernetes
-// translates in-tree volumes to CSI volumes, and accepts only such names.
+// legacyZones contains zones with names in the style of other clouds. Kubernetes translates in-tree
+// volumes to CSI volumes. For some volume plugins, the translation accepts only zone names in these
+// styles.
 const legacyZones = `
 regions: [{name: sim-1}, {name: us-central1}, {name: us-west-2}]
 zones:

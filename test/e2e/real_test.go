@@ -298,9 +298,9 @@ func (l *labRun) testRealLoadBalancer(*testing.T) {
 	l.everyPod(l.realURL("web"))
 }
 
-// testRealInstances proves that the machine of a stopped instance is off, and that its Node is Ready
-// again after a start. The cloud controller manager deletes the Node of a deleted instance, and the
-// machine of a new instance joins the cluster.
+// testRealInstances proves that the machine of a stopped instance is off. It also proves that the
+// instance's Node is Ready again after a start of the instance. The cloud controller manager
+// deletes the Node of a deleted instance, and the machine of a new instance joins the cluster.
 func (l *labRun) testRealInstances(t *testing.T) {
 	l.cloud("instances", "stop", "node-1", "--wait")
 	l.awaitEmpty("the machine is stopped", func() string {

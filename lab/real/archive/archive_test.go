@@ -154,7 +154,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// New returns an image for this host, which Write accepts.
+// New returns an image for this host. Write accepts this image.
 func TestNew(t *testing.T) {
 	layer := tarOf(t, t.TempDir())
 	m, err := New("example.org/a:1", layer, Config{Cmd: []string{"run"}})
