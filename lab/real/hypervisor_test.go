@@ -148,8 +148,8 @@ func TestWatchEndedProcess(t *testing.T) {
 	}
 }
 
-// If a hypervisor cannot take over a machine at its start, it continues and leaves the machine
-// running. It takes the machine over in a later attempt.
+// If a hypervisor starts and cannot take over a machine, it leaves the machine running and
+// continues. The hypervisor takes the machine over in a later attempt.
 func TestAdoptsLater(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

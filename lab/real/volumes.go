@@ -34,9 +34,9 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the first part of the names of a hypervisor's loop devices. The name of a
-// loop device contains the hypervisor's name, so each hypervisor can recognise its own loop
-// devices. In machines of earlier versions, this is the folder of the cloud's disks.
+// disksDir returns the first part of the names of a hypervisor's loop devices. The name of a loop
+// device contains the hypervisor's name, so each hypervisor can recognise its own loop devices. In
+// machines of earlier versions, the folder with this path contains the cloud's disks.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running
@@ -83,9 +83,9 @@ func detachLoop(l loop.Status) error {
 	return d.Detach()
 }
 
-// loopsShownTo returns the numbers of the loop devices that the given processes can use. A
-// process can use a loop device if its mount namespace has a mount of the device's file
-// system or of the device file.
+// loopsShownTo returns the numbers of the loop devices that the given processes can use. A process
+// can use a loop device if the process's mount namespace contains a mount of the device's file
+// system or a mount of the device file.
 func loopsShownTo(pids []int) (map[int]bool, error) {
 	shown := map[int]bool{}
 	for _, pid := range pids {

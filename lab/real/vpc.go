@@ -32,10 +32,11 @@ type Network struct {
 	Pods netip.Prefix
 	// Link is the name of the host's link into the VPC. It has at most 15 letters.
 	Link string
-	// BridgeOnHost puts the bridge, with the name Link, into the host's network namespace and
-	// connects the router with a veth pair. So all hypervisors in this namespace can use the
-	// bridge. If BridgeOnHost is false, the bridge is in the router's namespace. In the
-	// router's namespace, the host's firewall does not filter the traffic between machines.
+	// BridgeOnHost puts the bridge into the host's network namespace, so that all hypervisors in
+	// this namespace can use the bridge. In this case, the bridge has the name Link, and a veth
+	// pair connects the bridge to the router. If BridgeOnHost is false, the bridge is in the
+	// router's namespace. In the router's namespace, the host's firewall does not filter the
+	// traffic between machines.
 	BridgeOnHost bool
 	// Internet describes how machines reach networks outside the host.
 	Internet Internet

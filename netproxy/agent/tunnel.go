@@ -118,7 +118,7 @@ func causeOf(err error) wire.Cause {
 // the agent checks that the client is still connected.
 const stallProbe = 20 * time.Second
 
-// tunnel is a connection to a target that has its own gRPC stream.
+// tunnel is a connection to a target. The connection has its own gRPC stream.
 type tunnel struct {
 	conn   net.Conn
 	stream grpc.ClientStream

@@ -29,7 +29,7 @@ const StreamsVersion = "1"
 // BearerPrefix precedes the token in KeyAuthorization.
 const BearerPrefix = "Bearer "
 
-// StreamDesc describes all streams of the three services to clients.
+// StreamDesc describes all streams of the three services. Clients use it to open a stream.
 var StreamDesc = grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
 // ProxyService returns the description of the gRPC service for clients of the

@@ -25,8 +25,8 @@ const (
 	// between this server and this agent share the buffer.
 	WriteBuffer = 256 << 10
 	// FrontBuffer is for the connection of a gRPC client. This connection contains one tunnelled
-	// connection. gRPC holds a write buffer only during writes. It holds a read buffer of a socket
-	// without TLS only while the socket has data.
+	// connection. gRPC holds a write buffer only during writes. For a socket without TLS, it holds
+	// a read buffer only while the socket has data.
 	FrontBuffer = 64 << 10
 	// ReadBuffer is small, because gRPC reads most of a frame directly, without a copy.
 	ReadBuffer = 4 << 10

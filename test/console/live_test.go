@@ -256,7 +256,7 @@ func TestTwoPeople(t *testing.T) {
 	teacher.awaitWithin(time.Second, "document.querySelector('aside').innerText.includes("+quote(name)+")")
 }
 
-// The footer shows the revision of the cloud within 1 s after many changes.
+// After many changes, the footer shows the new revision of the cloud within 1 s.
 func TestRevision(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	p := openPage(t, browser(t), c.link())

@@ -182,8 +182,9 @@ func (h *hetzner) audit(t *testing.T) (all []auditEntry) {
 }
 
 // callNames returns the sorted names of all calls that the cloud controller manager made. It omits
-// calls that depend on the time, which are polls of actions and reads of a single server. It also
-// omits removals of targets, because the cloud itself may be the first to remove a deleted server.
+// polls of actions and reads of a single server, because the timing decides whether the manager
+// makes these calls. It also omits removals of targets, because the cloud itself may be the first
+// to remove a deleted server.
 func (h *hetzner) callNames(t *testing.T) string {
 	t.Helper()
 	names := map[string]bool{}

@@ -173,8 +173,9 @@ func (v *victim) killIdle() {
 	}
 }
 
-// readEvents reads events, beginning after the last received event. It ends when the test kills
-// the cloud. If lastRevision is not 0, the method also ends after the event with this revision.
+// readEvents reads events, beginning after the last received event. The method ends when the test
+// kills the cloud. If lastRevision is not 0, the method also ends after the event with this
+// revision.
 func (v *victim) readEvents(ctx context.Context, c *client.Client, lastRevision uint64) {
 	if lastRevision != 0 && v.ledger.lastRev >= lastRevision {
 		return

@@ -166,8 +166,8 @@ func (l *labRun) handle(claim string) string {
 }
 
 // testVolumesCrash proves that a pod of a StatefulSet keeps its data after a crash of the pod's
-// node. The pod then runs on another node. An operator must first mark the crashed node as out of
-// service (KEP-2268). Later the crashed machine can join the cluster again.
+// node. After an operator has marked the crashed node as out of service (KEP-2268), the pod runs on
+// another node. Later the crashed machine can join the cluster again.
 func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.apply(database)
 	l.awaitReady("db-0")

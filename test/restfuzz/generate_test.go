@@ -66,8 +66,8 @@ func (g *generator) id(collection string) string {
 
 func (g *generator) name() string { return fmt.Sprintf("%c%d", 'a'+g.IntN(26), g.IntN(100_000)) }
 
-// collectionOf maps each property that refers to an object to the collection of this
-// object.
+// collectionOf contains the properties that refer to objects. It maps each of these properties to
+// the collection of the objects.
 var collectionOf = map[string]string{
 	"zone": "zones", "region": "regions", "network": "networks", "subnet": "subnets", "instance": "instances", "nextHop": "instances",
 	"sourceDisk": "disks", "sourceSnapshot": "snapshots", "disk": "disks", "disks": "disks", "addresses": "addresses",

@@ -1,8 +1,8 @@
 // Package boot implements the first process of a machine. The first process is PID 1 in the
-// namespaces that the hypervisor created for an instance. It builds the root folder from the
-// host's programs and the instance's disk. It starts the machine's programs, and restarts
-// programs that end. It reaps orphans, and shuts the machine down on SIGTERM. It does not
-// depend on the cloud or on Kubernetes, because a Spec contains all settings.
+// namespaces that the hypervisor created for an instance. It builds the root folder from the host's
+// programs and the instance's disk. It starts the machine's programs, and restarts programs that
+// end. It reaps orphans, and shuts the machine down on SIGTERM. The first process does not depend
+// on the cloud or on Kubernetes, because a Spec contains all settings.
 //
 // The package imports only the standard library and x/sys, to keep the memory of each
 // machine small.
