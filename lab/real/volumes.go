@@ -43,9 +43,9 @@ func disksDir(name string) string { return filepath.Join("/var/lib", name, "disk
 // machine uses. The list firstPIDs holds the pid of each running machine's first process. The
 // function hasOwnDev reports whether the machine of an instance has its own /dev.
 //
-// In machines of earlier versions, the CSI driver made the devices. The kubelet locks the
-// device of a raw volume with a second loop device. After the end of a machine of an earlier
-// version, the device and the second device remain, and detachDisks detaches them.
+// In machines of earlier versions, the CSI driver made the devices. The kubelet uses a second loop
+// device to lock the device of a raw volume. After the end of a machine of an earlier version, the
+// device and the second device remain, and detachDisks detaches them.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {

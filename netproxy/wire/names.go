@@ -29,7 +29,8 @@ const StreamsVersion = "1"
 // BearerPrefix precedes the token in KeyAuthorization.
 const BearerPrefix = "Bearer "
 
-// StreamDesc describes all streams of the three services. Clients use it to open a stream.
+// StreamDesc describes all streams of the three services. The caller of a gRPC method opens a
+// stream with StreamDesc.
 var StreamDesc = grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
 // ProxyService returns the description of the gRPC service for clients of the

@@ -51,8 +51,8 @@ type Image struct {
 // Config is the configuration of an image, such as its entry point.
 type Config = v1.Config
 
-// New returns an image for the platform of this host with one layer. The layer is an
-// uncompressed tar. The same arguments give the same digests.
+// New returns an image with one layer, for the platform of this host. The layer is an uncompressed
+// tar. The same arguments give the same digests.
 func New(name string, layer []byte, config Config) (Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.AppendLayers(image, static.NewLayer(layer, types.OCIUncompressedLayer))
