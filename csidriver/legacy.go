@@ -53,7 +53,8 @@ func unchanged(id string) string { return id }
 
 // legacyDrivers contains the CSI drivers that Kubernetes (csi-translation-lib)
 // uses for in-tree volumes. The table contains only drivers whose volumes are
-// disks, so it does not contain azure-file and portworx.
+// disks of a cloud. So it contains neither azure-file, whose volumes are
+// shared folders, nor portworx, whose volumes are in a storage cluster.
 var legacyDrivers = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volumeID: unchanged, instanceID: unchanged,
