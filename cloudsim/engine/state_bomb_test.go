@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// bombs are functions that create a compressed saved state. The records of the
-// state expand to size bytes, or to fewer bytes if the compressed state reaches
-// about 3 MB.
+// bombs are functions that create a compressed saved state. The parameter size
+// is the number of bytes of all records in uncompressed form. The records have
+// fewer bytes if the compressed state reaches about 3 MB.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))

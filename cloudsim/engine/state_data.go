@@ -11,8 +11,9 @@ import (
 // DiskFiles saves and restores the data of disks and snapshots. It identifies
 // the data by the ids of the disks and snapshots.
 type DiskFiles interface {
-	// Save writes the data of all given disks and snapshots at one instant.
-	// Save returns NotFound if the data file of a disk or snapshot is missing.
+	// Save writes the data that the disks and snapshots in sizes have at one
+	// instant. Save returns NotFound if the data file of a disk or snapshot is
+	// missing.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
 	// Stage reads data that Save has written, and prepares this data for Swap.
 	// If r is nil, Stage prepares the present data of the disks and snapshots
@@ -54,7 +55,7 @@ func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
 	return sizes, nil
 }
 
-// diskIDs returns the ids of all disks and snapshots. Each disk and each snapshot may have a
+// diskIDs returns the ids of all disks and snapshots. Each disk and each snapshot can have a
 // data file.
 func diskIDs(tx *store.Tx) (ids []string, err error) {
 	for d, err := range disks.Scan(tx, "", "") {
@@ -72,9 +73,9 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data that belongs to the records of the store source. The reader r
-// returns this disk data. If r is nil, stage prepares the running cloud's present data for the
-// disks and snapshots in that store. If both r and source are nil, stage prepares no data.
+// stage prepares the disk data that belongs to the records in the store of the parameter source.
+// The reader r returns this disk data. If r is nil, stage prepares the running cloud's present data
+// for the disks and snapshots in this store. If both r and source are nil, stage prepares no data.
 func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil

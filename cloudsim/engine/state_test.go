@@ -122,10 +122,11 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side describes the content of a cloud. The last of the projects contains
-	// a service account, whose name is in account, and a token "ci". If account
-	// is "", the cloud has no service account, and the token itself has the
-	// role. If role is "", the cloud has no token.
+	// side describes the content of a cloud. The last project in projects
+	// contains a token "ci" and a service account. The name of the service
+	// account is in account. If account is "", the cloud has no service
+	// account, and the token itself has the role. If role is "", the cloud has
+	// no token.
 	type side struct {
 		projects []string
 		account  string
@@ -250,9 +251,9 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 }
 
 // TestWatchesEndWithALoad proves that LoadState ends all open watches with
-// Gone. This is true even if the cloud reaches the watch's revision again, or
-// if the saved state does not have the caller's token. Watches that begin after
-// LoadState continue.
+// Gone, even if the saved state does not contain the token of the caller. A new
+// watch from a revision before the load also ends with Gone. A new watch from a
+// revision after the load continues.
 func TestWatchesEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

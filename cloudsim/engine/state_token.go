@@ -60,9 +60,10 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	return all, nil
 }
 
-// keepTokens stores the tokens in own again after a saved state has replaced
-// the records. It omits a token if its project or account no longer exists with
-// the same name.
+// keepTokens stores the running cloud's tokens again after a saved state has
+// replaced the records. The parameter own contains these tokens. keepTokens
+// omits a token if, in the saved state, the id of the token's project or
+// account belongs to no object or to an object with another name.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)
@@ -81,7 +82,7 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 
 // keepToken stores t in place of the token with the same name, or as a new token. The token with
 // the same name comes from the saved state and may have more permissions than t. keepToken
-// therefore replaces its hash, role, account and expiry.
+// therefore replaces the hash, role, account and expiry of that token by the values of t.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

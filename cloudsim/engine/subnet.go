@@ -235,9 +235,9 @@ func (e *Engine) placeInstance(tx *store.Tx, project cloudsim.ProjectID, region 
 	return n, s, err
 }
 
-// Of the subnets of n that serve zone, nearestSubnet returns the subnet that serves the fewest
-// zones. If several subnets serve equally few zones, nearestSubnet returns the oldest of these
-// subnets.
+// nearestSubnet searches the available subnets of the network n that serve the zone. It returns the
+// subnet that serves the fewest zones. If several subnets serve equally few zones, it returns the
+// oldest of these subnets.
 func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
 	all, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {

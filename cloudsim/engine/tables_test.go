@@ -62,7 +62,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// tablesOf returns the variables of a declaration that hold a store.Table or store.Notes.
+// tablesOf returns the names of all variables in a declaration that have the type
+// store.Table or store.Notes.
 func tablesOf(d ast.Decl) (names []string) {
 	g, ok := d.(*ast.GenDecl)
 	if !ok || g.Tok != token.VAR {

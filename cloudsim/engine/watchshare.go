@@ -38,8 +38,8 @@ type watchShare struct {
 	watches atomic.Int32
 }
 
-// join counts a new watch, whose caller is in ctx. It returns the share: the limits that all
-// watches of this owner share. Call leave when the watch ends.
+// join counts a new watch of the caller in ctx. It returns the limits that all watches of
+// the same owner share. Call leave when the watch ends.
 func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()) {
 	call, _ := CallOf(ctx)
 	owner := watchOwner{caller: call.tokenOrAccount()}
@@ -74,8 +74,8 @@ func (s *watchShare) wait(ctx context.Context) error {
 }
 
 // boundTo returns the project of a caller that has no role in all projects.
-// boundTo returns false for all other callers. The callers of a project that
-// have no role in all projects share the limits of this project.
+// boundTo returns false for all other callers. All callers for which boundTo
+// returns the same project share the limits of this project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.home, c.home != "" && !c.inAllProjects()
 }

@@ -73,9 +73,9 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	return w, nil
 }
 
-// addEffects adds the steps of a request to w, and the reasons for which its
-// operations wait. The steps are the events that the request caused, and the
-// events at the end of its operations.
+// addEffects adds the steps of a request to w. It also adds the reasons for
+// which the operations of the request wait. The steps are the events that the
+// request caused, and the events at the end of these operations.
 func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
@@ -152,8 +152,8 @@ func sortSteps(w *cloudsim.Why) {
 	}
 }
 
-// whatIs returns the kind and the id of the object. If several objects have had the name, whatIs
-// returns the object with the latest event.
+// whatIs returns the kind and the id of the object that the parameter object names. If several
+// objects have had this name, whatIs returns the object with the latest event.
 func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind, id string, err error) {
 	wantKind, word, named := strings.Cut(object, "/")
 	if !named {
@@ -211,8 +211,8 @@ func (s *whyReader) read(tx *store.Tx) error {
 }
 
 // addFaultsOfCreation adds a step for each fault of a call that created the
-// object. The events of these faults do not contain the object's id. They have
-// the same request id as the events of the object.
+// object. The events of these faults do not contain the object's id, but they
+// contain the same request id as the events of the object.
 func (s *whyReader) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// authorizedContext returns an authorized ctx for a request with that id and
-// operation.
+// authorizedContext returns an authorized ctx for a request with the given id
+// and operation.
 func authorizedContext(t *testing.T, e *engine.Engine, id, operation string) context.Context {
 	t.Helper()
 	ctx, err := e.Authorize(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})
@@ -68,8 +68,8 @@ func TestWhy(t *testing.T) {
 }
 
 // TestWhyRequest proves that the answer of WhyRequest contains the call, its
-// operation, the changes that the operation made, and the faults that hit the
-// call. The answer does not contain the effects of other requests. A caller
+// operation, the changes that the operation made, and the faults that affected
+// the call. The answer does not contain the effects of other requests. A caller
 // without access to the audit trail gets an answer without the call.
 func TestWhyRequest(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)

@@ -8,7 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// These tables hold the catalogue: regions, zones and types. The name of each resource is its id.
+// These tables contain the catalogue: regions, zones and types. The name of each resource is its
+// id.
 var (
 	regions = store.Table[cloudsim.Region]{
 		Kind: cloudsim.KindRegion,

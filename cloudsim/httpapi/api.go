@@ -35,7 +35,7 @@ type Config struct {
 	Profile string // name of the engine's profile, for /version
 	// Hosts are the host names that CheckHost accepts in requests for /metrics or /docs.
 	Hosts []string
-	// Metrics is the registry for request metrics. The path /metrics shows all metrics of this
+	// Metrics is the registry for request metrics. The path /metrics returns all metrics of this
 	// registry. Two APIs must not share a registry.
 	Metrics *prometheus.Registry
 	// Audit receives a line of JSON for each call that has ended. If Audit is nil, the API keeps
@@ -44,9 +44,11 @@ type Config struct {
 	// If LogRequests is true, the API logs each request at a level that depends on the
 	// status of the reply. If it is false, the API logs requests at level debug.
 	LogRequests bool
-	// Tracer receives a span for each request; nil: no tracing.
+	// Tracer receives a span for each request. If Tracer is nil, the API
+	// creates no spans.
 	Tracer trace.TracerProvider
-	// Transcript records every call for a later replay; nil: no recording.
+	// Transcript records every call for a later replay. If Transcript is nil,
+	// the API records no calls.
 	Transcript *Transcript
 }
 
@@ -121,9 +123,9 @@ type op struct {
 	upload  string // content type of a streamed body; see Upload
 }
 
-// handle registers a route. A request passes these steps in order: the authorization, the decoding
-// and validation, the check of permissions for the request's resource, the fault rules, and fn. The
-// method toProblem converts the errors of fn to replies.
+// handle registers a route. A request passes these steps in this order: the authorization, the
+// decoding and validation, the check of permissions for the request's resource, the fault rules,
+// and fn. The method toProblem converts the errors of fn to replies.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	a.ids = append(a.ids, o.id)
 	h := huma.Operation{

@@ -52,8 +52,8 @@ func withFaults[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)
 	}
 }
 
-// hasEffect reports whether hit contains a fault with the given effect. It returns false if
-// hit contains no fault.
+// hasEffect reports whether the parameter hit contains a fault with the given effect. It
+// returns false if there is no fault.
 func hasEffect(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }

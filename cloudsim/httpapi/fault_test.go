@@ -88,7 +88,7 @@ func TestFaultErrors(t *testing.T) {
 }
 
 // TestFaultLosesTheReply proves that the cloud stores a created instance even if a fault drops the
-// reply. The journal has the event of the request. A second request returns the same instance.
+// reply. The journal has the event of the request. A repeated request returns the created instance.
 func TestFaultLosesTheReply(t *testing.T) {
 	var log bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()
@@ -199,7 +199,8 @@ func TestFaultsLetGo(t *testing.T) {
 	}
 }
 
-// TestFaultMaxOverTheWire proves that a fault refuses exactly Max of 64 concurrent calls.
+// TestFaultMaxOverTheWire proves that a fault with the limit FaultWhen.Max refuses
+// exactly this number of calls. The test makes 64 calls at the same time.
 func TestFaultMaxOverTheWire(t *testing.T) {
 	c := cloudtest.Start(t)
 	const callers, most = 64, 20

@@ -113,7 +113,8 @@ func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []s
 	return members
 }
 
-// limit is one keyword of a schema that limits the values of a member.
+// limit describes one keyword of a schema. The keyword limits the values of a
+// member.
 type limit struct {
 	member, name   string
 	within, beyond []any
@@ -209,8 +210,8 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	return raw
 }
 
-// setAt sets the value at a path inside the JSON value tree, and returns the changed JSON value. It
-// creates missing objects and lists.
+// setAt sets the value at the given path in the parameter tree, which is a JSON value. It returns
+// the changed JSON value. It creates missing objects and lists.
 func setAt(doc *huma.OpenAPI, s *huma.Schema, tree any, path []string, value any) any {
 	if len(path) == 0 {
 		return value

@@ -13,8 +13,9 @@ import (
 // shutdownGrace is the longest time that running requests may take after ctx has ended.
 const shutdownGrace = 5 * time.Second
 
-// ServeProfiles serves Go's profiles below /debug/pprof/ on ln until ctx ends. A profile shows the
-// contents of memory, so ln should be a Unix socket from run.Socket.
+// ServeProfiles serves Go's profiles on ln until ctx ends. The paths of the profiles begin with
+// /debug/pprof/. A profile contains data from the memory of the process, so ln should be a Unix
+// socket from run.Socket.
 func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

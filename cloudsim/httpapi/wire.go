@@ -73,8 +73,8 @@ func init() {
 	}
 }
 
-// decodeProblem returns the problem for a request that huma could not read. It replaces 422
-// with 400, so that an invalid field and invalid JSON get the same status.
+// decodeProblem returns the problem for a request that huma could not read. It replaces the
+// status 422 by 400, so that an invalid field and invalid JSON get the same status.
 func decodeProblem(requestID string, code int, msg string, errs []error) *problem {
 	if code == http.StatusUnprocessableEntity {
 		code = http.StatusBadRequest

@@ -161,7 +161,7 @@ func create(t *testing.T, cloud *client.Client, name string) {
 }
 
 // TestDroppedStream proves that Run resumes a broken watch at its last revision. The handler misses
-// no event, and Run does not list again.
+// no event, and Run does not list the resources again.
 func TestDroppedStream(t *testing.T) {
 	cloud, n, l := startFollowing(t)
 	for try := range 5 {
@@ -246,7 +246,8 @@ func (s *scriptedHandler) OnError(err error, news bool) {
 }
 
 // TestBackoff proves that the backoff grows while the cloud does not answer, and that an event
-// resets the backoff. If the cloud refuses a watch with Exhausted, Run does not list again.
+// resets the backoff. If the cloud refuses a watch with Exhausted, Run does not list the resources
+// again.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

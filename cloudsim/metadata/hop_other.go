@@ -7,6 +7,6 @@ import (
 	"net"
 )
 
-// oneHop returns ErrUnsupported. Other systems than Linux need no hop limit, because
+// oneHop returns ErrUnsupported. Systems other than Linux need no hop limit, because
 // instances have their own networks only on Linux.
 func oneHop(net.Listener) error { return errors.ErrUnsupported }

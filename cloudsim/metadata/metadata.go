@@ -29,8 +29,9 @@ type Cloud interface {
 // Address is the service's address inside the network of an instance.
 const Address = "169.254.169.254:80"
 
-// Listen listens on address. It disables multipath TCP, because multipath TCP does
-// not support a hop limit. Go's listeners use multipath TCP by default.
+// Listen listens on the given address. It disables multipath TCP, because
+// multipath TCP does not support a hop limit. Go's listeners use multipath TCP by
+// default.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
@@ -182,8 +183,8 @@ func (s *service) checkDirect(r *http.Request) error {
 }
 
 // mayHaveSecrets returns an error for a caller from a loopback address, because the caller
-// can be any user of the machine. It permits this caller if the listener belongs to one
-// instance, or if TrustLoopback is set.
+// can be any user of the machine. For such a caller it returns nil if the listener belongs
+// to one instance, or if TrustLoopback is set.
 func (s *service) mayHaveSecrets(r *http.Request) error {
 	if s.cfg.Instance != "" || s.cfg.TrustLoopback {
 		return nil

@@ -18,9 +18,9 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.msg }
 
-// status contains, for the kind of an error of the cloud, the HTTP status of the reply. If
-// the cloud refuses the service's own credentials, the reply is 502, because the error is
-// not in the instance's request.
+// status maps the kind of an error from the cloud to the HTTP status of the reply. If the
+// cloud refuses the service's own credentials, the reply is 502, because the error is not
+// in the instance's request.
 var status = map[cloudsim.Kind]int{
 	cloudsim.Internal:        http.StatusBadGateway,
 	cloudsim.Invalid:         http.StatusBadRequest,

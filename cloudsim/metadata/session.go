@@ -23,7 +23,7 @@ const (
 	maxTTL      = 6 * 3600
 )
 
-// ownSession describes the sessions of the paths below /v1.
+// ownSession describes the sessions for the paths that begin with /v1/.
 var ownSession = cloudsim.MetadataSession{Path: tokenPath, TTLHeader: ttlHeader, TokenHeader: tokenHeader}
 
 // sessionIssuer makes and checks session tokens. A token consists of its expiry time

@@ -260,9 +260,9 @@ func one[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// namesAfter returns an iterator over the names that listNames returns, in the same
-// order. The iterator yields only names that come after the given name in alphabetical order. If
-// the request asks for zero names, the iterator yields no names.
+// namesAfter returns an iterator over the names that listNames returns. The iterator keeps the
+// order of listNames. It yields only names that follow the given name in alphabetical order. If the
+// request asks for zero names, the iterator yields no names.
 func namesAfter(ctx context.Context, after string, listNames func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := listNames()

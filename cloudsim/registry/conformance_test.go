@@ -220,7 +220,7 @@ func TestConformanceManifests(t *testing.T) {
 }
 
 // TestConformanceTags tests the endpoints end-8a and end-8b of the OCI distribution
-// specification: listing tags in order and in pages.
+// specification: listing tags in alphabetical order and in pages.
 func TestConformanceTags(t *testing.T) {
 	c := newConformance(t)
 	raw, _ := c.manifest(t, "team-a/web", "layer", nil)

@@ -19,10 +19,10 @@ const decisionsFile = "decisions.jsonl"
 // contains about ten thousand decisions.
 const maxDecisionsFile = 4 << 20
 
-// decisionLog writes the registry's audit trail to a file. It writes each line
-// before the registry answers the request, so that the line survives a crash of the
-// process. The registry does not sync the file, because a sync would add the latency of the
-// disk to each pull.
+// decisionLog writes the registry's audit trail to a file. It writes each line before the
+// registry answers the request, so that a crash of the process does not lose the line. The
+// registry does not sync the file, because a sync would add the latency of the disk to each
+// pull.
 type decisionLog struct {
 	path string
 	mu   sync.Mutex

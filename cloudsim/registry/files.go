@@ -324,7 +324,8 @@ func (f *files) forget(repo string, d digest.Digest) error {
 	return replaceNotExist(os.Remove(f.repo(repo, "manifests", d.Encoded())), oci.ErrManifestUnknown)
 }
 
-// listFiles lists the files in a folder of a repository, sorted.
+// listFiles lists the names of the files in a folder of a repository, in
+// alphabetical order.
 func (f *files) listFiles(repo, part string) ([]string, error) {
 	all, err := os.ReadDir(f.repo(repo, part))
 	if err != nil {
@@ -340,8 +341,8 @@ func (f *files) listFiles(repo, part string) ([]string, error) {
 	return names, nil
 }
 
-// listOwned lists the repositories whose folder belongs to one of the
-// records. The names are sorted.
+// listOwned lists the names of the repositories whose folder belongs to one of
+// the records. The names are in alphabetical order.
 func (f *files) listOwned(records map[string]cloudsim.Repository) ([]string, error) {
 	names, err := f.listRepositories()
 	if err != nil {
@@ -361,7 +362,8 @@ func (f *files) isCurrent(name string, records map[string]cloudsim.Repository) (
 	return known && id == identity(r), err
 }
 
-// listRepositories lists the names of the repositories that have a folder, sorted.
+// listRepositories lists the names of the repositories that have a folder, in
+// alphabetical order.
 func (f *files) listRepositories() ([]string, error) {
 	all, err := os.ReadDir(filepath.Join(f.dir, "repositories"))
 	if err != nil {

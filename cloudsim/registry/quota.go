@@ -16,7 +16,8 @@ import (
 
 // quotaChecker limits the storage of a project's repositories. The limit is not exact,
 // because checkBytes reuses a measurement for the time usageAge. Data that clients push in
-// this time does not count at once. A nil pointer means that the storage has no limit.
+// this time does not count at once. If the pointer to the quotaChecker is nil, the storage
+// has no limit.
 type quotaChecker struct {
 	engine *engine.Engine
 	files  *files

@@ -45,7 +45,8 @@ func (w *world) advance(t *testing.T, d time.Duration) {
 	}
 }
 
-// decisionsAfter returns the entries of the audit trail after the first n.
+// decisionsAfter returns the entries of the audit trail after the first n
+// entries.
 func (w *world) decisionsAfter(t *testing.T, n int) []cloudsim.RegistryDecision {
 	t.Helper()
 	l, err := w.ListRegistryDecisions(t.Context())

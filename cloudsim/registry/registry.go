@@ -210,7 +210,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // maxManifests limits how many manifests the registry reads and stores
 // concurrently. A manifest may need about 30 MiB of memory for its text, a copy
-// and the parsed form.
+// of the text and the parsed form.
 const maxManifests = 8
 
 // manifestOf returns the repository and the reference of a request that pushes

@@ -27,7 +27,8 @@ const tokenPath = "/token"
 // maxForm bounds the size of a POST to the token endpoint.
 const maxForm = 64 << 10
 
-// tokenRequest holds the parameters of a token request with the method GET or POST.
+// tokenRequest contains the parameters of a token request with the method GET or
+// POST.
 type tokenRequest struct {
 	password, service string
 	scopes            []string
@@ -74,7 +75,7 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 
 // refusePassword answers a request with a missing or invalid password and
 // records the reason in the audit trail. If the request is for a repository,
-// and its password is missing or has the cloud's format (a JWT), the answer is
+// and the password is missing or has the cloud's format (a JWT), the answer is
 // a bearer token without permissions. The registry later refuses this token
 // with the reason, and containerd shows the reason in the pod's event. Other
 // requests get status 401. If the token endpoint answers 401, containerd shows
@@ -227,8 +228,8 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 	return true
 }
 
-// tokenLimits holds the rate limiters of token requests, one per address
-// and one per caller. The limiters protect the registry, so they must also work
+// tokenLimits contains the rate limiters of token requests, one per address and
+// one per caller. The limiters protect the registry, so they must also work
 // while a user has stopped the cloud's clock. They use the machine's clock.
 type tokenLimits struct {
 	perSecond rate.Limit
@@ -237,8 +238,9 @@ type tokenLimits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the number of limiters at which waitTime deletes the limiters that are full, to
-// free their memory. A new limiter is also full.
+// maxLimiters is the number of limiters at which waitTime deletes the full limiters, to free their
+// memory. A limiter is full if its client can send a whole burst. A new limiter is also full, so
+// the deletion changes no limit.
 const maxLimiters = 10_000
 
 // waitTime returns how long the client must wait. If the result is 0, the request is allowed. A

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After the returned waiting time, a client can send the next request. The deletion of full limiters
-// does not give a new burst to a client that has used its burst.
+// TestTokenLimits proves that a client can send the next request after the returned waiting time.
+// The deletion of full limiters does not give a new burst to a client that has used its burst.
 func TestTokenLimits(t *testing.T) {
 	l := tokenLimits{perSecond: 0.5, burst: 2}
 	now := time.Unix(0, 0)

@@ -14,7 +14,7 @@ import (
 var uploadRE = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // upload is a blob that a client is pushing in one or more requests. A file
-// holds the data that has arrived.
+// contains the data that has arrived.
 type upload struct {
 	files *files
 	repo  string

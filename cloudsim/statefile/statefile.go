@@ -8,13 +8,13 @@
 // sections follow: the records of the store, and the data of disks. A section
 // has this format:
 //
-//	for each bucket, in order: kindBucket, name, sequence;
-//	for each key of the bucket, in order: kindKey, key, value;
+//	for each bucket: kindBucket, name, sequence;
+//	for each key of the bucket: kindKey, key, value;
 //	kindEnd.
 //
-// Numbers are unsigned varints. The length of a name, key or value comes before
-// its bytes. Each section is a separate gzip member. The checksums of gzip
-// detect damage.
+// Buckets and keys are sorted by their bytes. Numbers are unsigned varints. The
+// length of a name, key or value comes before its bytes. Each section is a
+// separate gzip member. The checksums of gzip detect damage.
 package statefile
 
 import (

@@ -71,7 +71,7 @@ func writtenFile(t *testing.T, n uint64) []byte {
 }
 
 // TestFile proves that a reader returns the written records. After a change of one byte in the
-// file, the reader returns Invalid or the same records. If the end of the file is missing, the
+// file, the reader returns Invalid or the written records. If the end of the file is missing, the
 // reader returns Invalid.
 func TestFile(t *testing.T) {
 	whole := writtenFile(t, 10)

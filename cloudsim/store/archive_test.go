@@ -77,7 +77,8 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 }
 
 // makeState returns a saved state with the given buckets. Each element of buckets describes one
-// bucket: only the name of an empty bucket, or the name, the only key and its value.
+// bucket. For an empty bucket the element contains only the name. For a bucket with one key it
+// contains the name, the key and the value.
 func makeState(t testing.TB, buckets ...[]string) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -20,7 +20,7 @@ type Work struct {
 }
 
 // Later puts the work item w on the due list. The work item becomes due at dueTime. Work items with
-// the same due time keep their order.
+// the same due time stay in the order in which Later added them.
 func (t *Tx) Later(dueTime time.Time, w Work) error {
 	b, err := t.write(bucketDue)
 	if err != nil {
@@ -37,10 +37,11 @@ func (t *Tx) Later(dueTime time.Time, w Work) error {
 	return b.Put(append(u64(uint64(dueTime.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce puts w on the due list, unless the list already has w for the time
-// at. LaterOnce compares w only with one work item of this time: the first work
+// LaterOnce puts the work item w on the due list, unless the list already
+// contains w with the same due time. The parameter at is the due time.
+// LaterOnce compares w only with one work item of this due time: the first work
 // item that LaterOnce itself has added. If w equals another work item of this
-// time, LaterOnce adds w again.
+// due time, LaterOnce adds w again.
 func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {

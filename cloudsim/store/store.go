@@ -44,8 +44,8 @@ const lockTimeout = 200 * time.Millisecond
 // Store is the open file of a cloud. Open returns a Store.
 type Store struct {
 	// Now returns the time of the machine's clock. Each transaction calls Now once. A caller may
-	// replace Now, but only before its first transaction. The Clock in the database file converts
-	// the machine's time to the time that transactions see.
+	// replace Now, but only before the first transaction of the store. The Clock in the database
+	// file converts the machine's time to the time that transactions see.
 	Now func() time.Time
 
 	db     *bolt.DB
@@ -79,8 +79,8 @@ type failure struct {
 }
 
 // Open opens the file at path, and creates it if it does not exist. It returns an error if another
-// process has the file open. It also returns an error if the folder contains a redo log of an
-// earlier version of cloudsim that still contains commits.
+// process has the file open. It also returns an error if an earlier version of cloudsim left a redo
+// log in the folder, and this redo log still contains commits.
 func Open(path string) (*Store, error) {
 	if err := checkRedoLog(path); err != nil {
 		return nil, err
@@ -325,10 +325,10 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	return -1, nil
 }
 
-// finish commits btx. If a commit fails for another reason than a full disk, the store makes no
-// more commits until the next Open. In this case bbolt may have written the meta page of the failed
-// transaction, and the kernel may have lost other pages. The kernel reports a failed page write
-// only once, so a later sync would succeed without the lost pages.
+// finish commits btx. If a commit fails, and the reason is not a full disk, the store makes no more
+// commits until the next Open. After such a failure, bbolt may have written the meta page of the
+// failed transaction, and the kernel may have lost other pages. The kernel reports a failed page
+// write only once, so a later sync would succeed without the lost pages.
 func (s *Store) finish(btx *bolt.Tx) (err error) {
 	id := btx.ID()
 	defer func() {

@@ -573,7 +573,7 @@ func TestDamagedFile(t *testing.T) {
 }
 
 // TestPreallocationIsBeyondTheLastPage proves that each commit leaves zeros in
-// the file, behind the last page. The zeros never overwrite a page, even after
+// the file, after the last page. The zeros never overwrite a page, even after
 // the next Open.
 func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")

@@ -141,9 +141,9 @@ func (t Table[T]) Find(tx *Tx, index, value, afterID string) func(func(T, error)
 	}
 }
 
-// FindAny yields the resources that have one of the given values in an index. It yields each
-// resource once, sorted by id, and only ids greater than afterID. It reads the ids of all these
-// resources before it yields the first resource. It stops at an error.
+// FindAny yields the resources that have one of the given values in an index. It yields only
+// resources with a greater id than afterID. It yields each resource once, sorted by id. It reads
+// the ids of all these resources before it yields the first resource. It stops at an error.
 func (t Table[T]) FindAny(tx *Tx, index string, values []string, afterID string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		var ids []string

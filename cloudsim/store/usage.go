@@ -55,8 +55,8 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 }
 
 // recount updates the counts of quotas after a change of a resource. It
-// subtracts the uses in the old trace and adds the uses in the new trace. A
-// zero trace means that the resource does not exist.
+// subtracts the uses in the old trace and adds the uses in the new trace. If
+// the resource does not exist before or after the change, its trace is zero.
 func (t *Tx) recount(was, is trace) error {
 	if was.project == is.project && slices.Equal(was.uses, is.uses) {
 		return nil // the change does not affect quotas, which is the usual case
@@ -72,8 +72,9 @@ func (t *Tx) recount(was, is trace) error {
 	return errors.Join(add(was, -1), add(is, 1))
 }
 
-// CountUses counts the quota uses of all resources in a table again. Call it
-// for a table that Replace kept, because Replace deletes all counts.
+// CountUses counts the quota uses of all resources in a table again. After
+// Replace, call CountUses for each table whose resources Replace has kept,
+// because Replace deletes all counts.
 func (t Table[T]) CountUses(tx *Tx) error {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -95,8 +96,8 @@ func (u usage) add(project cloudsim.ProjectID, uses []Use) {
 	}
 }
 
-// check returns an error for each count in the file that differs from u. It looks
-// only at the quotas in u.
+// check returns an error for each count in the file that differs from u. It
+// checks only the quotas in u.
 func (u usage) check(tx *Tx) error {
 	var all []error
 	names := map[string]bool{}

@@ -103,9 +103,9 @@ func TestShippedContainersStart(t *testing.T) {
 
 // TestShippedContainersAreUsers checks the users and the probes of the containers in deploy. Each
 // container sets its user, because the image has no suitable user. A privileged container runs as
-// root, because any other user would have no capabilities. Containers with a common folder have
-// one user, so that each container can use the sockets of the others. A probe uses a port that
-// exists and that the kubelet can reach.
+// root, because any other user would have no capabilities. Containers with a common folder have the
+// same user, so that each container can use the sockets of the other containers. A probe uses a
+// port that exists and that the kubelet can reach.
 func TestShippedContainersAreUsers(t *testing.T) {
 	for name, m := range deployedObjects(t) {
 		pod, shares := m.Spec.Template.Spec, map[string]int64{}

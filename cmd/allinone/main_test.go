@@ -10,7 +10,7 @@ import (
 )
 
 // TestSupervise proves that the first signal ends the context of the work. After the second
-// signal, supervise returns at once, even if the work still runs.
+// signal, superviseWork returns at once, even if the work still runs.
 func TestSupervise(t *testing.T) {
 	if got := superviseWork(nil, func(context.Context) int { return 7 }); got != 7 {
 		t.Errorf("undisturbed: %d, want 7", got)

@@ -76,8 +76,8 @@ func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
 	}
 }
 
-// MetadataTrees returns the additional paths of the metadata service that these dialects need, by
-// the names of the dialects. It ignores unknown names.
+// MetadataTrees returns, for the name of each of these dialects, the additional paths that the
+// dialect needs in the metadata service. It ignores unknown names.
 func MetadataTrees(names []string) map[string]cloudsim.MetadataTreeSpec {
 	all := map[string]cloudsim.MetadataTreeSpec{}
 	for _, d := range dialectsNamed(names) {

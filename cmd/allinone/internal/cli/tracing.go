@@ -14,7 +14,7 @@ import (
 )
 
 // CheckCollector returns an error if the value of the flag is not HOST:PORT. An empty value is
-// valid and means no collector.
+// valid, and the command then sends no spans.
 func CheckCollector(flag string) error {
 	if flag != "" && !IsHostPort(flag) {
 		return BadFlag("tracing-endpoint", flag, "HOST:PORT, such as 127.0.0.1:4317")

@@ -71,9 +71,9 @@ func newInstanceTypesCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// theOnly returns the given value of the flag. If this value is empty, theOnly returns the name
-// of the only resource of this kind. If the cloud has no such resource or several, it returns an
-// error.
+// theOnly returns the given value of the flag. If this value is empty, theOnly returns the name of
+// the only resource of this kind. If the cloud has no resource or several resources of this kind,
+// theOnly returns an error.
 func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, value string) (string, error) {
 	if value != "" {
 		return value, nil

@@ -27,7 +27,7 @@ var eventColumns = []cli.Column[cloudsim.Event]{
 	{Head: "MACHINE-TIME", Wide: true, Cell: func(e cloudsim.Event) string { return e.OnMachine().Local().Format(time.DateTime) }},
 }
 
-// eventObject contains the fields of an event's resource that a table shows.
+// eventObject contains those fields of an event's resource that a table shows.
 type eventObject struct {
 	Name  string `json:"name"`
 	State string `json:"state"`

@@ -54,9 +54,9 @@ func (d *documentFlags) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("document", "document-file")
 }
 
-// read returns the document of the given flag. Without a flag, it returns an empty document. It
-// reads at most one byte more than the cloud's limit, so that the cloud can refuse a longer
-// document.
+// read returns the document of the flag that the user has set. If the user has set no flag, read
+// returns an empty document. It reads at most one byte more than the cloud's limit, so that the
+// cloud can refuse a longer document.
 func (d *documentFlags) read(c *cli.Connection) (json.RawMessage, error) {
 	flag, raw := "document", []byte(d.text)
 	if d.file != "" {

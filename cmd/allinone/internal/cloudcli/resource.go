@@ -64,8 +64,8 @@ func (k kind[T, ID]) mayBeID(s string) bool {
 // maxHints is the largest number of existing names in an error.
 const maxHints = 10
 
-// findResource returns the resource with the given id. If no resource has this id, it returns
-// the resource with this text as its name.
+// findResource returns the resource with the id nameOrID. If no resource has this id, it returns
+// the resource with the name nameOrID.
 func (k kind[T, ID]) findResource(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
 	var none T
 	if nameOrID == "" {

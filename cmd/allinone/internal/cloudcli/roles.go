@@ -169,8 +169,8 @@ func newWhoAmICommand(c *cli.Connection) *cobra.Command {
 }
 
 // grantsCell returns the roles of a caller. If a role applies only to some resources, grantsCell
-// adds these resources. If a role applies to another project than the caller's project,
-// grantsCell adds that project.
+// adds these resources. If a role applies to a project that is not the caller's project, grantsCell
+// adds this project.
 func grantsCell(i cloudsim.Identity) string {
 	var all []string
 	for _, g := range i.Grants {

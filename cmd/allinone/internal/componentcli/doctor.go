@@ -117,7 +117,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 
 // passesOver returns the reason why the kubelet would not run a provider although one of its
 // patterns matches the image. It returns "" if the kubelet would run the provider. It also returns
-// "" if no flag describes the pod or gives the folder of the plugin.
+// "" if the user has set no flag for the pod and no flag for the folder of the plugin.
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {
@@ -132,8 +132,8 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 	return ""
 }
 
-// writableByOthers returns a problem for each file or folder that other users can change. It also returns
-// a problem for a path that does not exist. A user that can change such a file can get the
+// writableByOthers returns a problem for each file or folder that other users can change. It also
+// returns a problem for a path that does not exist. A user that can change such a file can get the
 // credentials of the kubelet.
 func writableByOthers(paths ...string) (problems []string) {
 	for _, path := range paths {

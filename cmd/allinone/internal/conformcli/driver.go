@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Values of the flag --driver. A command follows driverExec.
+// These are the values of the flag --driver. In the flag, a command follows the prefix driverExec.
 const (
 	driverCloudsim = "cloudsim"
 	driverFake     = "fake"

@@ -26,8 +26,8 @@ type startMessage struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// detachedReporter implements startReporter for a detached lab. It sends messages to the process that started the
-// lab. It ignores write errors, because that process may have ended.
+// detachedReporter implements startReporter for a detached lab. It sends messages to the process
+// that started the lab. It ignores write errors, because that process may have ended.
 type detachedReporter struct {
 	out  *json.Encoder
 	pipe io.Closer

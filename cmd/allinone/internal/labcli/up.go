@@ -122,8 +122,8 @@ func labDir(dir string) (process.Dir, error) {
 	return process.DirAt(dir)
 }
 
-// complete validates the flags. It adds the path of this binary, and the paths of the other
-// files of allinone in the same folder.
+// complete validates the flags. It adds the path of this binary. It also adds the paths
+// kube, machine and csi in the folder of this binary.
 func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {
 		return err

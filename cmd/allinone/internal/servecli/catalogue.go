@@ -18,7 +18,7 @@ const maxCatalogue = 1 << 20
 // readCatalogue returns the default catalogue with the changes in the file at path. The file has
 // the format of the catalogue in the API. The regions and zones of the file replace all default
 // regions and zones. readCatalogue adds the types of the file to the default types. A type of the
-// file replaces a default type with its name.
+// file replaces the default type with the same name.
 func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	c := cloudsim.DefaultCatalogue()
 	if path == "" {
@@ -54,8 +54,8 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	return c, nil
 }
 
-// withNamed returns the elements of the lists have and given. An element of given replaces the
-// element of have with the same name.
+// withNamed returns the elements of its two parameters have and given. An element of given replaces
+// the element of have with the same name.
 func withNamed[T any](have, given []T, name func(T) string) []T {
 	for _, g := range given {
 		same := func(h T) bool { return name(h) == name(g) }
