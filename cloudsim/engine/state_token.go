@@ -81,8 +81,8 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 }
 
 // keepToken stores t in place of the token with the same name, or as a new token. The token with
-// the same name comes from the saved state and may have more permissions than t. keepToken
-// therefore replaces the hash, role, account and expiry of that token by the values of t.
+// the same name comes from the saved state and may have more permissions than t. Therefore
+// keepToken replaces the hash, role, account and expiry of that token by the values of t.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

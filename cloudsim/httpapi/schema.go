@@ -35,8 +35,8 @@ func (s schemas) SchemaFromRef(ref string) *huma.Schema {
 // MarshalJSON writes the schemas for the OpenAPI document.
 func (s schemas) MarshalJSON() ([]byte, error) { return json.Marshal(s.Map()) }
 
-// fillShapes makes the shapes of all schemas. The caller must call it after the
-// registration of all routes, and before the first request.
+// fillShapes makes the shapes of all schemas. The caller must call fillShapes
+// after the registration of all routes, and before the first request.
 func (s schemas) fillShapes() {
 	for name, schema := range s.Map() {
 		s.shapes[schemaPrefix+name] = shapeOf(schema)

@@ -321,7 +321,7 @@ func TestDeletedAccount(t *testing.T) {
 	}
 }
 
-// logBuffer is a buffer for the log that is safe for concurrent use.
+// logBuffer is a buffer for the log. The buffer is safe for concurrent use.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

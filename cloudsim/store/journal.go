@@ -110,10 +110,10 @@ func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	})
 }
 
-// Newest calls fn for events in descending order of their revisions. It selects the events with all
-// given texts in their JSON, and with a lower revision than beforeRev. If beforeRev is 0, Newest
-// begins with the newest event. Newest decodes only the selected events, and stops when fn returns
-// false.
+// Newest calls fn for events in descending order of their revisions. It selects the events that
+// contain all given texts in their JSON and have a lower revision than beforeRev. If beforeRev is
+// 0, Newest begins with the newest event. Newest decodes only the selected events, and stops when
+// fn returns false.
 func (t *Tx) Newest(beforeRev uint64, words []string, fn func(cloudsim.Event) bool) error {
 	b := t.read(bucketJournal)
 	if b == nil {

@@ -63,8 +63,8 @@ func decodeStrict[T any](t *testing.T, objects map[string][]byte, name string) (
 	return v
 }
 
-// TestShippedVolumes proves that the RBAC rules and the CSIDriver of the manifests in deploy equal
-// those of the lab. It also proves that every container mounts only volumes that exist.
+// TestShippedVolumes proves that the manifests in deploy and the lab contain the same RBAC rules
+// and the same CSIDriver. It also proves that every container mounts only volumes that exist.
 func TestShippedVolumes(t *testing.T) {
 	const dir = "../../deploy/csi/"
 	lab, rules, driver := manifestObjects(t, "../../lab/volumes.yaml"), manifestObjects(t, dir+"rbac.yaml"), manifestObjects(t, dir+"driver.yaml")
