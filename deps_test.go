@@ -1,5 +1,5 @@
-// Package allinone has the tests of the whole module: they check the imports of
-// all packages and the links of all documents.
+// Package allinone contains the tests of the whole module. These tests check the
+// imports of all packages and the links of all documents.
 package allinone
 
 import (
@@ -15,8 +15,8 @@ import (
 const module = "github.com/cloudsim-dev/allinone/"
 
 // mayImport lists the packages of this module that each package may import. The
-// Kubernetes components do not import each other. They reach the cloud only through
-// its client.
+// Kubernetes components do not import each other. They call the cloud only through
+// the cloud's client.
 var mayImport = map[string][]string{
 	"cloudsim/metadata":         {"cloudsim", "internal/run"},
 	"cloudsim/registry":         {"cloudsim", "cloudsim/engine", "internal/cert", "internal/backoff", "internal/run"},
@@ -124,8 +124,8 @@ var mayImport = map[string][]string{
 	},
 }
 
-// onlyIn lists the packages that may import a dependency. A name also covers the
-// packages below it.
+// onlyIn lists the packages that may import a dependency. The name of a
+// dependency also stands for the packages in its subfolders.
 var onlyIn = map[string][]string{
 	"go.etcd.io/bbolt":                    {"cloudsim/store"},
 	"github.com/go-json-experiment/json":  {"cloudsim/store"}, // Go 1.27 has it in the standard library
@@ -160,8 +160,8 @@ var onlyIn = map[string][]string{
 }
 
 // standardOnly lists the packages that import only the standard library and this
-// module. Together with mayImport, this list ensures that a program with the
-// cloud's client contains no server and no Kubernetes code.
+// module. Together with mayImport, this list ensures that a program that imports
+// the cloud's client contains no server and no Kubernetes code.
 var standardOnly = []string{"credprovider", "cloudsim", "cloudsim/client", "internal/flock", "internal/run", "internal/providerid"}
 
 func TestArchitecture(t *testing.T) {

@@ -65,10 +65,11 @@ func Annotations() []Annotation {
 	}
 }
 
-// applyAnnotations changes want according to the Service's annotations. An
-// unknown annotation with the prefix of this package is an error, because its
-// key is probably misspelled. If the CCM ignored a misspelled annotation, a
-// restriction that the user requested would be missing.
+// applyAnnotations changes the request want according to the Service's
+// annotations. An unknown annotation with the prefix of this package is an
+// error, because its key is probably misspelled. If the CCM ignored a
+// misspelled annotation, a restriction that the user requested would be
+// missing.
 func applyAnnotations(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}

@@ -159,10 +159,10 @@ func (s *apiServer) accountToken(t *testing.T) string {
 	return r.Status.Token
 }
 
-// startManager starts the test binary in a separate process. TestMain of this process
-// runs the command of this package. The process ends at the end of the test, or when
-// the caller calls stop. The process calls the API server with
-// kubeToken, and the cloud with the token of the given client.
+// startManager starts the test binary in a separate process. In this process,
+// TestMain runs the command of this package. The process ends at the end of the test,
+// or when the caller calls stop. The process calls the API server with kubeToken. It
+// calls the cloud with the token of the given client.
 func (s *apiServer) startManager(t *testing.T, kubeToken string, cloud *client.Client, args ...string) (url string, out *output, stop func()) {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()

@@ -133,7 +133,7 @@ func measureInit(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 // the addresses of each Node every five minutes. For each Node that is not
 // ready, upstream also calls the provider twice every five seconds. The
 // benchmark also reports the number of calls that this provider makes without
-// the mirror.
+// the mirror, its local copy of the cloud.
 func BenchmarkIdleMinute(b *testing.B) {
 	r := newRig(b)
 	nodes := r.createMachines(b, benchNodes)

@@ -46,9 +46,10 @@ type Provider struct {
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
 	reread func() (Config, error)
-	// restartSettings holds the latest values of the settings that take effect
-	// only after a restart. Reload compares the new values with the values in
-	// restartSettings, so that Reload logs only one warning for each change.
+	// restartSettings contains the latest values of the settings that take
+	// effect only after a restart. Reload compares the new values with the
+	// values in restartSettings, so that Reload logs only one warning for each
+	// change.
 	restartSettings Config
 	// onLeading contains a function that Initialize calls. Upstream calls
 	// Initialize when this process begins to lead. onLeading may be nil.
@@ -65,9 +66,9 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud through api. For each use, the
-// provider reads the current values of its settings. It records its events
-// about Services and Nodes with the given event recorder.
+// New returns a provider that calls the cloud with the client api. For each
+// use, the provider reads the current values of its settings. It records its
+// events about Services and Nodes with the given event recorder.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}}
@@ -104,8 +105,8 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 }
 
 // Stop ends all goroutines that this provider started. The command must call
-// Stop itself. With leader election, upstream calls no such method, because it
-// expects that the process exits.
+// Stop itself. With leader election, upstream does not stop the provider,
+// because upstream expects that the process exits.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
 // startWork calls the given function in a new goroutine. The function's context

@@ -41,8 +41,8 @@ type rig struct {
 	provider *ccm.Provider
 }
 
-// newRigAndEngine returns a new rig and the engine of its cloud. With the
-// engine, a test can report the status of load balancers like a data plane.
+// newRigAndEngine returns a new rig and the engine of its cloud. With the engine,
+// a test can report the status of load balancers, as a data plane does.
 func newRigAndEngine(t testing.TB) (*rig, *engine.Engine) {
 	t.Helper()
 	engines := make(chan *engine.Engine, 1)

@@ -15,9 +15,9 @@ import (
 // finalizerOwners records whether this provider owns the load balancer
 // finalizer of a Service. The controllers of all clouds use one common
 // finalizer. When the type of a Service changes, the Service loses its class.
-// After this change, the class no longer shows the owner of the finalizer.
-// Without finalizerOwners, upstream's controller would remove finalizers that
-// other controllers still need.
+// After this change, the CCM cannot find the owner of the finalizer by the
+// class. Without finalizerOwners, upstream's controller would remove
+// finalizers that other controllers still need.
 type finalizerOwners struct {
 	mu   sync.Mutex
 	ours map[types.UID]bool // only Services with the finalizer
@@ -51,7 +51,7 @@ func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 // of the Service. It returns an error if the Service no longer has the type
 // LoadBalancer and another controller may own the finalizer. If upstream
 // removed that controller's finalizer, the controller would never delete its
-// load balancer. The caller must call checkRemoval only if the cloud has no
+// load balancer. The caller may call checkRemoval only if the cloud has no
 // load balancer of the Service. A condition LoadBalancerPortsError with the
 // reason reasonPorts proves that this provider owns the finalizer.
 func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {

@@ -115,10 +115,10 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 }
 
 // A Service loses its class when its type changes. If a CCM starts after this
-// change, it removes the finalizer of the Service only with a proof that a CCM
-// of this cloud added the finalizer. A proof is either a load balancer of the
-// Service in the cloud, or an entry in managedFields with the name of this
-// program.
+// change, it removes the finalizer of the Service only if there is a proof
+// that a CCM of this cloud added the finalizer. A proof is either a load
+// balancer of the Service in the cloud, or an entry in managedFields with the
+// name of this program.
 func TestFinalizerInDoubt(t *testing.T) {
 	r := newRig(t)
 	gone := newService(func(s *v1.Service) {

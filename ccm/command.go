@@ -202,14 +202,15 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 	return l
 }
 
-// routeResync is the period in which upstream compares routes with Nodes if the
-// feature gate of KEP-5237 (watch-based reconciliation of routes) is enabled.
-// With this gate, upstream repeats the failed creation of a route only at the
-// next change of a Node or at the next informer resync. If a person deletes a
-// route, upstream also waits for such a change or resync before it creates the
-// route again. Upstream's default resync period is 12 to 24 hours. A resync
-// costs one call to the cloud, which lists the routes. The other controllers
-// make no calls at a resync, because they compare only objects in their caches.
+// routeResync is the default of the informers' resync period if the feature
+// gate of KEP-5237 (watch-based reconciliation of routes) is enabled. At each
+// resync, upstream compares the routes with the Nodes. With this gate, upstream
+// repeats the failed creation of a route only at the next change of a Node or
+// at the next informer resync. If a person deletes a route, upstream also waits
+// for such a change or resync before it creates the route again. Upstream's
+// default resync period is 12 to 24 hours. A resync costs one call to the
+// cloud, which lists the routes. The other controllers make no calls at a
+// resync, because they compare only objects in their caches.
 const routeResync = time.Minute
 
 // setResync sets the resync period to routeResync if the feature gate of KEP-5237
@@ -283,9 +284,9 @@ func (r *runner) applyFlags(cfg *Config) {
 }
 
 // newProvider creates the Provider. It also directs the output of klog, the log
-// package of Kubernetes, to the log of the command. The method run cannot do
-// this: upstream sets up klog after run has called upstream's command, and
-// would overwrite the setting.
+// package of Kubernetes, to the log of the command. The method run cannot set
+// this output, because upstream sets up klog later and would overwrite the
+// setting.
 func (r *runner) newProvider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
 		s.Listener = run.LimitSilence(s.Listener, r.clientTimeout)

@@ -145,7 +145,7 @@ func TestMain(m *testing.M) {
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 		// The fake API server panics if a watch has more unread events than
 		// DefaultChanSize, whose default is 100. A test that patches 250 Nodes
-		// at once causes more unread events.
+		// at once causes more than 100 unread events.
 		watch.DefaultChanSize = 10_000
 		os.Exit(m.Run())
 	}

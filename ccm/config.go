@@ -79,7 +79,7 @@ func ReadConfig(path string) (c Config, err error) {
 }
 
 // Over returns a copy of c. If a field of c is empty, the copy has the value of
-// this field in below.
+// this field in the parameter below.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),

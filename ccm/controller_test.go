@@ -163,7 +163,7 @@ func (p plane) update(t *testing.T, change func(*v1.Service)) {
 	}
 }
 
-// warningMessages returns the messages of all Warning events so far.
+// warningMessages returns the messages of all Warning events in the API server.
 func (p plane) warningMessages(t *testing.T) string {
 	t.Helper()
 	l, err := p.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})

@@ -28,10 +28,10 @@ const (
 	ServiceEndpointController = "service-lb-endpoint-controller"
 	NodeLabelController       = "cloud-node-label-controller"
 	NodeIPAMController        = "cloud-node-ipam-controller"
-	// CloudHealthController only adds a health check of the cloud. /healthz
-	// shows this health check as cloud-health-controller. The check is
-	// necessary, because upstream's own checks succeed even if the cloud
-	// answers no call.
+	// CloudHealthController only adds a health check of the cloud. The
+	// endpoint /healthz lists this health check as cloud-health-controller.
+	// The check is necessary, because upstream's own checks succeed even if
+	// the cloud answers no call.
 	CloudHealthController = "cloud-health-controller"
 )
 
@@ -94,10 +94,10 @@ func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 // to date. Otherwise it returns the reason.
 func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
-// makeController creates an additional controller. The caller must call it
-// before the informers start. It returns a function that runs the controller
-// until the context ends. If the configuration disables the controller, this
-// function is nil.
+// makeController creates an additional controller. The caller must call
+// makeController before the informers start. The result run is a function
+// that runs the controller until the context ends. If the configuration
+// disables the controller, run is nil.
 type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {

@@ -153,8 +153,9 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 // Health returns the error that /healthz reports about the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
-// Resync returns the resync period of informers, with upstream's default in the
-// flag of this period. If isChosen is true, the user set the flag to this value.
+// Resync returns the resync period of informers after a call of setResync. Before
+// the call, the flag for this period has upstream's default. If isChosen is true,
+// setResync treats this default as a value that the user has chosen.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

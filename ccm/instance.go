@@ -69,8 +69,8 @@ type absenceRecord struct{ firstMissed, lastMissed time.Time }
 // upstream does not call InstanceExists again within this time, the CCM deletes
 // the record. Upstream calls InstanceExists every few seconds while a Node is
 // not ready, but does not call InstanceExists for a ready Node. A Node that
-// became ready again has an instance, so the CCM must forget that this instance
-// was absent.
+// became ready again has an instance, so the CCM must delete the record of the
+// absence.
 const absenceLasts = time.Minute
 
 type nodeKey struct{ name, providerID string }

@@ -245,10 +245,10 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A new instance with the name of a deleted instance is another instance, so
-// the CCM deletes the Node of the deleted instance. The CCM finds the instance
-// of an uninitialised Node by name. If no instance has the name, the CCM
-// deletes the uninitialised Node.
+// A new instance may have the name of a deleted instance. The CCM nevertheless
+// deletes the Node of the deleted instance, because the ids differ. The CCM
+// finds the instance of an uninitialised Node by name. If no instance has the
+// name, the CCM deletes the uninitialised Node.
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.createMachine(t, "node-1")

@@ -38,8 +38,8 @@ const ipamWorkers = 10
 // The cloud assigns the ranges when it creates the instance, and frees the
 // ranges when it deletes the instance. The allocator therefore needs no records
 // of its own. It writes the ranges of a Node only once, because Kubernetes does
-// not allow a change. If the CCM manages routes, the allocator creates the
-// routes before it writes the ranges.
+// not allow a change of these ranges. If the CCM manages routes, the allocator
+// creates the routes before it writes the ranges.
 type allocator struct {
 	log      *slog.Logger
 	p        *Provider

@@ -29,9 +29,10 @@ import (
 // labels that a person added.
 const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 
-// labelPeriod is the period in which the CCM compares the labels of all Nodes
-// with the labels of their instances. The CCM reads the instances from the
-// mirror, a local copy, so the comparison needs no calls to the cloud.
+// labelPeriod is the time between two rounds of the labeler. In each round
+// the CCM compares the labels of all Nodes with the labels of their
+// instances. The CCM reads the instances from the mirror, a local copy, so
+// the comparison needs no calls to the cloud.
 const labelPeriod = 30 * time.Second
 
 // labeler copies changed labels of instances to their Nodes. Upstream's node

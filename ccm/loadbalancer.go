@@ -33,11 +33,11 @@ const (
 	maxUnreported = 6
 )
 
-// retryBackoff is the backoff while the CCM waits for the cloud. It takes about
-// three seconds in total. After this time the CCM returns an error, and the
-// framework later calls the provider again. Without this wait, every new
-// Service would show a Warning event about a failure. With a longer wait, a
-// load balancer that does not become active would block a worker of the queue.
+// retryBackoff is the backoff while the CCM waits for the cloud. The wait takes
+// about three seconds in total. After this time the CCM returns an error, and
+// the framework later calls the provider again. Without this wait, every new
+// Service would get a Warning event about a failure. With a longer wait, a load
+// balancer that does not become active would block a worker of the queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
 // loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for

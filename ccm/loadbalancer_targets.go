@@ -154,11 +154,11 @@ func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes [
 
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
-// knownTargets returns the targets without the targets that the cloud refused.
-// The error targetErr names the refused targets. The cloud refuses a target if
-// its instance is deleted but its Node still exists. Such a target must not
-// block the other targets. If targetErr has another cause than refused targets,
-// knownTargets returns false.
+// knownTargets returns the given targets except the targets that the cloud
+// refused. The error targetErr names the refused targets. The cloud refuses a
+// target if its instance is deleted but its Node still exists. Such a target
+// must not block the other targets. If refused targets are not the cause of
+// targetErr, knownTargets returns false.
 func knownTargets(targets []cloudsim.Target, targetErr error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](targetErr)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {

@@ -469,9 +469,9 @@ func updateOfNothing(t *testing.T, r *rig) {
 	}
 }
 
-// Concurrent calls for one Service create only one load balancer. Two leaders
-// could make such calls. The calls change neither the Service object nor the
-// Node objects in memory.
+// Concurrent calls for one Service create only one load balancer. Two
+// processes make concurrent calls if both processes lead for a short time.
+// The calls change neither the Service object nor the Node objects in memory.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := newService()

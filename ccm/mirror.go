@@ -27,8 +27,8 @@ const (
 )
 
 // mirror is a local copy of the cloud's instances and load balancers. It gets
-// them from lists and a watch of the cloud. With the mirror, a loop over all
-// nodes needs no calls to the cloud.
+// these objects from lists and a watch of the cloud. With the mirror, a loop
+// over all nodes needs no calls to the cloud.
 //
 // The mirror can only confirm that an object exists. If the mirror lacks an
 // object, or if the last message of the watch is too old, the caller asks the

@@ -28,8 +28,9 @@ func eligibleNodes(nodes []*v1.Node) []*v1.Node {
 }
 
 // isExcluded reports whether the label
-// node.kubernetes.io/exclude-from-external-load-balancers excludes the node. As
-// in upstream, every value other than a false boolean excludes the node.
+// node.kubernetes.io/exclude-from-external-load-balancers excludes the node. If
+// strconv.ParseBool reads the label's value as false, the label does not
+// exclude the node. Every other value excludes the node, as in upstream.
 func isExcluded(n *v1.Node) bool {
 	v, ok := n.Labels[v1.LabelNodeExcludeBalancers]
 	if !ok {

@@ -109,10 +109,11 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mayHave reports whether the sweeper must keep lb for the Service svc. It
-// returns true if this CCM serves svc, or if svc still has the finalizer for
-// the deletion of lb. If this CCM does not serve the class of svc, mayHave
-// returns true while lb is not active, or while the status of svc contains an
+// mayHave reports whether the sweeper must keep lb for the Service svc. If
+// svc no longer has the type LoadBalancer, the result is true while svc has
+// the load balancer finalizer. If svc has this type and this CCM serves svc,
+// the result is true. If this CCM does not serve the class of svc, the result
+// is true while lb is not active, or while the status of svc contains an
 // address of lb. There are two reasons for this caution. Another CCM in the
 // project may serve that class. Also, this CCM may have served that class
 // before a change of the configuration.

@@ -21,7 +21,7 @@ import (
 // needs up to a minute for such an update.
 const reloadPeriod = 5 * time.Second
 
-// Settings holds the current configuration. Other code reads the configuration
+// Settings contains the current configuration. Other code reads the configuration
 // from Settings at each use, so a change takes effect without a restart.
 type Settings struct{ now atomic.Pointer[Config] }
 

@@ -92,9 +92,9 @@ func (r *repairer) run(ctx context.Context) {
 }
 
 // serviceUpdated handles an update event of the informer. In the periodic
-// resync, before and after are the same object. The repairer then checks the
-// load balancer at once. After a real change, it would first wait for
-// upstream's controller.
+// resync, the parameters before and after are the same object, and the
+// repairer checks the load balancer at once. After a real change, the
+// repairer first waits for upstream's controller.
 func (r *repairer) serviceUpdated(before, after any) {
 	if before == after {
 		r.enqueue(after, 0)
@@ -150,8 +150,10 @@ func (r *repairer) enqueue(obj any, after time.Duration) {
 }
 
 // isManaged reports whether upstream's controller manages a load balancer for
-// the Service. The argument must come from the informer cache, because the
-// transform classView changes the class of the Service.
+// the Service. The argument must come from the informer cache. In this cache,
+// the transform classView has removed the class of each Service that this
+// provider serves. Therefore isManaged returns false for a Service with a
+// class.
 func isManaged(svc *v1.Service) bool {
 	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)

@@ -68,9 +68,9 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 	})
 }
 
-// If the cloud has deleted the instance of a Node, the repairer reports no difference when this
-// Node is not a target of the load balancer. It also reports no difference while the cloud creates
-// the load balancer.
+// If the cloud has deleted the instance of a Node, this Node cannot be a target of the load
+// balancer. The repairer does not report this as a difference. It also reports no difference while
+// the cloud creates the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
 	there, gone := initialisedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")

@@ -40,9 +40,9 @@ type routes struct {
 }
 
 // addEarly records that the allocator creates the route to destination before the
-// Node has this pod range. ListRoutes omits such a route until settle removes
-// the record. Without the record the framework would delete the route, because
-// no Node has the range.
+// Node has this pod range. ListRoutes omits this route until forgetNode removes
+// the record. Without the record the framework would delete the route, because no
+// Node has the range.
 func (r *routes) addEarly(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,11 +72,11 @@ func routeName(cluster, destination string) string {
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ListRoutes returns this cluster's routes, with their ids as names. If the
-// instance of a route is deleted, ListRoutes marks the route as a black hole,
-// and the framework deletes the route. The route of a stopped instance is not a
-// black hole. The Node of this instance still exists, and the route works again
-// after the start of the instance.
+// ListRoutes returns this cluster's routes. In the result, the name of a route
+// is the id of the route. If the instance of a route is deleted, ListRoutes
+// marks the route as a black hole, and the framework deletes the route. The
+// route of a stopped instance is not a black hole. The Node of this instance
+// still exists, and the route works again after the start of the instance.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -145,10 +145,10 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 }
 
 // replaceRoute handles an existing route that has the name of the wanted route.
-// If the existing route leads to the same instance as want, and the cloud is
-// not deleting the existing route, the method returns the existing route. If
-// the existing route belongs to this cluster but leads to another instance, the
-// method deletes the existing route and creates want.
+// If the existing route leads to the same instance as the wanted route, and the
+// cloud is not deleting the existing route, the method returns the existing
+// route. If the existing route belongs to this cluster but leads to another
+// instance, the method deletes the existing route and creates the wanted route.
 func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 	LabelServiceName      = "kubernetes.io/service-name"
 )
 
-// These are the defaults of health checks. The times are short, because people
-// wait for the results in a lab.
+// These are the defaults of health checks. The times are short, because the user
+// of a lab waits for the results.
 const (
 	probeInterval = 2000 // ms
 	probeTimeout  = 1000 // ms

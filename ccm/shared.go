@@ -17,21 +17,22 @@ import (
 )
 
 // These labels of a shared load balancer record its members. Members are the
-// Services that use the load balancer. One label contains the name of the
-// group. Each member has two labels, whose keys contain the UID of the Service.
-// The first label contains the name of the Service. With this label the CCM
-// finds the load balancer of a Service even if the annotations of the Service
-// change. The second label contains the listeners of the Service. With this
-// label the CCM prevents port conflicts between members.
+// Services that use the load balancer. One label contains the namespace of the
+// members and the name from their annotation. Each member has two labels, whose
+// keys contain the UID of the Service. The first label contains the name of the
+// Service. With this label the CCM finds the load balancer of a Service even if
+// the annotations of the Service change. The second label contains the
+// listeners of the Service. With this label the CCM prevents port conflicts
+// between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// setShared sets the name and the labels in want to those of a shared load
-// balancer. If the Service does not have the annotation for a shared load
-// balancer, setShared changes nothing.
+// setShared sets the name and the labels in the request want to those of a
+// shared load balancer. If the Service does not have the annotation for a
+// shared load balancer, setShared changes nothing.
 func setShared(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {

@@ -10,8 +10,8 @@ type AccessKeyID string
 const KindAccessKey ResourceKind = "accessKey"
 
 // AccessKey lets a program sign requests as a service account, with AWS Signature Version
-// 4. The cloud shows the secret only once, in the answer to the request that creates the
-// key.
+// 4. The cloud returns the secret only once, in the answer to the request that creates
+// the key.
 //
 // The cloud stores the secret in plain text, because the cloud needs the secret to verify a
 // signature. Therefore the data file and the saved states of the cloud have the file mode
@@ -25,8 +25,8 @@ type AccessKey struct {
 }
 
 // CreateAccessKey requests an access key. The call is not idempotent, because the cloud
-// shows the secret only once. The call returns Exists if another access key has the same
-// name.
+// returns the secret only once. The call returns Exists if another access key has the
+// same name.
 type CreateAccessKey struct {
 	Name           string `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Name of the access key; the default is its id"`
 	ServiceAccount string `json:"serviceAccount" minLength:"1" maxLength:"128" example:"ccm" doc:"Service account (id or name) that signs with the key"`
@@ -44,8 +44,8 @@ func (r CreateAccessKey) Validate() error {
 }
 
 // CredentialsFile returns the text of a shared credentials file for the AWS CLI and the AWS
-// SDKs. The file contains the ID and the Secret of k. These programs read the path of such
-// a file from the environment variable AWS_SHARED_CREDENTIALS_FILE.
+// SDKs. The file contains the ID and the Secret of k. The AWS CLI and the AWS SDKs read the
+// path of this file from the environment variable AWS_SHARED_CREDENTIALS_FILE.
 func (k AccessKey) CredentialsFile() string {
 	return "[default]\naws_access_key_id = " + string(k.ID) + "\naws_secret_access_key = " + k.Secret + "\n"
 }

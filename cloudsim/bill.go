@@ -5,9 +5,9 @@ import "time"
 // AuditEntry records one API call and its outcome.
 type AuditEntry struct {
 	// Number is the position of the entry in the audit trail. The Number of the next entry
-	// is 1 higher. Only after a restart of the cloud, it is more than 1 higher. A client
-	// can store the Number of the last entry that it handled, and continue to read after
-	// this entry.
+	// is 1 higher. The first entry after a restart of the cloud is an exception: its
+	// Number is more than 1 higher. A client can store the Number of the last entry that
+	// it handled, and continue to read after this entry.
 	Number    uint64    `json:"number" doc:"Position in the audit trail. Numbers rise by 1, and after a restart of the cloud they continue with a higher number"`
 	Time      time.Time `json:"time" doc:"Time of the call, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`

@@ -34,8 +34,8 @@ const (
 	DiskResizing  DiskState = "resizing"  // an attached disk can also be in this state
 	DiskModifying DiskState = "modifying" // an attached disk can also be in this state
 	DiskDeleting  DiskState = "deleting"
-	// DiskDeleted is the final state of a disk. Only the event of the deletion
-	// shows this state. Afterwards the API answers NotFound for the disk.
+	// DiskDeleted is the final state of a disk. Only the event of the deletion contains
+	// this state. After the deletion the API answers NotFound for the disk.
 	DiskDeleted DiskState = "deleted"
 )
 

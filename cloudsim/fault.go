@@ -194,8 +194,8 @@ func (f Fault) OpenAt(t time.Time) bool {
 	return !t.Before(from) && (until == nil || t.Before(*until))
 }
 
-// ActiveAt reports whether f can hit a call at the time t. This is so if t is in f's
-// window, and f has not reached its maximum number of hits.
+// ActiveAt reports whether f can hit a call at the time t. The result is true if t is in
+// f's window, and f has not reached its maximum number of hits.
 func (f Fault) ActiveAt(t time.Time) bool { return !f.Spent() && f.OpenAt(t) }
 
 // Spent reports whether f has reached its maximum number of hits.

@@ -43,8 +43,8 @@ type IdentityDocument struct {
 	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// IdentityClaims holds the claims of an identity document. Times are seconds
-// since 1970 on the cloud's clock, as in RFC 7519.
+// IdentityClaims contains the claims of an identity document. Times are seconds since
+// 1970 on the cloud's clock, as in RFC 7519.
 type IdentityClaims struct {
 	Issuer   string           `json:"iss" doc:"The cloud's issuer; see /.well-known/openid-configuration"`
 	Subject  string           `json:"sub" doc:"instance:ID"`

@@ -21,8 +21,8 @@ const (
 	InstanceRebooting    InstanceState = "rebooting"
 	InstanceTerminating  InstanceState = "terminating"
 	// InstanceTerminated is the final state of an instance. Only the event of
-	// the termination shows this state. Afterwards the API answers NotFound for
-	// the instance.
+	// the termination contains this state. After the termination the API
+	// answers NotFound for the instance.
 	InstanceTerminated InstanceState = "terminated"
 )
 

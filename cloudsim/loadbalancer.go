@@ -17,8 +17,8 @@ const (
 	LoadBalancerActive       LoadBalancerState = "active"
 	LoadBalancerUpdating     LoadBalancerState = "updating" // the load balancer already uses the new settings
 	LoadBalancerDeleting     LoadBalancerState = "deleting"
-	// LoadBalancerDeleted is the final state of a load balancer. Only the event
-	// of the deletion shows this state.
+	// LoadBalancerDeleted is the final state of a load balancer. Only the event of the
+	// deletion contains this state.
 	LoadBalancerDeleted LoadBalancerState = "deleted"
 )
 
@@ -103,7 +103,7 @@ func (l Listener) EffectiveMode() ListenerMode {
 }
 
 // IdleTimeout returns the time without data after which the load balancer resets a TCP
-// connection or forgets a UDP flow. The default is 350 s for TCP and 120 s for UDP.
+// connection or ends a UDP flow. The default is 350 s for TCP and 120 s for UDP.
 func (l Listener) IdleTimeout() time.Duration {
 	switch {
 	case l.IdleTimeoutSeconds > 0:
@@ -114,10 +114,10 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that receives connections. If the field IP is set, the target is an
-// address behind the instance, e.g. the address of a pod. The load balancer then probes
-// this address, and opens connections directly to it. The target exists only as long as the
-// instance exists.
+// Target is an instance that receives connections. If the field IP is set, the load
+// balancer probes this address and opens connections directly to it. IP is an address of
+// the instance, or an address in the instance's pod ranges, e.g. the address of a pod. The
+// target exists only as long as the instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`
@@ -135,9 +135,9 @@ type TargetKey struct {
 // not name a listener.
 func (t Target) Key() TargetKey { return TargetKey{Instance: t.Instance, IP: t.IP} }
 
-// String returns the instance id, or INSTANCE/IP for an address behind the
-// instance. If the target belongs to the pool of a listener, the result begins
-// with the key of the listener and "=".
+// String returns the instance id, or INSTANCE/IP if the field IP is set. If
+// the target belongs to the pool of a listener, the result begins with the key
+// of the listener and "=".
 func (k TargetKey) String() string {
 	s := string(k.Instance)
 	if k.IP != "" {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Meta holds the fields that every resource has besides its id.
+// Meta contains the fields that every resource has besides its id.
 type Meta struct {
 	Name      string            `json:"name" doc:"Unique among the resources of this kind in its project"`
 	Project   ProjectID         `json:"project,omitempty" doc:"Project that owns the resource; empty for resources that all projects share"`
@@ -129,9 +129,9 @@ type Resource interface{ Head() Meta }
 // Head implements Resource.
 func (m Meta) Head() Meta { return m }
 
-// All calls page until it has all pages of a list. The returned revision is the revision of the
-// first page. A watch from this revision misses no event, but it can report a change that a later
-// page already contains.
+// All calls the function page until it has read all pages of a list. The returned revision is the
+// revision of the first page. A watch from this revision misses no event, but it can report a
+// change that a later page already contains.
 func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
 	var all []T
 	var rev uint64

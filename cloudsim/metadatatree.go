@@ -262,8 +262,8 @@ func (c *checks) header(field, s string) {
 	}
 }
 
-// metadataText checks that the text s contains only known variables, or variables in the
-// map more.
+// metadataText checks that each variable in the text s is a variable of metadataVariable
+// or a key of the map more.
 func (c *checks) metadataText(field, s string, more map[string]func(Token) string) {
 	if len(s) > MaxMetadataText || !utf8.ValidString(s) {
 		c.addf(field, "must be UTF-8 text of at most %d bytes, got %d", MaxMetadataText, len(s))

@@ -18,8 +18,8 @@ const (
 	NetworkUpdating  NetworkState = "updating" // callers can use the network, and the new settings apply
 	NetworkDeleting  NetworkState = "deleting"
 	// NetworkDeleted is the final state of a network. Only the event of the
-	// deletion shows this state. Afterwards the API answers NotFound for the
-	// network.
+	// deletion contains this state. After the deletion the API answers
+	// NotFound for the network.
 	NetworkDeleted NetworkState = "deleted"
 )
 

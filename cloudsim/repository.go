@@ -11,9 +11,9 @@ const KindRepository ResourceKind = "repository"
 // MaxRepositoryName bounds the name of a repository.
 const MaxRepositoryName = 128
 
-// Repository holds images in the cloud's registry. The name of a repository is
-// a path. The name is part of the image names, REGISTRY/NAME:TAG. Therefore the
-// name is unique in the cloud. Access needs a role with registry.pull,
+// Repository contains images in the cloud's registry. The name of a repository
+// is a path. The name is part of the image names, REGISTRY/NAME:TAG. Therefore
+// the name is unique in the cloud. Access needs a role with registry.pull,
 // registry.push or registry.delete. A role binding can limit such a role to the
 // repositories that match a pattern, e.g. "team-a/*".
 type Repository struct {

@@ -19,8 +19,8 @@ const (
 	RouteBlackhole RouteState = "blackhole"
 	RouteDeleting  RouteState = "deleting"
 	// RouteDeleted is the final state of a route. Only the event of the
-	// deletion shows this state. Afterwards the API answers NotFound for the
-	// route.
+	// deletion contains this state. After the deletion the API answers
+	// NotFound for the route.
 	RouteDeleted RouteState = "deleted"
 )
 
@@ -38,8 +38,9 @@ func RouteStates() []RouteState {
 	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
 }
 
-// Route sends packets to an instance if their destination is outside the network's own
-// range. If several routes match a destination, the route with the longest prefix applies.
+// Route sends packets to an instance if the destination of the packets is outside the
+// network's ranges. If several routes match a destination, the route with the longest
+// prefix applies.
 type Route struct {
 	ID RouteID `json:"id" example:"route-000001"`
 	Meta

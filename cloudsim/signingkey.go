@@ -89,8 +89,8 @@ func (r RotateSigningKey) Validate() error {
 	return c.err()
 }
 
-// KeySet holds the public halves of all valid keys, as a JSON Web Key Set (RFC
-// 7517 section 5).
+// KeySet contains the public halves of all valid keys, as a JSON Web Key Set (RFC 7517
+// section 5).
 type KeySet struct {
 	Keys []json.RawMessage `json:"keys"`
 }

@@ -16,8 +16,8 @@ const (
 	SnapshotFailed   SnapshotState = "failed" // the copy of the data failed permanently
 	SnapshotDeleting SnapshotState = "deleting"
 	// SnapshotDeleted is the final state of a snapshot. Only the event of the
-	// deletion shows this state. Afterwards the API answers NotFound for the
-	// snapshot.
+	// deletion contains this state. After the deletion the API answers
+	// NotFound for the snapshot.
 	SnapshotDeleted SnapshotState = "deleted"
 )
 

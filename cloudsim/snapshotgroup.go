@@ -7,8 +7,8 @@ import "slices"
 type SnapshotGroupID string
 
 // SnapshotGroup is a set of snapshots of several disks. All snapshots of a
-// group show the same instant. They become ready together or not at all. The
-// cloud deletes them together.
+// group contain the data of the same instant. They become ready together or
+// not at all. The cloud deletes them together.
 type SnapshotGroup struct {
 	ID SnapshotGroupID `json:"id" example:"sgrp-000001"`
 	Meta

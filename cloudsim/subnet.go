@@ -14,8 +14,8 @@ const (
 	SubnetAvailable SubnetState = "available"
 	SubnetDeleting  SubnetState = "deleting"
 	// SubnetDeleted is the final state of a subnet. Only the event of the
-	// deletion shows this state. Afterwards the API answers NotFound for the
-	// subnet.
+	// deletion contains this state. After the deletion the API answers
+	// NotFound for the subnet.
 	SubnetDeleted SubnetState = "deleted"
 )
 

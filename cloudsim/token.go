@@ -9,8 +9,8 @@ import (
 // TokenID names a token, e.g. "tok-000001". The id is not the secret.
 type TokenID string
 
-// Token authenticates a caller. The cloud stores only a hash of the secret, and
-// shows the secret once, in the answer to the creation.
+// Token authenticates a caller. The cloud stores only a hash of the secret, and returns
+// the secret only once, in the answer to the request that creates the token.
 type Token struct {
 	ID TokenID `json:"id" example:"tok-000001"`
 	Meta
@@ -33,7 +33,7 @@ func (t Token) AccessKey() AccessKey {
 }
 
 // CreateToken requests a token of a service account, or an independent token with a role.
-// The call is not idempotent, because the cloud shows the secret only once. The call
+// The call is not idempotent, because the cloud returns the secret only once. The call
 // returns Exists if another token has the same name.
 type CreateToken struct {
 	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Name of the token. Required without serviceAccount; with serviceAccount the default is the token's id"`
