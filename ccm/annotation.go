@@ -15,9 +15,9 @@ import (
 
 // These annotations of a Service configure its load balancer. The annotation
 // for addresses replaces the field spec.loadBalancerIP, which Kubernetes has
-// deprecated. If a Service sets this field and this annotation, the annotation
-// must contain the address of the field. No other annotation repeats a field of
-// the Service.
+// deprecated. If a Service sets both the field and the annotation, the
+// annotation must contain the address in the field. No other annotation repeats
+// a field of the Service.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 

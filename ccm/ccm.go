@@ -129,11 +129,12 @@ func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 // Wait returns when all goroutines that this provider started have ended.
 func (p *Provider) Wait() { p.runs.Wait() }
 
-// SetInformers sets the transforms of the informers before upstream creates its
-// controllers. The transforms remove managedFields, because these fields are a
-// large part of a Node and no controller reads them. If a controller writes an
-// object without managedFields, the API server keeps the existing
-// managedFields. The transform for Services is classView.
+// SetInformers sets the transforms of the informers. A transform changes an
+// object before the informer stores the object. Upstream calls SetInformers
+// before it creates its controllers. The transforms remove managedFields,
+// because these fields are a large part of a Node and no controller reads them.
+// If a controller writes an object without managedFields, the API server keeps
+// the existing managedFields. The transform for Services is classView.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {

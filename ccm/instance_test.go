@@ -145,8 +145,8 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 // instance of this cluster in the current cloud and project. After a change of
 // the URL or the project, the CCM must first find an instance in the new cloud
 // or project. A Node without a provider id and without the taint of a new Node
-// does not prove that the project is correct. An instance with the name of this
-// Node is also no proof.
+// does not prove that the project is correct. Even if an instance has the name
+// of this Node, this is no proof.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")

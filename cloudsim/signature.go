@@ -16,9 +16,9 @@ const SignatureSkew = 15 * time.Minute
 
 // Signature is the signature of a request to the API of another cloud, in the format of AWS
 // Signature Version 4. A dialect is a server that translates such an API. The dialect
-// computes the hash of the request. Then it calls this cloud with the result of Token as
-// bearer token, and this cloud verifies the signature. Therefore the dialect needs neither
-// the secret of the access key nor its own permissions.
+// computes the hash of the request. Then it calls this cloud with the result of the method
+// Token as bearer token, and this cloud verifies the signature. Therefore the dialect needs
+// neither the secret of the access key nor its own permissions.
 //
 // The bearer token permits every call of the access key's service account until
 // SignatureSkew after Time. Programs must therefore keep signed requests as secret as
@@ -55,8 +55,8 @@ const signaturePrefix = "sigv4."
 
 var signatureRE = regexp.MustCompile(`^sigv4\.([-a-z0-9]{1,64})\.([0-9]{8}T[0-9]{6}Z)\.([-a-z0-9]{1,64})\.([-a-z0-9]{1,64})\.([0-9a-f]{64})\.([0-9a-f]{64})(?:\.([A-Za-z0-9_]{1,128}))?$`)
 
-// Token returns the bearer token with which a program calls the cloud. ParseSignature
-// converts the token back to s, if ParseSignature accepts the token.
+// Token returns the bearer token with which a program calls the cloud. If the fields of s
+// are valid, ParseSignature converts the token back to s.
 func (s Signature) Token() string {
 	parts := []string{string(s.AccessKey), s.Time.UTC().Format(SignatureTime), s.Region, s.Service, s.Hash, s.Signature}
 	if s.SessionToken != "" {

@@ -20,8 +20,8 @@ func TestSignatureOfAWS(t *testing.T) {
 	}
 }
 
-// FuzzParseSignature proves that, for every text that ParseSignature accepts, Token returns
-// the same text.
+// FuzzParseSignature parses arbitrary texts. If ParseSignature accepts a text, the method
+// Token of the result must return the same text.
 func FuzzParseSignature(f *testing.F) {
 	s := cloudsim.Signature{AccessKey: "ak-000001", Time: time.Unix(1, 0), Region: "sim-1", Service: "ec2", Hash: "00"}
 	s.Signature = s.Sign("secret")

@@ -12,8 +12,8 @@ import (
 
 // TranscriptFormat and TranscriptVersion are values in the head of a transcript. A
 // transcript is a file with the calls to a cloud, one JSON document per line. The first
-// line is a TranscriptHead. After it, the transcript contains a TranscriptCall for each
-// call, in the order of the answers.
+// line is a TranscriptHead. After this line, the transcript contains a TranscriptCall
+// for each call, in the order of the answers.
 const (
 	TranscriptFormat  = "cloudsim-transcript"
 	TranscriptVersion = 2
