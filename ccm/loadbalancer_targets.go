@@ -15,12 +15,13 @@ import (
 )
 
 // UpdateLoadBalancer replaces the targets of the Service's load balancer. It
-// makes only one call, so that the load balancer is never without targets. The
-// framework may call UpdateLoadBalancer before EnsureLoadBalancer, after
-// EnsureLoadBalancerDeleted, and with an outdated Service. If the cloud is
-// deleting the load balancer, UpdateLoadBalancer changes nothing. If the load
-// balancer does not exist, UpdateLoadBalancer returns an error. The framework
-// ignores this error if GetLoadBalancer also does not find the load balancer.
+// replaces all targets in one call, so that the load balancer is never without
+// targets. The framework may call UpdateLoadBalancer before
+// EnsureLoadBalancer, after EnsureLoadBalancerDeleted, and with an outdated
+// Service. If the cloud is deleting the load balancer, UpdateLoadBalancer
+// changes nothing. If the load balancer does not exist, UpdateLoadBalancer
+// returns an error. The framework ignores this error if GetLoadBalancer also
+// does not find the load balancer.
 //
 // When a node joins, the framework calls UpdateLoadBalancer for every Service.
 // To save a call, UpdateLoadBalancer reads the load balancer from the mirror if
