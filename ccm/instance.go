@@ -79,9 +79,10 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 
 // InstanceExists reports whether the Node's instance exists, in any state
 // except terminated. The framework deletes the Node if the result is false.
-// InstanceExists therefore returns false only in two cases: the cloud reports
-// that the instance is terminated, or the cloud does not find the instance
-// and a list of the same project does not contain it.
+// InstanceExists therefore returns false only in two cases. In the first
+// case, the cloud reports that the instance is terminated. In the second
+// case, the cloud does not find the instance, and a list of the same project
+// does not contain the instance.
 //
 // In all unclear cases InstanceExists returns an error, so that the framework
 // keeps the Node:
