@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// appliable contains the lists of resources that a file may have. Their order is the order of
-// creation: a resource comes before the resources that refer to it. Each entry also names the
-// members that an update replaces. All other members of a resource keep their values.
+// appliable contains the lists of resources that a file may have. The order of the lists is the
+// order of creation: a resource comes before the resources that refer to it. Each entry also names
+// the members that an update replaces. All other members of a resource keep their values.
 var appliable = []struct {
 	key, path string
 	check     func(raw []byte) error // checks a request before the client sends it
@@ -56,8 +56,8 @@ type Result struct {
 	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
-// All applies the resources of a file. First it checks all resources of the file, without a
-// change of the cloud. Then it applies one resource after the other, and stops at the first
+// All applies the resources of a file. First it checks all resources of the file and changes
+// nothing in the cloud. Then it applies one resource after the other, and stops at the first
 // failure. If dryRun is true, All only checks the file.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
 	later := map[string]bool{} // resources and types that exist, or that the apply will create
@@ -158,8 +158,8 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	return a, err
 }
 
-// updateExisting updates an existing resource that differs from the file. It returns an
-// error if the file has another value for a member that an update cannot change.
+// updateExisting updates an existing resource that differs from the file. It returns an error if
+// the file and the cloud have different values of a member that an update cannot change.
 func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
 	want := map[string]any{}
 	if err := json.Unmarshal(raw, &want); err != nil {
@@ -202,10 +202,10 @@ func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool
 	return a, nil
 }
 
-// mergeValues returns the value of a member after an update. In the cloud, the member has the value
-// have. In the file, the member has the value want. If both values are JSON objects, mergeValues
-// copies have and updates each member of the copy that want contains. Otherwise it returns want. If
-// want is nil, mergeValues returns have.
+// mergeValues returns the value of a member after an update. The parameter have is the value in the
+// cloud, and the parameter want is the value in the file. If both values are JSON objects, the
+// result is a copy of have, in which mergeValues updates the members that want contains. If want is
+// nil, the result is have. In all other cases, the result is want.
 func mergeValues(have, want any) any {
 	if want == nil {
 		return have
@@ -238,8 +238,8 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 
 // differingMembers returns the names of the members that have different values in the file and in
 // the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
-// first case the cloud does not show the member, because it may exist only in requests. In the
-// second case the file has an empty value, which means the default value.
+// first case the member is not in the cloud's answer, because some members exist only in requests.
+// In the second case the file has an empty value, which means the default value.
 func differingMembers(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]
@@ -266,10 +266,10 @@ func differenceError(have map[string]any, fields []string) error {
 	return e
 }
 
-// isCovered reports whether the cloud's value includes the value in the file. The cloud's
-// value may have more members than the file, e.g. default values. If the cloud shows no
-// value, the function returns true for a zero value in the file. A null in the file matches
-// any value.
+// isCovered reports whether the cloud's value includes the value in the file. The cloud's value may
+// have more members than the file, e.g. default values. If the cloud's answer does not contain the
+// value, the function returns true for a zero value in the file. A null in the file matches any
+// value.
 func isCovered(have, want any) bool {
 	switch want := want.(type) {
 	case nil:

@@ -109,8 +109,8 @@ func TestApplyTwice(t *testing.T) {
 	}
 }
 
-// TestApplyZero proves that a zero in the file means the default value. If the cloud has another
-// value, the first apply updates the resource. The second apply changes nothing.
+// TestApplyZero proves that a zero in the file means the default value. If the value in the cloud
+// is not the default value, the first apply updates the resource. The second apply changes nothing.
 func TestApplyZero(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const name, zero = "loadBalancers:\n- name: web\n  region: sim-1\n", "  drainTimeoutSeconds: 0\n  healthCheck: {protocol: http, path: \"\"}\n"
@@ -224,8 +224,8 @@ func revision(t *testing.T, cl *client.Client) uint64 {
 }
 
 // FuzzApply proves that apply either applies a random file, or returns an error that names the file
-// and the line. After a success, a second apply of the file changes nothing. The second apply may
-// return an error if the file creates a fault.
+// and the line. After a success, a second apply of the file changes nothing. If the file creates a
+// fault, the second apply may return an error, because the fault affects its calls.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte(everyKind))
 	for _, s := range []string{

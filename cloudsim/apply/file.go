@@ -42,8 +42,8 @@ func (i item) positionOf(field string) string {
 	return fmt.Sprintf("%s:%d: %s %s", i.file, line, i.list, i.name)
 }
 
-// member returns the value of a key of a mapping, or of an index of a list. It returns nil if the
-// key or the index does not exist.
+// member returns the value of a key of a mapping, or the element at an index of a list. It returns
+// nil if the key or the index does not exist.
 func member(n *yaml.Node, part string) *yaml.Node {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// targetLists contains the API path of the list of each kind of target that a hold or a fault can
-// have. It leaves out the kinds of resources that have no separate id, because their name is also
-// their id.
+// targetLists maps each kind of target that a hold or a fault can have to an API path. A call of
+// this path lists the resources of the kind. The map does not contain kinds such as zones: the name
+// of a zone is also its id.
 var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
@@ -24,9 +24,9 @@ var targetLists = map[cloudsim.ResourceKind]string{
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
 // TargetID returns the id of the target of a hold or a fault. The kind of the target may be in the
-// singular or in the plural. The target is given by nameOrID. If nameOrID is an id, the target need
-// not exist yet. The map plannedNames contains the names of resources that a later call will
-// create. TargetID returns such a name unchanged.
+// singular or in the plural. The parameter nameOrID is the name or the id of the target. TargetID
+// also accepts the id of a resource that does not exist yet. The map plannedNames contains the
+// names of resources that a later call will create. TargetID returns such a name unchanged.
 func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
 	kind, known := ParseKind(kindName)
 	path, listed := targetLists[kind]
