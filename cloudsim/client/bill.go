@@ -32,8 +32,9 @@ func auditQuery(o cloudsim.AuditOptions) string {
 	return "?" + q.Encode()
 }
 
-// Bill returns sums over the API calls since the last reset, or since o.Since. The caller must be
-// an admin. A restart of the cloud also resets the bill.
+// Bill returns sums over API calls. If o.Since is zero, these are all calls since the last reset.
+// Otherwise these are the calls since o.Since that the cloud still has in memory. A restart of the
+// cloud also resets the bill. The caller must be an admin.
 func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	o.Limit, o.After = 0, 0
 	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)
@@ -45,9 +46,9 @@ func (c *Client) ResetBill(ctx context.Context) error {
 	return err
 }
 
-// Audit returns the most recent API calls, oldest first. The caller must be an admin. If
-// o.After is not 0, Audit returns Gone if the cloud does not have all calls after o.After
-// in memory, e.g. after a restart.
+// Audit returns the most recent API calls, oldest first. If o.After is not 0, Audit returns only
+// calls with higher numbers than o.After. It returns Gone if the cloud does not have all these
+// calls in memory, e.g. after a restart. The caller must be an admin.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }

@@ -33,9 +33,9 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll returns a function that calls makeChange and checks two results. The function makeChange
-// must return an error of the given kind. Nevertheless, the cloud must have made the change, so
-// that it has the given number of instances.
+// doneAll returns a function that calls makeChange. It returns true if makeChange returns an error
+// of the given kind, although the cloud has made the change. After the change, the cloud has the
+// given number of instances.
 func doneAll(with cloudsim.Kind, makeChange func(context.Context, *client.Client) error, instances int) callAffected {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := makeChange(ctx, c)

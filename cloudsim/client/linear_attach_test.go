@@ -28,7 +28,7 @@ type plug struct {
 }
 
 // attachAnswer is an answer: an error, or the sorted list of the instances to which the disk is
-// attached. The field who contains this list as one string, with a space after each instance.
+// attached. The field named who contains this list as one string, with a space after each instance.
 type attachAnswer struct {
 	err cloudsim.Kind
 	who string

@@ -121,7 +121,7 @@ type output struct {
 	port int
 }
 
-// caller is a client that remembers the last answer for each name.
+// caller is a client that stores the last answer for each name.
 type caller struct {
 	c    client.Client
 	seen [3]output
@@ -180,7 +180,7 @@ func (k *caller) do(t *testing.T, in input) output {
 	return out
 }
 
-// register is the model's state of one name. If an answer was lost, the new id or revision is
+// register is the state of one name in the model. If an answer was lost, the new id or revision is
 // unknown until the next answer. An unknown id is "?", and an unknown revision is 0.
 type register struct {
 	there bool

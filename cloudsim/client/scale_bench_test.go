@@ -30,7 +30,7 @@ var (
 
 // BenchmarkScale makes the same calls to a small cloud and to a large cloud. It alternates between
 // the two clouds, so that other load on the machine affects both measurements. The cost of a call
-// may grow with the logarithm of the store's size.
+// should grow at most with the logarithm of the store's size.
 //
 // The metric named of-small is the time of a call to the large cloud, divided by the time of
 // the same call to the small cloud. This ratio should be at most the value of the metric named
@@ -219,8 +219,8 @@ func times(b *testing.B, c *client.Client, n int, call func(context.Context, *cl
 	return time.Since(begin)
 }
 
-// beginWatches begins n watches of addresses. It returns a function that creates an address
-// and measures the time until all watches have shown this address.
+// beginWatches begins n watches of addresses. It returns a function that creates an address and
+// measures the time until all watches have yielded the event of this address.
 func beginWatches(b *testing.B, c *client.Client, n int) func() time.Duration {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())

@@ -44,9 +44,9 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 
 // WatchAudit yields the entries of the audit trail that o selects and that come after the number
 // o.After. It yields them in the order of their numbers. WatchAudit ends, and yields errors, in the
-// same cases as Watch. WatchAudit yields Gone if the cloud does not have all calls after o.After in
-// memory, e.g. after a restart. The caller must have the permission audit.watch. To resume, set
-// After to the Number of the last handled entry.
+// same cases as Watch. WatchAudit yields Gone if the cloud does not have all calls after the number
+// o.After in memory, e.g. after a restart. The caller must have the permission audit.watch. To
+// resume, set After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0

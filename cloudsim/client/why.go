@@ -13,8 +13,8 @@ func (c *Client) Why(ctx context.Context, object string) (cloudsim.Why, error) {
 	return call[cloudsim.Why](ctx, c, "GET", "/v1/why?object="+url.QueryEscape(object), nil)
 }
 
-// WhyRequest explains the effects of the request with the given id: its calls, operations, changes
-// and faults. It returns NotFound if the cloud no longer knows the request.
+// WhyRequest explains the effects of the request with the given id: the calls, operations, changes
+// and faults of this request. It returns NotFound if the cloud no longer knows the request.
 func (c *Client) WhyRequest(ctx context.Context, id string) (cloudsim.Why, error) {
 	return call[cloudsim.Why](ctx, c, "GET", "/v1/why?request="+url.QueryEscape(id), nil)
 }
