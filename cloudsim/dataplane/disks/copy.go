@@ -37,11 +37,10 @@ type fileCopy struct {
 	mode     fs.FileMode
 }
 
-// copyTogether copies all sources. The copies contain the data of all sources
-// at the same instant, like disks after a power cut. Each copy gets its final
-// name only when it is complete. If some copies of the set are missing,
-// copyTogether makes all of them again. If all copies exist, copyTogether does
-// nothing.
+// copyTogether copies all sources. The copies contain the data of all sources at the same instant,
+// like disks after a power cut. Each copy gets its final name only when it is complete. If all
+// copies exist, copyTogether does nothing. If only some copies exist, copyTogether makes all copies
+// again.
 //
 // If the file system can clone files, a single copy contains the data of one instant, even while an
 // instance writes to the source. Otherwise a copy takes time. Such a copy is valid only if no

@@ -292,10 +292,9 @@ func (k *manager) makeFile(d cloudsim.Disk) error {
 	return errors.Join(f.Truncate(want), f.Close())
 }
 
-// errNotRegular is the error if the path of a disk leads to another kind of
-// file than a regular file, for example to a link. Machines of a lab may write
-// to the folder with the disks' data, so this folder may contain links to any
-// file of the host. The data plane follows no link, so that it reads and
+// errNotRegular is the error if the file at the path of a disk is not a regular file, but for
+// example a link. Machines of a lab may write to the folder with the disks' data, so this folder
+// may contain links to any file of the host. The data plane follows no link, so that it reads and
 // changes no other files of the host.
 var errNotRegular = errors.New("the data file is not a regular file: the cloud does not follow links; move the file back")
 

@@ -41,8 +41,8 @@ func NewFiles(dir string) *Files { return &Files{dir: dir} }
 // data while the cloud saves a state or loads a saved state.
 const stagePrefix = ".load-"
 
-// follow calls fn while no Swap runs. It returns nil if a Swap or the end of the caller's ctx
-// ended fn.
+// follow waits until no Swap runs, and then calls fn. A Swap ends the context of fn. If fn returns
+// after a Swap or the caller has ended its context, follow returns nil.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
 	f.swapLock.Lock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -63,8 +63,8 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 // Save writes the data of disks and snapshots to w. The data of all files is from the same instant.
 // The map sizes maps the id of each disk or snapshot to its size. Save returns:
 //
-//   - Conflict if there is more data than MaxStateData, or if programs write to a disk all the
-//     time
+//   - Conflict if there is more data than MaxStateData, or if programs write to a disk without a
+//     pause
 //   - NotFound if a file is missing
 //   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {

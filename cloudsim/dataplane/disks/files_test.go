@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// withFiles runs a cloud that keeps the data of its disks in dir. The cloud saves states in the
-// folder states, or in a temporary folder if states is empty.
+// withFiles runs a cloud that keeps the data of its disks in dir. The parameter states is the
+// folder in which the cloud saves states. If it is empty, the cloud uses a temporary folder.
 func withFiles(t *testing.T, dir, states string) *client.Client {
 	t.Helper()
 	files := disks.NewFiles(dir)
@@ -261,8 +261,8 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	c := withFiles(t, dir, "")
 	d := create(t, c, "d", 1)
 	whole(t, c, d.ID, 1)
-	// Create disk e, and wait until the data plane has handled its events. The
-	// data plane handles events in order, so it has then also handled all earlier
+	// Create disk e, and wait until the data plane has handled the events of disk e. The data plane
+	// handles events in the order of their revisions, so it has then also handled all earlier
 	// events of disk d. No old event can make the file of d again.
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))

@@ -12,7 +12,7 @@ import (
 const atOnce = 2
 
 // jobs are the running and waiting copies, by the id of the disk, snapshot or group that they make.
-// They end together with the call of manager.watchCloud that started them.
+// The copies end together with the call of manager.watchCloud that started them.
 type jobs struct {
 	turns   chan struct{}
 	running sync.WaitGroup
@@ -28,7 +28,7 @@ type job struct {
 
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
-// start begins a job that calls the function in fn. The job ends when fn returns nil, when a caller
+// start begins a job that calls fn repeatedly. The job ends when fn returns nil, when a caller
 // calls stop, or when ctx ends. After each error, the job waits for retryEvery. If a job with the
 // given name exists, start does nothing.
 func (j *jobs) start(ctx context.Context, name string, fn func(context.Context) error) {
@@ -75,10 +75,11 @@ func (j *jobs) runLimited(ctx context.Context, fn func() error) error {
 	}
 }
 
-// reportResult reports the result of one try of a copy job. The error of the copy is copyErr. If
-// isKnown is true, the cloud already has this result, and reportResult does not report the result
-// again. reportResult returns nil if the job is finished, and an error if the job must try again.
-// The job tries again after a failed report, and after a failed copy unless the source is lost.
+// reportResult reports the result of one try of a copy job. The parameter copyErr is the error of
+// the copy, or nil. If isKnown is true, the cloud already has this result, and reportResult does
+// not report the result again. reportResult returns nil if the job is finished, and an error if the
+// job must try again. The job tries again after a failed report. It also tries again after a failed
+// copy, unless the source is lost.
 func (k *manager) reportResult(ctx context.Context, of any, copyErr error, isKnown bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning

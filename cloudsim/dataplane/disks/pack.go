@@ -63,8 +63,8 @@ func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64)
 	return n, nil
 }
 
-// unpack reads the last section of a saved state and writes its files to dir, with the modes of
-// disks and snapshots. It returns the ids of the disks and snapshots. It returns an error if the
+// unpack reads the last section of a saved state and writes its files to dir, with the file modes
+// of disks and snapshots. It returns the ids of the disks and snapshots. It returns an error if the
 // section is damaged.
 func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string, err error) {
 	var file *os.File
@@ -114,7 +114,7 @@ func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string,
 	return nil, ctx.Err()
 }
 
-// create makes a new file of the given size in dir, with the mode of a disk or a snapshot.
+// create makes a new file of the given size in dir, with the file mode of a disk or a snapshot.
 func create(dir, id string, size int64) (*os.File, error) {
 	mode := made
 	if strings.HasPrefix(id, "snap-") {

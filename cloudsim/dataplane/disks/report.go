@@ -15,10 +15,10 @@ const (
 	// reportsAtOnce is the maximum number of concurrent reports.
 	reportsAtOnce = 64
 	// gatherTime is the time that sendReports waits before it sends reports. In this time more
-	// reports arrive, which then share a commit. The instance that uses the disk can do other work.
-	// A disk that a caller deletes within this time needs no report. The disadvantage is that the
-	// cloud gets the status of a disk with this delay. Reports of copies have no such delay,
-	// because clients wait for these reports.
+	// reports arrive, which then share a commit. The cloud first serves the calls of clients that
+	// use the disk, because no client waits for the report. A disk that a caller deletes within
+	// this time needs no report. The disadvantage is that the cloud gets the status of a disk with
+	// this delay. Reports of copies have no such delay, because clients wait for these reports.
 	gatherTime = 100 * time.Millisecond
 )
 

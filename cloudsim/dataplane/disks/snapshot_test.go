@@ -51,8 +51,9 @@ func copyOf(t *testing.T, c *client.Client, req cloudsim.CreateDisk) cloudsim.Di
 	return d
 }
 
-// A snapshot is a sparse, read-only file with the data that the disk held. A disk from a
-// snapshot, and a copy of a disk, begin with this data and then change independently.
+// A snapshot is a sparse, read-only file with the data of the disk at the time of the snapshot. A
+// disk from a snapshot begins with the data of the snapshot, and a copy of a disk begins with the
+// data of this disk. Then each disk changes independently.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -190,9 +191,9 @@ func TestCopiesAfterRestart(t *testing.T) {
 	}
 }
 
-// counter writes increasing numbers to all files until the test calls stop.
-// Each number goes to the first file before the second file. The function pause
-// returns the time between two numbers.
+// counter writes increasing numbers to all files until the test calls stop. It writes each number
+// to the first file before it writes the number to the second file. The function pause returns the
+// time between two numbers.
 func counter(t *testing.T, pause func() time.Duration, paths ...string) (stop func()) {
 	t.Helper()
 	var writing sync.WaitGroup
