@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// maxKept is the maximum number of clients that a load balancer remembers. This number of clients
-// takes about 20 MB of memory. If there are more clients, the load balancer forgets the least
-// recently used client.
+// maxKept is the maximum number of clients for which a load balancer stores the target. This number
+// of entries takes about 20 MB of memory. If there are more clients, the load balancer deletes the
+// least recently used entry.
 const maxKept = 100_000
 
-// affinity remembers the target of each client, for each pool of targets. The
-// zero value remembers no client. The balancer's mu protects the affinity.
-// Every call takes amortized constant time.
+// affinity stores the target of each client, for each pool of targets. The zero value stores
+// nothing. The balancer's mu protects the affinity. Every call takes amortized constant time.
 type affinity struct {
 	timeout  time.Duration // time after which the load balancer forgets a client; 0: it remembers no client
 	byClient map[clientOf]*list.Element
 	recent   list.List // of *affinityEntry, latest use first
 }
 
-// clientOf identifies the address of a client together with a pool. All listeners that use this
-// pool share the clientOf.
+// clientOf is the key of an entry: the address of a client and the key of a pool. All listeners
+// that use this pool share the entry.
 type clientOf struct {
 	netip.Addr
 	pool string
@@ -33,15 +32,15 @@ type affinityEntry struct {
 	until  time.Time
 }
 
-// setTimeout changes the timeout. With a timeout of 0 it forgets all clients.
+// setTimeout changes the timeout. If the timeout is 0, setTimeout deletes all entries.
 func (a *affinity) setTimeout(timeout time.Duration) {
 	if a.timeout = timeout; timeout == 0 {
 		*a = affinity{}
 	}
 }
 
-// find returns the remembered target of a client in a pool. It returns nil if a
-// has no target for this client.
+// find returns the stored target of a client in a pool. It returns nil if a has no target for this
+// client.
 func (a *affinity) find(client netip.Addr, pool string) *target {
 	e := a.byClient[clientOf{client, pool}]
 	if e == nil {
@@ -55,7 +54,7 @@ func (a *affinity) find(client netip.Addr, pool string) *target {
 	return k.target
 }
 
-// keep remembers t as the target of a client in a pool, and restarts the timeout.
+// keep stores t as the target of a client in a pool, and restarts the timeout.
 func (a *affinity) keep(addr netip.Addr, pool string, t *target) {
 	if a.timeout == 0 {
 		return

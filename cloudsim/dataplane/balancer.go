@@ -72,9 +72,9 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 	}
 }
 
-// apply puts the spec of lb in force. It does not touch sockets, probes and connections that need
-// no change. It ignores a revision that is older than the last revision that it has received. It
-// does nothing if the spec is already in force, for example if lb has only a new status.
+// apply puts the spec of lb in force. It does not affect sockets, probes and connections that need
+// no change. It ignores lb if b has already received a newer revision of the load balancer. It does
+// nothing if the spec is already in force, for example if lb has only a new status.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
 	if lb.Revision < b.revision {
 		return
@@ -202,8 +202,8 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 }
 
-// applyMachine applies the new state m of an instance. If an instance may have several targets, applyMachine
-// scans all targets. If it finds a target of the instance, it also scans all sessions.
+// applyMachine applies the new state m of an instance. If an instance can be several targets,
+// applyMachine scans all targets. If it finds a target of the instance, it also scans all sessions.
 func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -75,7 +75,8 @@ func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem st
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)
 	if err != nil || a.IsUnspecified() && s.bind == s.key.ip {
-		// An empty or unspecified address would mean every address of the machine.
+		// For an empty or unspecified address, the system would listen on every address of the
+		// machine.
 		return nil, fmt.Sprintf("%q is not an address to listen on", ip)
 	}
 	o, err = c.openSocket(ctx, s.key.protocol, ip, port)
@@ -93,8 +94,8 @@ func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem st
 	return o, fmt.Sprintf("%s: listening on %d instead", denied, high)
 }
 
-// unprivilegedStart returns a text with the Linux setting of the first unprivileged port, or ""
-// on other systems.
+// unprivilegedStart returns a text with the value of the Linux setting
+// net.ipv4.ip_unprivileged_port_start. On other systems, it returns "".
 func unprivilegedStart() string {
 	raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {

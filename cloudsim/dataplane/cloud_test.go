@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// fakeCloud is a fake cloud, with its records in memory. It applies each change at
-// once. A test can make the calls to this fake cloud fail, and can make it
-// forget its journal or all its records.
+// fakeCloud is a fake cloud, with its records in memory. It applies each change at once. A test can
+// make the calls to this fake cloud fail. It can also delete the journal or all records of the fake
+// cloud.
 type fakeCloud struct {
 	mu        sync.Mutex
 	rev       uint64
@@ -112,14 +112,14 @@ func (m *fakeCloud) breakWatches() {
 	m.ring()
 }
 
-// compact forgets the events of the journal.
+// compact deletes all events of the journal.
 func (m *fakeCloud) compact() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.floor = m.rev
 }
 
-// restart deletes all records of the cloud. Revisions begin at one again.
+// restart deletes the journal and all records of the cloud. The next revision is one.
 func (m *fakeCloud) restart() {
 	m.mu.Lock()
 	m.rev, m.journal = 0, nil
@@ -242,7 +242,7 @@ func (m *fakeCloud) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStat
 	return slices.Clone(m.reports[id])
 }
 
-// await waits until the status of a load balancer covers all of its listeners and targets, and
+// await waits until the status of a load balancer contains all of its listeners and targets, and
 // passes the check of the caller. The function check returns "" if the status passes, or else the
 // reason.
 func (m *fakeCloud) await(t testing.TB, id cloudsim.LoadBalancerID, check func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
@@ -279,6 +279,7 @@ func satisfies(lb cloudsim.LoadBalancer, is func(cloudsim.LoadBalancerStatus) st
 }
 
 // unreadyReason returns "" if every listener accepts connections and every target is healthy.
+// Otherwise it returns the reason why the load balancer is not ready.
 func unreadyReason(s cloudsim.LoadBalancerStatus) string {
 	for _, l := range s.Listeners {
 		if l.Endpoint == "" {
@@ -288,7 +289,7 @@ func unreadyReason(s cloudsim.LoadBalancerStatus) string {
 	return wantHealth(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
 }
 
-// wantHealth returns a check that the targets' health equals want.
+// wantHealth returns a check for await: the health of the targets must be equal to the list want.
 func wantHealth(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
 	return func(s cloudsim.LoadBalancerStatus) string {
 		var have []cloudsim.TargetHealth

@@ -16,7 +16,7 @@ import (
 //
 //	phase       it ends when                               next phase
 //	dialling    a target has answered                      forwarding
-//	            no target answers, or its listener closes  gone
+//	            no target answers, or the listener closes  gone
 //	forwarding  both sides have ended, one has failed,
 //	            the idle timeout is over, or it is cut     gone
 type phase int

@@ -29,11 +29,11 @@ type Cloud interface {
 	ReportLoadBalancer(context.Context, cloudsim.LoadBalancerID, cloudsim.LoadBalancerStatus) error
 }
 
-// Config configures Run. The zero value of a field means its default.
+// Config configures Run. If a field has the zero value, Run uses the default value of the field.
 type Config struct {
-	// LowPortOffset is for a port below 1024 that this machine does not allow the process to open.
-	// The data plane then opens the port plus LowPortOffset. The default is 10000, so port 80
-	// becomes 10080.
+	// LowPortOffset is for ports below 1024. If this machine does not allow the process to open
+	// such a port, the data plane opens the port plus LowPortOffset instead. The default is 10000,
+	// so port 80 becomes 10080.
 	LowPortOffset int
 	// DrainTimeout is the time for which a connection may continue after the
 	// removal of its target or its listener. A load balancer can set its own
@@ -75,13 +75,14 @@ type Config struct {
 	// answers back to this machine. The caller must also configure this machine to accept these
 	// answers, although their destination address is the client's.
 	//
-	// HideClients are ranges of clients for which ShowClients has no effect. A target would answer
-	// such a client by a route that bypasses this machine.
+	// HideClients are ranges of clients for which ShowClients has no effect. They are for clients
+	// that a target would answer directly and not through this machine.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.
-	// Load balancers and health checks may connect to all addresses in these ranges. Some of them
-	// may be addresses of this machine, because hollow nodes have such addresses.
+	// Load balancers and health checks may connect to all addresses in these ranges. Some addresses
+	// in these ranges may be addresses of this machine, because hollow nodes have addresses of this
+	// machine.
 	Instances []netip.Prefix
 	// Networks are the ranges of networks that projects have created. Load balancers and health
 	// checks may connect to addresses in these ranges, except to addresses of this machine. The

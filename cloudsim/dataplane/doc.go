@@ -3,11 +3,11 @@
 //
 // The package lists and watches load balancers, instances and zones. For each listener of a load
 // balancer that is active or updating, it opens a TCP or UDP socket at each address of the load
-// balancer. It also opens a socket at each published port of the host. A new connection goes to
-// the healthy target with the lowest ratio of connections to weight. Targets with the same ratio
-// get turns in proportion to their weights, so sequential requests spread by weight, too. With
-// affinity, a client gets the same target again. The package reports the addresses of the
-// listeners and the probed health of each target.
+// balancer. It also opens a socket at each published port of the host. A new connection goes to the
+// healthy target with the lowest ratio of connections to weight. Targets with the same ratio get
+// turns in proportion to their weights, so sequential requests spread by weight, too. With
+// affinity, a new connection of a client goes to the target of the client's previous connection.
+// The package reports the addresses of the listeners and the probed health of each target.
 //
 // Guarantees for clients:
 //

@@ -13,6 +13,6 @@ func (c *Config) ListenWith(f func(ctx context.Context, network, address string)
 	c.listen = f
 }
 
-// Source returns the address that a target sees as its client. The zero value means this
-// machine's address.
+// Source returns the address that a target sees as the address of the client. If the result is the
+// zero value, the target sees an address of this machine.
 func (c Config) Source(client netip.Addr) netip.AddrPort { return c.source(client) }

@@ -23,8 +23,9 @@ type flow struct {
 	last   atomic.Int64 // time of the last datagram, in ns since startTime
 }
 
-// startTime is time zero for flows and loops. It contains a monotonic clock reading, so
-// changes of the system time have no effect.
+// startTime is the beginning of the time scale of flows and loops: they store times as durations
+// since startTime. It contains a monotonic clock reading, so changes of the system time have no
+// effect.
 var startTime = time.Now()
 
 func (f *flow) passed() { f.last.Store(int64(time.Since(startTime))) }

@@ -259,8 +259,8 @@ func TestFlowMovesOn(t *testing.T) {
 	})
 }
 
-// The data plane refuses a flow beyond the limit. It allows a new flow after another flow has
-// ended.
+// If a listener has the maximum number of flows, the data plane refuses a new flow. It allows a new
+// flow after an existing flow has ended.
 func TestMaxFlows(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 1)

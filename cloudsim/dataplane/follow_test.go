@@ -136,9 +136,9 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 	}
 }
 
-// If the second of two changes undoes the first change, these changes may
-// delete a reported status from the cloud's record. The data plane then reports
-// the status again.
+// The first of two changes removes a target, and the cloud deletes the status of this target. The
+// second change adds the target again. The data plane reports the status of the target again, even
+// if the target is the same as before the two changes.
 func TestUndoneChangeIsReported(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.start(t, dataplane.Config{})

@@ -121,8 +121,9 @@ func (c *conn) introduce(from netip.AddrPort) error {
 }
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
-// the client's address. Without a bind, the system chooses the source port at connect, when it
-// knows the target. So connections to different targets can have the same source port.
+// the client's address. If the socket has no source address, the system chooses the source port
+// when it connects the socket. It then knows the target, so connections to different targets can
+// have the same source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
 	at, d := addrPort(to.ip, to.port), dialer
 	if err := c.dials.check(at.Addr()); err != nil {
@@ -139,7 +140,7 @@ func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net
 	return conn.(*net.TCPConn), nil
 }
 
-// drop removes a session, because its client tries another target.
+// drop removes a session from b, because the data plane tries another target for the client.
 func (b *balancer) drop(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -163,8 +164,8 @@ func (c *conn) forward(l *listener) {
 	other.Wait()
 }
 
-// carry moves the bytes of one direction. If src ends, the method also ends the writing to dst, and
-// does not affect the other direction. After an error it resets both connections.
+// carry moves the bytes of one direction. If src ends, the method closes the write side of dst, and
+// the opposite direction continues. After an error, the method resets both connections.
 func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 	err := c.moveBytes(d, dst, src, l)
 	if err == nil {
@@ -178,8 +179,9 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// idleChecks is the number of checks in one idle timeout. A connection is idle after this number
-// of consecutive checks without activity. A long stop of the process counts as one check.
+// idleChecks is the number of checks in one idle timeout. A connection is idle after this number of
+// consecutive checks without activity. If the process is stopped for a long time, this time counts
+// as one check.
 const idleChecks = 4
 
 // moveBytes moves bytes from src to dst until src ends.

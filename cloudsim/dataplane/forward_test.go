@@ -436,8 +436,8 @@ func TestMaxOpen(t *testing.T) {
 	}
 }
 
-// The data plane resets a connection beyond MaxConnections. It allows a new connection after
-// another connection has ended.
+// If a listener has MaxConnections open connections, the data plane resets a new connection. It
+// allows a new connection after an open connection has ended.
 func TestMaxConnections(t *testing.T) {
 	f := newFleet(t, 1, sayName)
 	f.start(t, dataplane.Config{MaxConnections: 2})
@@ -495,8 +495,9 @@ func TestDialFailureTriesAnother(t *testing.T) {
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
 }
 
-// Addresses behind one instance are separate targets. The data plane probes, reaches and drains
-// each of them separately. When the instance stops, all of them are unhealthy.
+// Several addresses behind one instance, e.g. the addresses of its pods, are separate targets. The
+// data plane probes, reaches and drains each target separately. When the instance stops, all these
+// targets are unhealthy.
 func TestAddressesBehindAnInstance(t *testing.T) {
 	cloud := newMemory()
 	a := serve(t, instanceIP(), 0, sayWord("a"))

@@ -93,11 +93,11 @@ func answer(c net.Conn, healthy bool) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// TestRation proves in which order load balancers get slots. Each character of a story is one
-// step. A lower-case letter requests a slot for its load balancer. A capital letter requests a
+// TestRation proves in which order load balancers get slots. Each character of the field story is
+// one step. A lower-case letter requests a slot for its load balancer. A capital letter requests a
 // slot for its load balancer, and then cancels the request. After the character "-", the load
-// balancer of the next letter gives back one slot. The field got lists the load balancers in the
-// order in which they got slots.
+// balancer of the next letter gives back one slot. The field named got contains the load balancers
+// in the order in which they got slots.
 func TestRation(t *testing.T) {
 	for _, tc := range []struct {
 		name       string

@@ -78,7 +78,7 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
-// An idle connection holds its two sockets and no pipe.
+// An idle connection uses two sockets and no pipe.
 func TestWaitingHoldsNoPipes(t *testing.T) {
 	f := newFleet(t, 1, each(func(c *net.TCPConn) { // echo without a splice pipe
 		for b := make([]byte, 64); ; {

@@ -202,9 +202,9 @@ func (l *loop) sleepTime() time.Duration {
 	return max(l.next-l.now, 0)
 }
 
-// roundUpMillis rounds d up to whole milliseconds, so that the deadline has
-// passed when the loop wakes. For the value never, it returns -1, which means
-// that the wait has no limit.
+// roundUpMillis rounds d up to whole milliseconds, so that the deadline has passed when the loop
+// wakes. If d is the constant named never, the result is -1, which means that the wait has no
+// limit.
 func roundUpMillis(d time.Duration) int {
 	if d == never {
 		return -1

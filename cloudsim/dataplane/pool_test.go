@@ -16,15 +16,15 @@ import (
 // secondAddress returns the address of the second listener, which withSecond adds.
 func (f *fleet) secondAddress() string { return fmt.Sprintf("%s:%d", f.lb.IP, port+1) }
 
-// withSecond adds a second listener with its own targets and health check. It listens at the next
-// port and uses the same target port.
+// withSecond adds a second listener with its own targets and health check. The second listener
+// listens at the next port, and has the target port of the first listener.
 func (f *fleet) withSecond(targets []cloudsim.Target, check *cloudsim.HealthCheck) {
 	second := f.lb.Listeners[0]
 	second.Port, second.Targets, second.HealthCheck = port+1, targets, check
 	f.lb.Listeners = []cloudsim.Listener{f.lb.Listeners[0], second}
 }
 
-// awaitAnswer waits until an address forwards to the server of instance n.
+// awaitAnswer waits until a connection to the address reaches the server of the instance n.
 func awaitAnswer(t *testing.T, address string, n int) {
 	t.Helper()
 	eventually.Empty(t, func() string {

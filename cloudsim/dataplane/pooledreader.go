@@ -7,6 +7,5 @@ const (
 	maxDatagram = 64 << 10 // bytes; a little more than the longest datagram
 )
 
-// buffers is the pool of buffers. On Linux, a connection holds a buffer only while its bytes
-// move.
+// buffers is the pool of buffers. On Linux, a connection uses a buffer only while its bytes move.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxDatagram); return &b }}

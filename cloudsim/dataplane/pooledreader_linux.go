@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pooledReader reads a socket into pooled buffers. It holds no buffer while it waits for bytes.
+// pooledReader reads a socket into pooled buffers. It uses no buffer while it waits for bytes.
 type pooledReader struct {
 	raw syscall.RawConn
 	try func(fd uintptr) bool // made once, because a closure escapes to the heap

@@ -19,8 +19,8 @@ type probeSlots struct {
 	waiting []*probeShare // shares with waiting calls, in the order in which they began to wait or got their last slot; no share has fewer slots than are free
 }
 
-// probeShare is the share of one load balancer. The zero value holds no slots.
-// The mu of probeSlots protects a probeShare.
+// probeShare is the share of one load balancer. The zero value has no slots. The mu of probeSlots
+// protects a probeShare.
 type probeShare struct {
 	taken int
 	queue []chan struct{} // one channel per waiting call of takeSlot, closed when the call gets a slot; first call first

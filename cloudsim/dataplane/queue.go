@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// slot is the state of one target at one listener: the number of connections of
-// the listener to the target, and the target's last turn. The balancer's mu
-// protects a slot.
+// slot is the state of one target at one listener. It contains the number of connections of the
+// listener to the target, and the end of the target's last turn. The balancer's mu protects a slot.
 type slot struct {
 	target *target
 	order  int     // order in which slots were made; decides between otherwise equal slots
@@ -63,8 +62,9 @@ func (q *queue) Pop() any {
 
 // setQueued adds s to the queue or removes s from the queue. If s was in the queue and stays in the
 // queue, setQueued moves s to its new place in the order. The place can be new, because the target
-// of s may have changed. When setQueued adds s to the queue, s gets the present virtual time. So
-// this slot does not wait for a whole round, and does not get the turns that it missed.
+// of s may have changed. When setQueued adds s to the queue, it sets s.turn to the present virtual
+// time, unless s.turn is later. So s does not wait for a whole round, and does not get the turns
+// that it missed.
 func (q *queue) setQueued(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:

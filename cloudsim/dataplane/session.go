@@ -59,7 +59,8 @@ func (b *balancer) updateOpen(l *listener) {
 	b.cfg.total.Add(-1)
 }
 
-// endUnserved ends a connection that begin allowed, after retry has found no other target.
+// endUnserved ends a connection that the method begin allowed. The caller calls endUnserved after
+// the method retry has found no other target.
 func (b *balancer) endUnserved(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +68,7 @@ func (b *balancer) endUnserved(l *listener) {
 	l.refused[refusedDial]++
 }
 
-// abandon ends a connection that begin allowed and that did not reach its chosen target.
+// abandon ends a connection that the method begin allowed and that did not reach its chosen target.
 func (b *balancer) abandon(l *listener, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -164,8 +164,8 @@ func (s *server) close() {
 	s.work.Wait()
 }
 
-// sayWord returns a handler that sends a word and keeps the connection until
-// the client ends the connection.
+// sayWord returns a handler that sends a word. It keeps the connection open until the client ends
+// the connection.
 func sayWord(word string) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		if _, err := io.WriteString(c, word+"\n"); err == nil {
@@ -223,7 +223,7 @@ func each(handle func(*net.TCPConn)) func(int) func(*net.TCPConn) {
 
 func sayName(n int) func(*net.TCPConn) { return sayWord(string(instance(n))) }
 
-// testTimeout is the longest time that a test waits. It is enough for a machine under load.
+// testTimeout is the longest time that a test waits. It is long enough for a machine under load.
 const testTimeout = 30 * time.Second
 
 // client is a connection with a deadline of testTimeout for reads and writes.
@@ -283,7 +283,7 @@ func (c client) checkEcho() {
 	}
 }
 
-// wasReset reads until the end and checks that the end is a reset.
+// wasReset reads until the connection ends, and checks that it ends with a reset.
 func (c client) wasReset() {
 	c.t.Helper()
 	if _, err := io.Copy(io.Discard, c); !isReset(err) {

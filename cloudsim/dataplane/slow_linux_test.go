@@ -2,6 +2,6 @@
 
 package dataplane_test
 
-// seesUnsent is true if the data plane can distinguish bytes that wait for a slow reader from
-// silence.
+// seesUnsent is true if the data plane detects bytes that wait for a slow reader. A connection with
+// such bytes is then not idle.
 const seesUnsent = true

@@ -11,9 +11,9 @@ import (
 )
 
 // socketTo makes a socket for a connection to a target. It binds the socket to a source address
-// only if the target should see the client's address. Without a bind, the kernel chooses the
-// source port at connect, when it knows the target. So connections to different targets can have
-// the same source port.
+// only if the target should see the client's address. If the socket has no source address, the
+// kernel chooses the source port when it connects the socket. It then knows the target, so
+// connections to different targets can have the same source port.
 func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err error) {
 	if !at.IsValid() {
 		return -1, syscall.EADDRNOTAVAIL

@@ -17,8 +17,8 @@ const (
 	quantum = 4
 )
 
-// halfConn is one direction of a connection. While it waits for bytes, it holds neither a buffer
-// nor a pipe.
+// halfConn is one direction of a connection. While it waits for bytes, it uses neither a buffer nor
+// a pipe.
 type halfConn struct {
 	direction
 	src, dst *endpoint
@@ -146,7 +146,7 @@ func (s *endpoint) awaitWritable(l *loop) error {
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, newEpollEvent(s.id, reads|unix.EPOLLOUT))
 }
 
-// flush writes to dst the bytes that the buffer and the pipe hold.
+// flush writes the bytes in the buffer and in the pipe to dst.
 func (w *halfConn) flush(l *loop) error {
 	for !w.empty() && w.dst.writable {
 		var n int

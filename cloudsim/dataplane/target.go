@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// target is an instance, or an address behind an instance, that a balancer forwards to. A
-// removed target exists until its connections end.
+// target is a destination of a balancer's connections: an instance, or an address behind an
+// instance, e.g. the address of a pod. A removed target exists until its connections end.
 type target struct {
 	key   cloudsim.TargetKey
 	bytes [2]atomic.Uint64 // bytes forwarded, by direction
@@ -72,8 +72,8 @@ func isIPv4(ip string) bool {
 // isReachable returns true if a connection can reach the machine.
 func (m machine) isReachable() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// withAddresses returns a copy of m with the addresses for the target with the given key. If
-// the key has an address behind the instance, the result has only this address.
+// withAddresses returns a copy of m with the addresses for the target with the given key. If the
+// key contains an address behind the instance, the result has only this address.
 func (m machine) withAddresses(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}
@@ -122,7 +122,7 @@ func (m machine) keepsConns() bool {
 	return false
 }
 
-// verdict is the result of a target's probes so far.
+// verdict is the result of all probes of a target up to now.
 type verdict struct {
 	health    cloudsim.TargetHealth
 	reason    string // reason why the target is not healthy

@@ -106,8 +106,8 @@ func (c chooser) pick(client netip.Addr) choice {
 	return p
 }
 
-// take picks n times and returns the ids of the targets. If mustEnd is true, each connection ends
-// at once.
+// take calls pick n times and returns the ids of the chosen targets. If mustEnd is true, each
+// connection ends at once.
 func (c chooser) take(n int, mustEnd bool) (got string) {
 	c.t.Helper()
 	for range n {
@@ -174,7 +174,7 @@ func TestWeights(t *testing.T) {
 
 // A client keeps its target until the affinity timeout is over or the target is unhealthy. Each
 // connection of the client restarts the timeout. If there are too many clients, the balancer
-// forgets the client that has opened no connection for the longest time.
+// deletes the entry of the client that has opened no connection for the longest time.
 func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
