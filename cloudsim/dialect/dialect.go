@@ -1,7 +1,7 @@
 // Package dialect serves the APIs of other clouds. A dialect translates each call of another
 // cloud's API to calls of this cloud's public API, with the token of the caller. So permissions,
-// quotas, rate limits, faults, holds and the audit apply to calls through a dialect as to all other
-// calls.
+// quotas, rate limits, faults, holds and the audit trail apply to calls through a dialect as to all
+// other calls.
 //
 // A dialect has no storage of its own. If this cloud has no field for a value of the other cloud,
 // the dialect stores this value in a label of the resource, or in a record. So a dialect gives the

@@ -41,8 +41,8 @@ const maxBody = 256 << 10
 type Config struct {
 	URL       string            // URL of the cloud; see client.Client
 	Transport http.RoundTripper // transport to the cloud; nil means http.DefaultTransport
-	// Project is the project of all calls. Only callers whose tokens belong to no project
-	// need it.
+	// Project is the project of all calls. Only callers with a token that belongs to no project
+	// need this field.
 	Project cloudsim.ProjectID
 	Metrics prometheus.Registerer // nil means no metrics
 }
@@ -91,9 +91,9 @@ func (r *Request) Decode(into any) error {
 // NotJSON is the error for a body that is not exactly one JSON value.
 type NotJSON struct{ error }
 
-// Decode decodes a JSON body. It returns NotJSON for a body that is not exactly one JSON
-// value. For an unknown field or a wrong type, it returns an Invalid error with the name
-// of the field. If the body is empty, Decode does not change into.
+// Decode decodes a JSON body. It returns NotJSON for a body that is not exactly one JSON value. For
+// an unknown field or a wrong type, it returns an Invalid error with the name of the field. If the
+// body is empty, Decode does not change the value of the parameter into.
 func Decode(raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil

@@ -34,7 +34,8 @@ const (
 )
 
 // startNetwork starts a cloud with a network load balancer, a target group and a listener for the
-// port 443. The numbers in their ids are 1, 1 and 2.
+// port 443. The ids of the load balancer and the target group have the number 1. The id of the
+// listener has the number 2.
 func startNetwork(t *testing.T) *world {
 	t.Helper()
 	w := start(t)

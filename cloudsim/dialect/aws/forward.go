@@ -48,8 +48,8 @@ func (r routing) getTargetGroup(id cloudsim.RecordID) (targetGroup, bool) {
 	return r.groups[n], true
 }
 
-// put replaces the element of the list all that has the id of s. If there is no such element, put
-// appends s to the list.
+// put replaces an element of the list in the parameter all: the element with the same id as s. If
+// the list has no element with this id, put appends s to the list.
 func put[D any](all []storedObject[D], s storedObject[D]) []storedObject[D] {
 	if n := slices.IndexFunc(all, func(have storedObject[D]) bool { return have.ID == s.ID }); n >= 0 {
 		all[n] = s
@@ -70,8 +70,8 @@ func (r routing) findUsers(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID)
 	return all
 }
 
-// findLiveUsers returns those load balancers of the list live that have a listener for the target group
-// with the given id.
+// findLiveUsers returns the load balancers that have a listener for the target group with the given
+// id. The result contains only load balancers of the list in the parameter live.
 func (r routing) findLiveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
 	users := r.findUsers(id)
 	for _, l := range live {
@@ -86,12 +86,12 @@ func (r routing) findLiveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordI
 // listeners and target groups. Each listener gets the targets, the health check and the attributes
 // of its target group. Then computeListeners applies the rules of the security groups.
 //
-// Two parameters contain changes that the cloud has not stored yet. If g is not nil,
-// computeListeners uses the rules of g instead of the stored rules of this security group. If the
+// Two parameters contain changes that the cloud has not stored yet. If the security group g is not
+// nil, computeListeners uses the rules in g instead of the stored rules of this group. If the
 // function change is not nil, computeListeners calls change with the records that it has read.
 //
-// The caller must read l before it calls computeListeners, and must write l only if the revision of
-// l is still the same. Then the last write uses the records of all callers.
+// The caller must read l before it calls computeListeners. It must write l only if no other caller
+// has changed l since this read. So the last write of l uses the records of all callers.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
@@ -181,9 +181,9 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 	return applyRecords(q, ids, nil)
 }
 
-// applyRecords calls computeListeners for the load balancers with the given ids, and writes them.
-// The function change is nil, or makes a change of the records that the cloud has not stored yet.
-// applyRecords skips deleted load balancers.
+// applyRecords calls computeListeners for the load balancers with the given ids, and writes the
+// load balancers to the cloud. The function change is nil, or makes a change of the records that
+// the cloud has not stored yet. applyRecords skips deleted load balancers.
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the stored record is

@@ -64,9 +64,10 @@ func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (fo
 	}
 }
 
-// readByIDs reads the resources with the given ids. The function in reports whether a resource
-// belongs to the region of the call; nil means that all resources do. If one of the resources does
-// not exist in the region, readByIDs returns the error k.errNotFound.
+// readByIDs reads the resources with the given ids. The parameter in is a function that reports
+// whether a resource belongs to the region of the call. If the parameter is nil, all resources
+// belong to the region. If one of the resources does not exist in the region, readByIDs returns the
+// error k.errNotFound.
 func readByIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
 	seen := map[I]bool{}
 	for _, id := range ids {

@@ -107,15 +107,16 @@ func isClassic(region string) func(cloudsim.LoadBalancer) bool {
 	}
 }
 
-// listLoadBalancers returns the load balancers for which the function in returns true, sorted by
-// their ids.
+// listLoadBalancers returns load balancers, sorted by their ids. The parameter in is a function
+// that returns true for a load balancer that belongs to the result.
 func listLoadBalancers(q *query, in func(cloudsim.LoadBalancer) bool) ([]cloudsim.LoadBalancer, error) {
 	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
 	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
 }
 
-// findByName returns the load balancer with the given name. It returns an error if no load balancer
-// has this name, or if the function in returns false for the load balancer.
+// findByName returns the load balancer with the given name. The parameter in is a function that
+// reports whether the caller may find a load balancer. If no load balancer has the name, or if the
+// function returns false, findByName returns an error.
 func findByName(q *query, name string, in func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {
 	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
 	if err != nil {
@@ -143,8 +144,8 @@ func changeLoadBalancer(q *query, name string, fn func(*cloudsim.LoadBalancer) e
 	return findAndChange(q, findLoadBalancer, name, fn)
 }
 
-// findAndChange changes a load balancer by the function fn. It passes wanted, a name or an ARN, to
-// the function find, which returns the load balancer.
+// findAndChange changes a load balancer by the function fn. The parameter wanted is the name or the
+// ARN of the load balancer. The function find returns the load balancer with this name or ARN.
 func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	l, err := find(q, wanted)
 	if err != nil {
@@ -249,7 +250,8 @@ func createLoadBalancer(q *query) (any, error) {
 }
 
 // newLoadBalancerRequest returns the request to this cloud for a new load balancer. The parameter
-// given contains the tags in the client's request, and own contains the labels of the dialect.
+// given contains the tags in the client's request, and the parameter own contains the labels of the
+// dialect.
 func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, given, own map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
 	if dialect.Name(name) != name {
 		own[dialect.NameLabel] = name

@@ -53,7 +53,7 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	return w
 }
 
-// request returns a signed request with the given parameters. If they do not contain the parameter
+// request returns a signed request with the given parameters. If the parameters do not include
 // Version, the request is for EC2.
 func (w *world) request(tb testing.TB, at time.Time, form url.Values) *http.Request {
 	tb.Helper()

@@ -27,8 +27,9 @@ type listenerDocument struct {
 	Port         int                     `json:"port"`
 }
 
-// recordName returns the name of a listener's record. Two listeners of one load balancer with the
-// same protocol and port would have the same name, so the cloud refuses the second record.
+// recordName returns the name of a listener's record. If two listeners of one load balancer have
+// the same protocol and port, their records have the same name. So the cloud refuses the second
+// record.
 func (d listenerDocument) recordName() string {
 	return fmt.Sprintf("%s/%s/%d", d.LoadBalancer, d.Protocol, d.Port)
 }
@@ -163,8 +164,8 @@ func (r routing) findListener(q *query, wanted string) (l cloudsim.LoadBalancer,
 	return l, li, err
 }
 
-// storeListener stores a new or changed listener. It updates the load balancer before and after
-// that; see applyRecords.
+// storeListener stores a new or changed listener. It updates the load balancer before and after it
+// stores the listener; see applyRecords.
 func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListener) (any, error) {
 	if err := r.checkListener(q, l, li); err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 )
 
 // A network load balancer of AWS is a load balancer of this cloud with the label labelNetwork. The
-// dialect stores its listeners and target groups in records. From these records it computes the
-// listeners of the load balancer in this cloud; see computeListeners.
+// dialect stores the listeners and target groups of AWS in records. From these records, the dialect
+// computes the listeners of the load balancer in this cloud; see computeListeners.
 
 // Labels for properties that network load balancers of AWS have and load balancers of this cloud do
 // not have. Network load balancers also use the labels labelGroups, labelSubnets and labelCrossZone
@@ -110,10 +110,10 @@ func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) erro
 	return findAndChange(q, findNetworkLoadBalancer, wanted, fn)
 }
 
-// decodeChoice returns the value of the parameter name. If the request does not contain the
-// parameter, decodeChoice uses the argument absent as the value. The value must be one of the
-// supported values. For a value in the list onlyAWS, the error says that this cloud does not
-// support the feature.
+// decodeChoice returns the value of the request's parameter with the given name. If the request
+// does not contain this parameter, decodeChoice uses the argument absent as the value. The value
+// must be one of the supported values. For a value in the list onlyAWS, the error says that this
+// cloud does not support the feature.
 func (q *query) decodeChoice(name, absent, feature string, supported, onlyAWS []string) string {
 	v := cmp.Or(q.text(name), absent)
 	switch {
@@ -231,8 +231,8 @@ func (q *query) decodeMarkerPage() page {
 	return page{limit: q.integer("PageSize", 1, maxPageSize, maxPageSize), after: q.decodePageToken("Marker")}
 }
 
-// pageOf returns the elements of the list all that belong to the page p, and the marker of the next
-// page. The list must be sorted by ids.
+// pageOf returns the elements of a list that belong to the page p, and the marker of the next page.
+// The parameter all is this list, which must be sorted by ids.
 func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
 	first := 0
 	for first < len(all) && dialect.Number(id(all[first])) <= dialect.Number(p.after) {
@@ -244,8 +244,8 @@ func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
 	return all[:p.limit], nextToken(id(all[p.limit-1]))
 }
 
-// checkOnlyOne returns an error if more than one of the lists has elements. The text names contains
-// the names of the parameters with these lists.
+// checkOnlyOne returns an error if more than one of the lists has elements. The text in names
+// contains the names of those parameters of the request from which the lists come.
 func checkOnlyOne(names string, lists ...[]string) error {
 	n := 0
 	for _, l := range lists {
