@@ -222,8 +222,8 @@ func mergeValues(have, want any) any {
 	return all
 }
 
-// findByName returns the resource with the given name in the form of the API. It returns
-// nil if no resource has this name.
+// findByName returns the decoded JSON object of the resource with the given name. It returns nil if
+// no resource has this name.
 func findByName(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
 	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {

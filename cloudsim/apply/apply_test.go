@@ -182,8 +182,9 @@ func TestApplyChecksFirst(t *testing.T) {
 	}
 }
 
-// TestApplyTargets proves that the target of a hold or a fault is a resource of the matching kind.
-// Resources of other kinds may have the same name.
+// TestApplyTargets proves that apply finds the target of a hold or a fault by its name or its id.
+// If resources of several kinds have this name, the target is the resource of the kind to which the
+// hold or the fault applies.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	applyText(t, cl, `

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateAccessKey makes an access key of a service account. Only this answer contains the
-// key's Secret.
+// CreateAccessKey makes an access key of a service account. Only the answer of this call contains
+// the key's Secret.
 func (c *Client) CreateAccessKey(ctx context.Context, req cloudsim.CreateAccessKey) (cloudsim.AccessKey, error) {
 	return call[cloudsim.AccessKey](ctx, c, "POST", "/v1/access-keys", req)
 }

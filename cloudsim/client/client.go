@@ -28,8 +28,8 @@ func StaticToken(secret string) TokenSource {
 	return func() (string, error) { return secret, nil }
 }
 
-// Client calls the cloud at URL. It connects at the first call. A caller may
-// copy a Client. Many goroutines may use the same Client.
+// Client calls the cloud at the address in the field URL. It connects at the first call. A caller
+// may copy a Client. Many goroutines may use the same Client.
 type Client struct {
 	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
 	HTTP  *http.Client // HTTP.Timeout limits all calls, except Watch and calls that can take long

@@ -28,7 +28,7 @@ func (c *Client) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 	return err
 }
 
-// CreateToken creates a token. Only this answer contains the token's Secret.
+// CreateToken creates a token. Only the answer of this call contains the token's Secret.
 func (c *Client) CreateToken(ctx context.Context, req cloudsim.CreateToken) (cloudsim.Token, error) {
 	return call[cloudsim.Token](ctx, c, "POST", "/v1/tokens", req)
 }

@@ -315,8 +315,8 @@ func TestSlowReaderDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
-// A client that reads late gets all bytes that its target sent before the end. This is true even if
-// both sides were silent for longer than the idle timeout.
+// A client that reads late gets all bytes that its target sent before the target closed the
+// connection. This is true even if both sides were silent for longer than the idle timeout.
 func TestLateReaderGetsTheEnd(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {

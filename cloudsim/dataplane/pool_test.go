@@ -115,8 +115,8 @@ func TestListenerHealthCheck(t *testing.T) {
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy))
 }
 
-// A connection continues when its listener gets its own health check or targets, as long as the
-// connection's target remains a target of the listener.
+// When a listener gets its own health check or its own targets, its connections continue. The data
+// plane cuts only the connections to targets that the listener no longer has.
 func TestListenerPoolMoves(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, func(n int) func(*net.TCPConn) {

@@ -146,8 +146,8 @@ func (b *balancer) cutExcluded() {
 	}
 }
 
-// sessionEffect is the effect of the present rules on a session. It depends on the listener and the target,
-// not on the client.
+// sessionEffect is the effect of the present rules on a session. It depends on the listener and the
+// target, not on the client.
 type sessionEffect int
 
 const (
@@ -185,7 +185,8 @@ func (b *balancer) presentTarget(s *session) *target {
 	return &target{verdict: verdict{health: cloudsim.TargetUnhealthy}}
 }
 
-// settleAll keeps, drains or cuts each session according to its sessionEffect. It takes O(sessions).
+// settleAll keeps, drains or cuts each session according to its sessionEffect. It takes
+// O(sessions).
 func (b *balancer) settleAll() {
 	for s := range b.sessions {
 		switch b.effectOn(s) {

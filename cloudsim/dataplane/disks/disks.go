@@ -255,7 +255,8 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	})
 }
 
-// notCreated reports whether a disk has no file yet, because the last attempt to make the file failed.
+// notCreated reports whether a disk has no file yet, because the last attempt to make the file
+// failed.
 func (k *manager) notCreated(id cloudsim.DiskID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

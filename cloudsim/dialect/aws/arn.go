@@ -25,7 +25,8 @@ func makeARN(region string, p cloudsim.ProjectID, resource string) string {
 	return "arn:aws:elasticloadbalancing:" + region + ":" + accountOf(p) + ":" + resource
 }
 
-// arnNumber returns the number in an id of this cloud as 16 hex digits, which is its format in an ARN.
+// arnNumber returns the number in an id of this cloud as 16 hex digits, which is its format in an
+// ARN.
 func arnNumber[S ~string](id S) string { return fmt.Sprintf("%016x", dialect.Number(id)) }
 
 func loadBalancerARN(l cloudsim.LoadBalancer) string {

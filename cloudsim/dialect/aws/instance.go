@@ -183,8 +183,8 @@ func groupIDsOf(i cloudsim.Instance) []string {
 }
 
 // instanceOf returns an instance in EC2's format. The private DNS name is the name of the instance,
-// because this is also the host name of the instance. So each Node of a lab has the private DNS
-// name of its instance as its name. AWS's cloud controller manager requires this.
+// because this is also the host name of the instance. So in a lab, the name of each Node is the
+// private DNS name of the Node's instance. AWS's cloud controller manager requires this.
 func instanceOf(i cloudsim.Instance, r instanceResources) instance {
 	eni := interfaceOf(i, r)
 	out := instance{

@@ -81,8 +81,8 @@ func hostLabel(l cloudsim.LoadBalancer) string {
 // 127-65-0-1.
 func addressLabel(l cloudsim.LoadBalancer) string { return strings.ReplaceAll(l.IP, ".", "-") }
 
-// idsInLabel returns the ids or names in the value of a label. It returns nil if the load balancer does not
-// have the label.
+// idsInLabel returns the ids or names in the value of a label. It returns nil if the load balancer
+// does not have the label.
 func idsInLabel(l cloudsim.LoadBalancer, label string) []string {
 	if l.Labels[label] == "" {
 		return nil
@@ -90,7 +90,8 @@ func idsInLabel(l cloudsim.LoadBalancer, label string) []string {
 	return strings.Split(l.Labels[label], ",")
 }
 
-// setList stores ids or names as the value of a label. If the list is empty, setList deletes the label.
+// setList stores ids or names as the value of a label. If the list is empty, setList deletes the
+// label.
 func setList(l *cloudsim.LoadBalancer, label string, names []string) {
 	l.Labels[label] = strings.Join(names, ",")
 	if len(names) == 0 {
@@ -133,8 +134,8 @@ func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return findByName(q, name, isClassic(q.region()))
 }
 
-// errNoLoadBalancer returns the error for a load balancer that does not exist. The parameter name is
-// the name or the ARN in the request.
+// errNoLoadBalancer returns the error for a load balancer that does not exist. The parameter name
+// is the name or the ARN in the request.
 func errNoLoadBalancer(name string) error {
 	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clipARN(name)+" does not exist")
 }
@@ -164,9 +165,10 @@ func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, e
 }
 
 // updateLoadBalancer changes a load balancer by the function fn, and then applies the rules of its
-// security groups and its policies. The parameter g is nil, or a security group with rules that the cloud has not
-// stored yet. For a network load balancer, updateLoadBalancer also applies the records; see
-// computeListeners. If the cloud is deleting the load balancer, updateLoadBalancer only calls fn.
+// security groups and its policies. The parameter g is nil, or a security group with rules that the
+// cloud has not stored yet. For a network load balancer, updateLoadBalancer also applies the
+// records; see computeListeners. If the cloud is deleting the load balancer, updateLoadBalancer
+// only calls fn.
 func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
 		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {
@@ -352,8 +354,8 @@ func describeLoadBalancers(q *query) (any, error) {
 	return &queryAnswer{Result: out}, nil
 }
 
-// loadBalancerOf returns a load balancer in AWS's format. The parameter all contains all subnets of the
-// project.
+// loadBalancerOf returns a load balancer in AWS's format. The parameter all contains all subnets of
+// the project.
 func loadBalancerOf(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
 	out := loadBalancer{
 		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: formatTime(l.CreatedAt), Scheme: schemeOf(l),

@@ -149,7 +149,7 @@ func describeSubnets(q *query) (any, error) {
 }
 
 // countAddresses returns the number of addresses in a range that instances can use. It includes
-// addresses that instances already have, because the cloud does not count them.
+// addresses that instances already have, because the cloud does not count these addresses.
 func countAddresses(cidr string) int {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil || p.Bits() > 30 {
