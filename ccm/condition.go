@@ -34,11 +34,12 @@ func hasOldPortsCondition(svc *v1.Service) bool {
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts
 }
 
-// tellPorts writes the condition LoadBalancerPortsError of a Service. It sets
-// the condition if the argument why is a portsError. If why is nil or another
-// error, it removes the condition. Upstream also reports the error in an event.
-// But Kubernetes deletes an event after an hour, while the condition stays in
-// the status of the Service.
+// tellPorts writes the condition LoadBalancerPortsError of a Service. The
+// parameter named why is the reason why the cloud cannot provide the load
+// balancer, or nil. If this reason is a portsError, tellPorts sets the condition.
+// Otherwise it removes the condition. Upstream also reports the error in an
+// event. But Kubernetes deletes an event after an hour, while the condition stays
+// in the status of the Service.
 func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false

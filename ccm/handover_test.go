@@ -315,7 +315,8 @@ func metricsExist(t *testing.T, url string) {
 	}
 }
 
-// getBody returns the body of a page of a manager.
+// getBody sends a GET request to a URL of a manager, and returns the body of the answer. It fails
+// the test if the status is not 200.
 func getBody(t *testing.T, url string) string {
 	t.Helper()
 	status, said, err := requestPage(url)

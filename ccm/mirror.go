@@ -105,8 +105,8 @@ func (m *mirror) setUnusable(because error) {
 }
 
 // OnError prevents callers from using the mirror, so that callers ask the API. The informer calls
-// OnError when the watch fails. For the first failure after the watch has worked, the argument news
-// is true, and OnError also logs err.
+// OnError when the watch fails. If this is the first failure after the watch has worked, the
+// parameter named news is true, and OnError also logs err.
 func (m *mirror) OnError(err error, news bool) {
 	m.setUnusable(err)
 	if news {
@@ -209,10 +209,9 @@ func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 }
 
 // instanceNamed returns the instance with the given name. The second result is
-// false in two cases: callers may not use the mirror (see isFreshLocked), or
-// the mirror does not have exactly one instance with this name. Names are
-// unique in a project, but with the token of an admin the mirror contains
-// several projects.
+// true only if callers may use the mirror (see isFreshLocked) and the mirror has
+// exactly one instance with this name. Names are unique in a project, but with
+// the token of an admin the mirror contains several projects.
 func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -220,9 +219,9 @@ func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	return i, ok && m.isFreshLocked()
 }
 
-// balancerNamed returns the load balancer with the given name. The second result is false if
-// callers may not use the mirror (see isFreshLocked), or if the mirror does not have exactly one
-// load balancer with this name.
+// balancerNamed returns the load balancer with the given name. The second result is true only if
+// callers may use the mirror (see isFreshLocked) and the mirror has exactly one load balancer with
+// this name.
 func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

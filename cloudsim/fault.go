@@ -166,9 +166,9 @@ func (m FaultMatch) Covers(operation string) bool {
 	return ok && err == nil
 }
 
-// CoversDialect reports whether m.DialectCall matches call. The parameter call is the name
-// of the other cloud's call that a dialect translated. It is "" if no dialect made the API
-// call.
+// CoversDialect reports whether the pattern in m.DialectCall matches the parameter named call. A
+// dialect translates a call of another cloud's API to API calls of this cloud. The parameter is the
+// name of the other cloud's call. It is "" if no dialect made the API call.
 func (m FaultMatch) CoversDialect(call string) bool {
 	return m.DialectCall == "" || call != "" && Glob(m.DialectCall, call)
 }

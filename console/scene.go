@@ -21,8 +21,8 @@ const (
 	maxViewers  = 1000
 )
 
-// head contains the fields that every message to the viewers has. The type line adds the changes of
-// objects.
+// head contains the fields that every message to the viewers has. The type named line contains a
+// head and the changes of objects.
 type head struct {
 	Type        string       `json:"type"` // snapshot or delta
 	Boot        string       `json:"boot"` // changes when the console restarts
@@ -65,8 +65,8 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding selects a form of a frame's line: the viewer's access, and plain or compressed
-// text.
+// encoding selects one form of a frame's line. The content of the line depends on the access of the
+// viewer. If zip is true, the line is compressed.
 type encoding struct {
 	access access
 	zip    bool
@@ -109,7 +109,7 @@ func (f *frame) encodeFor(e encoding) ([]byte, error) {
 	return line, nil
 }
 
-// marshalFor returns the line that contains f for viewers with the access a.
+// marshalFor returns the line that contains f, for viewers that have the access in the parameter a.
 func (f *frame) marshalFor(a access) ([]byte, error) {
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
 	l.Logs = l.Logs && a.logs

@@ -22,7 +22,8 @@ import (
 )
 
 // injectFault applies an effect to the calls of an operation until the caller
-// calls undo. It affects at most maxCalls calls, or all calls if maxCalls is 0.
+// calls the returned function. It affects at most maxCalls calls, or all calls if
+// maxCalls is 0.
 func (b *bench) injectFault(operation string, e cloudsim.FaultEffect, maxCalls uint64) (undo func()) {
 	b.t.Helper()
 	f := must(b.t)(b.cloud.CreateFault(b.t.Context(), cloudsim.CreateFault{
@@ -238,7 +239,8 @@ func TestHungDisk(t *testing.T) {
 }
 
 // TestHungFolder proves that Probe reports "not ready" within its time limit if
-// the folder of the disks hangs. At most one goroutine of the driver hangs.
+// accesses to the folder of the disks do not return. At most one goroutine of the
+// driver hangs.
 func TestHungFolder(t *testing.T) {
 	b := newNodeBench(t)
 	cfg := Default()

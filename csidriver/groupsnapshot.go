@@ -125,8 +125,9 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// findGroup returns the snapshot group with the given id. It returns an error
-// if a snapshot in the list members does not belong to the group.
+// findGroup returns the snapshot group with the given id. The slice named members
+// contains ids of snapshots. findGroup returns an error if one of these snapshots
+// does not belong to the group.
 func (g *groupController) findGroup(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
 	if err := checkRequired("group_snapshot_id", id); err != nil {
 		return group, err

@@ -89,7 +89,8 @@ func TestDevicesOfTheHypervisor(t *testing.T) {
 			}
 			remove()
 
-			// The next device of the disk is read-only and has the same data.
+			// The next device of the disk is read-only. It contains the file that the test has
+			// written.
 			remove = b.device(v, true)
 			reader := &csi.VolumeCapability{AccessType: c.GetAccessType(), AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY}}
 			wantCode(t, "stage read-only", b.stage(v, reader), codes.OK)

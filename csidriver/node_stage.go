@@ -179,7 +179,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := sameStage(l, have.Path, u); err != nil || u.block {
 			return err
 		}
-		// The driver may have died after it mounted the filesystem, and before finish returned.
+		// The driver may have died after it mounted the filesystem, and before the function
+		// finish() returned.
 		bytes, err := machine.FilesystemSize(l, path)
 		if err != nil {
 			return err
@@ -368,10 +369,11 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 	return err
 }
 
-// unstage unmounts the filesystem, and then the device file of a block volume.
-// The order is necessary, because the path of the device file is below the
-// staging path. While a filesystem is mounted at the staging path, all files
-// below this path belong to the user.
+// unstage unmounts a staged volume. It first unmounts the filesystem at the
+// staging path. Then it unmounts the device file that a block volume has below
+// the staging path. The order is necessary: while a filesystem is mounted at the
+// staging path, a file below this path is a file of the user, and not the device
+// file.
 func unstage(l *machine.Loop, volume, staging string) error {
 	if err := unmount(l, volume, staging); err != nil {
 		return err

@@ -225,8 +225,8 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, withTimes boo
 	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs from the recorded answer%s; the new answer is %s", where, shortAnswer(raw))
 }
 
-// shortAnswer returns an answer for an error message. It removes secrets, and cuts the
-// answer after 500 characters.
+// shortAnswer returns the text of an answer of the cloud, for use in an error message. It removes
+// secrets, and cuts the text after 500 characters.
 func shortAnswer(raw []byte) string {
 	clean, _ := cloudsim.Redact(raw)
 	if !utf8.Valid(clean) {

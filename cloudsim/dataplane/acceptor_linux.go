@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// entry is the listening descriptor of a socket, with one acceptor in each
-// event loop. For a new client the kernel wakes only a loop that sleeps
-// (EPOLLEXCLUSIVE), so the client does not wait for a busy loop.
+// entry contains the listening descriptor of a socket. Each event loop has one
+// acceptor for this descriptor. For a new client the kernel wakes only a loop
+// that sleeps (EPOLLEXCLUSIVE), so the client does not wait for a busy loop.
 type entry struct {
 	b         *balancer
 	socket    *socket

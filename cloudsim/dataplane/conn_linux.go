@@ -27,9 +27,9 @@ const (
 	gone
 )
 
-// conn is the connection of a client together with the connection to the client's target. Only
-// the loop's goroutine may use a conn. As an exception, the balancer also uses some fields of
-// session. The balancer's mu protects these fields.
+// conn is the connection of a client together with the connection to the client's target. Only the
+// loop's goroutine may use a conn. As an exception, the balancer also uses some fields of the
+// embedded struct session. The balancer's mu protects these fields.
 type conn struct {
 	session
 	loop        *loop
@@ -140,8 +140,8 @@ func (c *conn) connect() error {
 
 // tryAnotherTarget closes the socket to the present target and chooses another
 // target. If no other target is available, the method ends the connection and
-// returns false. A failed dial does not change the target's health, because
-// only probes change the health.
+// returns false. A failed dial does not change the target's health, because only
+// probes change the health.
 func (c *conn) tryAnotherTarget(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
@@ -214,7 +214,7 @@ func (c *conn) moveBytes() {
 		return
 	}
 	more := false
-	for _, d := range [...]direction{out, in} { // out is first, because the target may have sent bytes before it stopped reading
+	for _, d := range [...]direction{out, in} { // the direction named out is first, because the target may have sent bytes before it stopped reading
 		w := &c.halves[d]
 		again, err := w.moveBytes(c.loop)
 		if err != nil {

@@ -59,8 +59,8 @@ func (b *balancer) updateOpen(l *listener) {
 	b.cfg.total.Add(-1)
 }
 
-// endUnserved ends a connection that the method begin allowed. The caller calls endUnserved after
-// the method retry has found no other target.
+// endUnserved ends a connection that b.begin allowed. The caller calls endUnserved after b.retry
+// has found no other target.
 func (b *balancer) endUnserved(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,7 @@ func (b *balancer) endUnserved(l *listener) {
 	l.refused[refusedDial]++
 }
 
-// abandon ends a connection that the method begin allowed and that did not reach its chosen target.
+// abandon ends a connection that b.begin allowed and that did not reach its chosen target.
 func (b *balancer) abandon(l *listener, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,8 +136,8 @@ func (b *balancer) isAllowed(client netip.Addr) bool {
 }
 
 // cutExcluded cuts the sessions of clients that the source ranges no longer
-// allow. It takes O(sessions × ranges), so b calls cutExcluded only after a
-// change of the rules.
+// allow. Its run time is O(sessions × ranges), so the balancer calls cutExcluded
+// only after a change of the rules.
 func (b *balancer) cutExcluded() {
 	for s := range b.sessions {
 		if !b.isAllowed(s.client) {
@@ -185,7 +185,7 @@ func (b *balancer) presentTarget(s *session) *target {
 	return &target{verdict: verdict{health: cloudsim.TargetUnhealthy}}
 }
 
-// settleAll keeps, drains or cuts each session according to its sessionEffect. It takes
+// settleAll keeps, drains or cuts each session according to its sessionEffect. Its run time is
 // O(sessions).
 func (b *balancer) settleAll() {
 	for s := range b.sessions {

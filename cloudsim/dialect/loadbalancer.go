@@ -12,8 +12,8 @@ import (
 // time.
 const Attempts = 10
 
-// Retry calls fn until fn returns nil or another error than Stale, but at most Attempts times. It
-// returns the last result of fn. Each call of fn must read the resource that fn changes.
+// Retry calls fn until fn returns nil or an error other than Stale. It calls fn at most Attempts
+// times. It returns the last result of fn. Each call of fn must read the resource that fn changes.
 func Retry(fn func() error) (err error) {
 	for range Attempts {
 		if err = fn(); !errors.Is(err, cloudsim.Stale) {

@@ -170,8 +170,8 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s is only for project %s, and has no role in project %q", c.caller(), c.Project, chosen)
 }
 
-// authenticate returns the token to which a secret belongs, and a credential with which the engine
-// can check later whether the token is still valid.
+// authenticate returns the token to which a secret belongs, and a credential. With the credential,
+// the engine can check later whether the token is still valid.
 func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credential, err error) {
 	switch {
 	case cloudsim.IsSignature(secret):

@@ -128,8 +128,8 @@ func TestDeadHypervisor(t *testing.T) {
 		detach := func() cloudsim.Disk { return must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) }
 		fails(detach(), cloudsim.DiskInUse, "has not removed the device")
 
-		// If the hypervisor of an instance never runs again, a user can end the reports for this
-		// instance. Then attachments and detachments no longer wait for reports.
+		// If the hypervisor of an instance never runs again, a user can tell the cloud to expect no
+		// more reports for this instance. Then attachments and detachments do not wait for reports.
 		d = detach()
 		time.Sleep(21 * time.Second)
 		synctest.Wait()

@@ -1,8 +1,8 @@
 // Package engine implements the cloud's API. Each operation of the API is one method, which runs in
 // one transaction. If an operation takes time, such as the start of an instance, the method only
-// begins the work. A loop in the method Run completes the work at its due time. In this package,
-// "the work settles" means that the loop completes the work. Before each operation, the API server
-// calls Authorize, which checks the caller's permission.
+// begins the work. A loop in Engine.Run completes the work at its due time. In this package, "the
+// work settles" means that the loop completes the work. Before each operation, the API server calls
+// Authorize, which checks the caller's permission.
 package engine
 
 import (
@@ -59,8 +59,8 @@ type Config struct {
 	Seed uint64
 	// StateDir is the directory of saved states; "" disables saving.
 	StateDir string
-	// FrozenAt is the time that the stopped clock of a new cloud shows. If FrozenAt is zero, the
-	// clock runs and shows the machine's time.
+	// If FrozenAt is not zero, the clock of a new cloud is stopped and shows the time FrozenAt. If
+	// FrozenAt is zero, the clock runs and shows the machine's time.
 	FrozenAt time.Time
 
 	// DiskData is true if a data plane stores the data of disks. A new snapshot or copied disk then
@@ -116,22 +116,22 @@ func Profiles() map[string]Profile {
 	return map[string]Profile{Instant.Name: Instant, Realistic.Name: Realistic}
 }
 
-// core contains the fields that the type Engine shares with the types access, imageManager and
-// stateManager.
+// core contains the fields that the type Engine shares with three other types. These types are
+// named access, imageManager and stateManager.
 type core struct {
 	log   *slog.Logger
 	store *store.Store
 	cfg   Config
 
-	// The loop in Run holds the mutex settling while it completes due work, and so does
-	// AdvanceClock. AdvanceClock completes all due work in the order of the due times, so the loop
+	// The loop in Engine.Run locks this mutex while it completes due work. AdvanceClock locks the
+	// mutex, too. AdvanceClock completes all due work in the order of the due times, so the loop
 	// must not complete work at the same time.
 	settling sync.Mutex
 }
 
-// Engine applies requests to a store. The types access, imageManager and stateManager implement
-// access control, the image registry and saved states. Each of these three types may use only the
-// tables that TestTables permits.
+// Engine applies requests to a store. Three other types implement access control, the image
+// registry and saved states. They are named access, imageManager and stateManager. Each of these
+// three types may use only the tables that TestTables permits.
 type Engine struct {
 	*core
 	access
@@ -173,8 +173,8 @@ type imageManager struct {
 type stateManager struct {
 	*core
 	cloud replaceable
-	// LoadState, ResetState, and SaveState with disk data hold the mutex loading while they run, so
-	// that only one of these calls runs at a time.
+	// The calls LoadState and ResetState lock this mutex while they run, and so does SaveState with
+	// disk data. So only one of these calls runs at a time.
 	loading sync.Mutex
 }
 

@@ -59,7 +59,8 @@ func unbind(e *engine.Engine, admin context.Context, name string) error {
 }
 
 // watch starts a watch of all events and returns a channel. The channel receives all events except
-// bookmarks, and then the error. At the end of the watch, the channel is closed.
+// bookmarks. If the watch ends with an error, the channel then receives this error. At the end of
+// the watch, the channel is closed.
 func watch(e *engine.Engine, ctx context.Context) <-chan any {
 	said := make(chan any, 1000)
 	go func() {

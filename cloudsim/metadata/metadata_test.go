@@ -324,7 +324,8 @@ func TestIdentity(t *testing.T) {
 }
 
 // verifyDocument verifies an identity document in the same way as an external
-// program. It uses discovery, the key set and the key id.
+// program. Like such a program, verifyDocument uses discovery, the key set and
+// the key id.
 func verifyDocument(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
 	_, raw := sendRequest(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")

@@ -42,11 +42,11 @@ const (
 	maxName  = 32 << 10 // largest name of a bucket, or largest key, in bytes
 )
 
-// These constants limit the uncompressed content of a file. The limit is the constant
-// slack, plus the constant ratio times the number of compressed bytes that the reader has
-// read. Therefore a small upload cannot fill the disk. gzip compresses the records of
-// 10,000 instances to a tenth of their size. It compresses a journal that repeats an object
-// of 10 KiB to about a hundredth, and zeros to a thousandth.
+// These constants limit the uncompressed content of a file. If the reader has read n compressed
+// bytes, the limit is slack + ratio * n bytes. Therefore a small upload cannot fill the disk. gzip
+// compresses the records of 10,000 instances to a tenth of their size. If a journal repeats an
+// object of 10 KiB, gzip compresses the journal to about a hundredth of its size. It compresses
+// zeros to a thousandth of their size.
 const (
 	slack = 16 << 20
 	ratio = 200
@@ -195,8 +195,8 @@ func (r *Reader) EndSection(more bool) error {
 	return nil
 }
 
-// The method bytes reads a length n, and then n bytes. It returns an error if n is larger
-// than the argument most. The caller owns the result.
+// bytes() reads a length n, and then n bytes. It returns an error if n > most. The caller owns the
+// result.
 func (r *Reader) bytes(most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {
@@ -237,7 +237,7 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // limitedReader reads the uncompressed content of a file. It returns an error if the content
-// exceeds the limit that the constants slack and ratio define.
+// exceeds the limit. See the constants named slack and ratio for the limit.
 type limitedReader struct {
 	zip  *gzip.Reader
 	sent *counter

@@ -37,11 +37,11 @@ func (t *Tx) Later(dueTime time.Time, w Work) error {
 	return b.Put(append(u64(uint64(dueTime.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce puts the work item w on the due list, unless the list already
-// contains w with the same due time. The parameter at is the due time.
-// LaterOnce compares w only with one work item of this due time: the first work
-// item that LaterOnce itself has added. If w equals another work item of this
-// due time, LaterOnce adds w again.
+// LaterOnce puts the work item w on the due list. The parameter named at is the
+// due time of w. If the list contains work items with the same due time,
+// LaterOnce compares w with the first one that LaterOnce itself has added. If
+// both are equal, LaterOnce does not add w. LaterOnce compares w with no other
+// work item, so the list can contain w more than once.
 func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {

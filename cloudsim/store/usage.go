@@ -10,7 +10,7 @@ import (
 )
 
 // Use is how much of a quota a resource uses. An instance uses 1 of the quota "instances". A disk
-// uses 1 of the quota "disks", and its size in GiB of the quota "diskGiB".
+// uses 1 of the quota "disks". For each GiB of its size, it also uses 1 of the quota "diskGiB".
 type Use struct {
 	Name cloudsim.QuotaName
 	N    int64

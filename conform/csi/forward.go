@@ -51,12 +51,13 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // Name implements encoding.CodecV2.
 func (rawCodec) Name() string { return "proto" }
 
-// count is the number of successful RPCs with one name, and the number of their calls to the cloud.
+// count contains two numbers for the RPCs of one name: the successful RPCs, and the calls to the
+// cloud that these successful RPCs caused.
 type count struct{ rpcs, calls int }
 
 // forwarder forwards the RPCs of csi-sanity to the driver. After a fault it repeats an RPC, as
-// Kubernetes' sidecars do. For the services in controllers, it runs only one RPC at a time, so that
-// each call to the cloud belongs to one RPC.
+// Kubernetes' sidecars do. For the services in the list named controllers, it runs only one RPC at
+// a time, so that each call to the cloud belongs to one RPC.
 type forwarder struct {
 	driver  *driver
 	faults  *faultSelector

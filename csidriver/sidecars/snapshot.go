@@ -98,8 +98,9 @@ func (d *driver) takeSnapshots() loop {
 // group name.
 const lastCalls = 5 * time.Second
 
-// finish waits for workers, at most for lastCalls. Upstream's controller does
-// not shut down its queue of groups, so an idle worker never ends.
+// finish waits for workers to end. It waits no longer than the duration
+// lastCalls. Upstream's controller does not shut down its queue of groups, so an
+// idle worker never ends.
 func finish(workers *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {

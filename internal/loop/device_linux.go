@@ -19,8 +19,9 @@ import (
 // Major is the major device number that the kernel uses for loop devices (devices.txt).
 const Major = 7
 
-// Loop is an open loop device. While the device is open, the kernel does not
-// give the number of the device to another file.
+// Loop is an open loop device. While the device is open, the kernel does not give
+// the number of the device to another file. In this package, the kernel's flag
+// LO_FLAGS_AUTOCLEAR of a device is called the lapse flag.
 type Loop struct {
 	dev    *os.File // nil if this process cannot open the device; then only Number is set
 	Number int
@@ -32,8 +33,8 @@ func Path(n int) string { return "/dev/loop" + strconv.Itoa(n) }
 // Device returns the path of the device.
 func (d *Loop) Device() string { return Path(d.Number) }
 
-// Close closes the device. If the lapse flag (LO_FLAGS_AUTOCLEAR) is off, the device keeps its
-// file. For a Loop that is not open, Close does nothing.
+// Close closes the device. If the lapse flag (LO_FLAGS_AUTOCLEAR) is off, the file stays attached
+// to the device. For a Loop that is not open, Close does nothing.
 func (d *Loop) Close() error {
 	if d.dev == nil {
 		return nil

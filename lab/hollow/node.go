@@ -42,8 +42,8 @@ func isHollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue 
 func hasKwokLabel(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
 // mayBelong reports whether a Node may belong to a machine. A Node without a
-// provider id may belong to any machine with the Node's name, because a kubelet
-// takes over an existing Node with its name.
+// provider id may belong to any machine with the Node's name, because the kubelet
+// of this machine takes over an existing Node with the machine's name.
 func mayBelong(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }
@@ -124,7 +124,8 @@ func derive(purpose string, i cloudsim.Instance, more string) string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
 }
 
-// notReady sets the condition Ready to False. The message of the condition is the text in why.
+// notReady sets the condition Ready to False. The parameter named why is the message of the
+// condition.
 func notReady(n *corev1.Node, why string, now metav1.Time) {
 	not := corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: why,
@@ -149,10 +150,10 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch returns a strategic merge patch that changes the status of the
-// Node before into the status of the Node after. The patch contains the Node's
-// uid, so the API server refuses the patch for a new Node with the name of this
-// Node.
+// statusPatch returns a strategic merge patch for the status of a Node. The two
+// parameters are the Node before and after the change. The patch contains the
+// Node's uid, so the API server refuses the patch for a new Node with the name of
+// this Node.
 func statusPatch(before, after *corev1.Node) ([]byte, error) {
 	was, err := json.Marshal(corev1.Node{Status: before.Status})
 	if err != nil {

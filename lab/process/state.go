@@ -87,8 +87,8 @@ func identify(pid int) process {
 // isRunning reports whether this process still runs.
 func (p process) isRunning() bool { return p.PID > 0 && identify(p.PID) == p }
 
-// signal sends sig to the process, or to its process group if group is true. A process
-// that no longer runs is no error.
+// signal sends sig to the process, or to its process group if group is true. It returns nil if the
+// process no longer runs.
 func (p process) signal(sig unix.Signal, group bool) error {
 	if !p.isRunning() {
 		return nil

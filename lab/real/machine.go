@@ -273,8 +273,9 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// After Wait has reaped the child, the kernel can give the pid to another process. So Wait
-	// starts when start no longer uses the pid. m.init reports the end of the child without Wait.
+	// After cmd.Wait has reaped the child, the kernel can give the pid to another process. This
+	// method uses the pid, so it calls cmd.Wait only when it returns. The hypervisor does not need
+	// the result of cmd.Wait, because m.init reports the end of the child.
 	defer func() { go func() { _ = cmd.Wait() }() }()
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err
@@ -291,8 +292,8 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	return err
 }
 
-// shutDown sends SIGTERM to the first process and waits until this process ends. It waits
-// for at most twice the time shutdownGrace. Then it calls powerOff.
+// shutDown sends SIGTERM to the first process and waits until this process ends. It waits for at
+// most 2 * shutdownGrace. Then it calls powerOff.
 func (m *machine) shutDown(ctx context.Context) error {
 	if !m.isOn() {
 		return m.powerOff(ctx)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Values of the metric label segment, with the names of upstream's server.
+// These are the values of the metric label named "segment". Upstream's server uses the same values.
 const (
 	fromClient = iota
 	toClient
@@ -22,8 +22,8 @@ const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics holds the metrics of a server. If upstream's server also has a
-// metric, the metric has upstream's name.
+// metrics holds the metrics of a server. A metric that also exists in upstream's
+// server has the same name in both servers.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram

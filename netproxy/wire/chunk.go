@@ -14,13 +14,13 @@ const (
 	Data Kind = iota
 	// EOF ends one direction. The opposite direction can continue.
 	EOF
-	// Reset ends both directions at once. The data of the chunk is the reason, as text for
-	// people.
+	// Reset ends both directions immediately. The data of the chunk is a text that contains the
+	// reason.
 	Reset
 )
 
-// Chunk is a message of an Open stream. After a send, the data belong to the stream. The receiver
-// of a chunk must call Free.
+// Chunk is a message in a stream of the gRPC method Open. After a send, the data belong to the
+// stream. The receiver of a chunk must call Free.
 type Chunk struct {
 	Kind Kind
 	Data mem.BufferSlice

@@ -45,11 +45,12 @@ const (
 )
 
 // BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a direct
-// connection. In each turn, the benchmark measures the load balancer, then HAProxy, then the
-// direct connection. The benchmark measures the bytes per second of one stream, and the
-// connections per second that clients open, use and close. It also measures the 99th percentile of
-// the time that a load balancer adds to a round trip of 64 bytes. The benchmark fails if a ratio
-// is below its limit.
+// connection. In each turn, the benchmark measures the load balancer, then HAProxy, then the direct
+// connection. The benchmark measures the bytes per second of one stream, and the connections per
+// second that clients open, use and close. It also measures the 99th percentile of the time that a
+// load balancer adds to a round trip of 64 bytes. The benchmark divides the load balancer's bytes
+// per second by HAProxy's bytes per second, and does the same for the connections per second. It
+// fails if one of these two ratios is below its limit.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -99,7 +100,7 @@ func BenchmarkHAProxy(b *testing.B) {
 	}
 }
 
-// ofTurns divides ours by theirs for each turn, and returns the median of these ratios.
+// ofTurns computes ours[i] / theirs[i] for each turn i, and returns the median of these ratios.
 func ofTurns(ours, theirs []float64) float64 {
 	all := make([]float64, len(ours))
 	for i := range all {

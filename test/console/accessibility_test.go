@@ -176,7 +176,7 @@ func TestKeyboard(t *testing.T) {
 	p.checkFocus()
 	p.tab("Start") // the focus order continues with the buttons of the new state
 
-	// Use the panel of the map.
+	// Open the map, select an instance, and stop the instance in the panel.
 	p.tab("Map")
 	p.sendKeys(kb.Enter)
 	p.tab("node-3")

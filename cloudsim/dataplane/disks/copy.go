@@ -17,8 +17,9 @@ import (
 const (
 	part  = ".part"  // suffix of an incomplete copy
 	chunk = 16 << 20 // number of bytes that copyData copies between two checks of ctx
-	// tick is longer than the resolution of the kernel's file times. If the last write to a
-	// file is longer ago than tick, the next write changes the modification time.
+	// tick is a duration that is longer than the resolution of the kernel's file times. If the last
+	// write to a file is longer ago than this duration, the next write changes the modification
+	// time.
 	tick = 20 * time.Millisecond
 	// maxTries is the maximum number of times that copyTogether repeats the copies. A
 	// repetition is necessary if a source has changed during the copy.
@@ -139,8 +140,9 @@ func stat(path string) (fileStamp, error) {
 	return fileStamp{info.ModTime(), info.Size()}, nil
 }
 
-// awaitUnchanged waits until no program has written to a source for the duration tick. It waits at
-// most for quietTimeout. It returns the modification time and the size of each source.
+// awaitUnchanged waits until the last write to a source is longer ago than the constant named tick.
+// It waits no longer than the duration quietTimeout. It returns the modification time and the size
+// of each source.
 func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
 	found := make([]fileStamp, len(all))
 	for end := time.Now().Add(quietTimeout); ; {
@@ -230,7 +232,8 @@ func copyData(ctx context.Context, to, from *os.File) error {
 	return nil
 }
 
-// extent is a part of a file that holds data, from offset begin up to end.
+// extent is a part of a file that contains data. The part consists of the bytes with the offsets o
+// for which begin <= o < end.
 type extent struct{ begin, end int64 }
 
 // listExtents returns the parts of a file between its holes. A file system without support

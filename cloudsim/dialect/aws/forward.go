@@ -48,8 +48,8 @@ func (r routing) getTargetGroup(id cloudsim.RecordID) (targetGroup, bool) {
 	return r.groups[n], true
 }
 
-// put replaces an element of the list in the parameter all: the element with the same id as s. If
-// the list has no element with this id, put appends s to the list.
+// put stores s in a list, and returns the list. The parameter named all is the list. If an element
+// of the list has the same id as s, put replaces this element by s. Otherwise put appends s.
 func put[D any](all []storedObject[D], s storedObject[D]) []storedObject[D] {
 	if n := slices.IndexFunc(all, func(have storedObject[D]) bool { return have.ID == s.ID }); n >= 0 {
 		all[n] = s
@@ -71,7 +71,7 @@ func (r routing) findUsers(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID)
 }
 
 // findLiveUsers returns the load balancers that have a listener for the target group with the given
-// id. The result contains only load balancers of the list in the parameter live.
+// id. The result contains only load balancers that are elements of the slice named live.
 func (r routing) findLiveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
 	users := r.findUsers(id)
 	for _, l := range live {
@@ -88,7 +88,8 @@ func (r routing) findLiveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordI
 //
 // Two parameters contain changes that the cloud has not stored yet. If the security group g is not
 // nil, computeListeners uses the rules in g instead of the stored rules of this group. If the
-// function change is not nil, computeListeners calls change with the records that it has read.
+// function in the parameter named change is not nil, computeListeners calls this function with the
+// records that it has read.
 //
 // The caller must read l before it calls computeListeners. It must write l only if no other caller
 // has changed l since this read. So the last write of l uses the records of all callers.
@@ -182,8 +183,9 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 }
 
 // applyRecords calls computeListeners for the load balancers with the given ids, and writes the
-// load balancers to the cloud. The function change is nil, or makes a change of the records that
-// the cloud has not stored yet. applyRecords skips deleted load balancers.
+// load balancers to the cloud. The parameter named change is nil, or a function that makes a change
+// of the records. The cloud has not stored this change yet. applyRecords skips deleted load
+// balancers.
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the stored record is

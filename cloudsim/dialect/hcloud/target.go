@@ -42,7 +42,7 @@ type targetRequest struct {
 }
 
 // instance returns the id of the instance in a request for a target. If the request contains no
-// server, it returns an error.
+// server (Hetzner's word for an instance), this method returns an error.
 func (t targetRequest) instance() (cloudsim.InstanceID, error) {
 	switch t.Type {
 	case "server":

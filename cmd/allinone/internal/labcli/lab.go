@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
-// verifyTimeout is the time for which verify repeats its checks before it reports a failure. A
-// check can fail at first, because the cluster may need time for a change.
+// verifyTimeout is the time for which "allinone lab verify" repeats its checks before it reports a
+// failure. A check can fail at first, because the cluster may need time for a change.
 const verifyTimeout = 5 * time.Second
 
 // solveTimeout is the time limit for the checks after the commands of a solution.
@@ -388,7 +388,8 @@ not change. 'allinone lab start' then starts the lab again.`,
 	}
 }
 
-// undo runs the reset commands of a lab's page. It ignores resources that do not exist.
+// undo runs the reset commands that the page of the lab l contains. It ignores resources that do
+// not exist.
 func (p *courseState) undo(ctx context.Context, l course.Lab) error {
 	began := time.Now()
 	var errs []error
