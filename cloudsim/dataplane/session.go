@@ -19,7 +19,7 @@ type session struct {
 	cut func() // ends the session at once; callers may call cut at any time and more than once
 
 	// The balancer's mu protects these fields.
-	end   *time.Timer // calls cut at the time until; nil unless the session drains
+	end   *time.Timer // calls cut() at the time in the field until; nil unless the session drains
 	until time.Time
 }
 

@@ -77,7 +77,8 @@ func (t *Tx) NextDue() (time.Time, bool) {
 	return time.Unix(0, int64(fromU64(k[:8]))).UTC(), true
 }
 
-// TakeDue removes up to limit due work items from the due list, and returns these items.
+// TakeDue removes due work items from the due list, and returns these items. The parameter named
+// limit is the maximum number of these items.
 func (t *Tx) TakeDue(limit int) ([]Work, error) {
 	b := t.read(bucketDue)
 	if b == nil {

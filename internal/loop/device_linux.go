@@ -118,9 +118,9 @@ func errLink(path string) error {
 // retryDelay is the time between two attempts to make or to remove a device.
 const retryDelay = 5 * time.Millisecond
 
-// configure attaches file to the first free device. EBUSY means that another
-// process has taken the device in the meantime. ENXIO means that the device is
-// not yet free.
+// configure attaches the given file to the first free device. EBUSY means that
+// another process has taken the device in the meantime. ENXIO means that the
+// device is not yet free.
 func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err == nil && n >= firstReserved { // all lower devices are in use, so make another device and try again

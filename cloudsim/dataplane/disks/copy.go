@@ -120,8 +120,8 @@ func copyOnce(ctx context.Context, all []fileCopy) (steady bool, err error) {
 	return true, nil
 }
 
-// fileStamp is the modification time and the size of a file. If two results of stat differ,
-// a program wrote to the file between the calls.
+// fileStamp is the modification time and the size of a file. If two results of the function stat()
+// differ, a program wrote to the file between the two calls of this function.
 type fileStamp struct {
 	at   time.Time
 	size int64
