@@ -2,7 +2,7 @@
 import { html, render } from './vendor/htm-preact.js';
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { effect } from './vendor/signals.js';
-import { all, begin, cloudNow, count, fresh, freshAt, head, identity, link, loaded, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
+import { all, begin, cloudNow, count, everywhere, fresh, freshAt, head, identity, link, loaded, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
 import { Icon, age, said, sayChanges, toast } from './parts.js';
 import { Map_ } from './map.js';
 import { Differences, Events, Resources, pageOf } from './tables.js';
@@ -58,11 +58,11 @@ function ConnectionPill() {
 
 function Header() {
   const c = head.value?.clock;
-  const projects = all('project');
+  const projects = everywhere('project');
   return html`<header><a class="brand" href="#/map"><${Icon} name="cloud" size="20" />${head.value?.name || 'cloudsim'}</a><${Search} /><div class="grow"></div>
     ${c && html`<a class=${`pill ${c.mode === 'real' ? '' : 'cold'}`} href="#/time" title="The cloud's clock, UTC"><${Icon} name="clock" size="14" /><span class="mono">${new Date(cloudNow()).toISOString().slice(11, 19)}</span><b>${c.mode === 'real' ? 'real time' : c.mode}</b></a>`}
     <${ConnectionPill} />
-    ${projects.length > 1 && html`<label class="pill project"><span>project</span><select aria-label="Project" value=${project.value} onChange=${(e) => (project.value = e.currentTarget.value)}><option value="">all</option>${projects.map((p) => html`<option value=${p.id}>${p.name}</option>`)}</select></label>`}
+    ${(projects.length > 1 || project.value) && html`<label class="pill project"><span>project</span><select aria-label="Project" value=${project.value} onChange=${(e) => (project.value = e.currentTarget.value)}><option value="">all</option>${projects.map((p) => html`<option value=${p.id}>${p.name}</option>`)}</select></label>`}
     <button class="quiet" onClick=${() => signOut('You are signed out of this tab.')} title=${identity.value?.caller}>Sign out</button></header>`;
 }
 

@@ -139,10 +139,10 @@ func healthyLab(t *testing.T, l *lab, p *page) {
 }
 
 // After the user has chosen a project, the map shows neither the instances of other projects nor
-// the Nodes of these instances.
+// the Nodes of these instances. The user can choose all projects again, even after the deletion of
+// the chosen project.
 func projectInLab(t *testing.T, l *lab, p *page) {
 	l.runCommand("cloud", "projects", "create", "team")
-	defer l.runCommand("cloud", "projects", "delete", "team")
 	choose := func(label string) {
 		p.eval("((s) => { s.value = [...s.options].find((o) => o.text === " + quote(label) + ").value; s.dispatchEvent(new Event('change', { bubbles: true })) })(document.querySelector('select[aria-label=Project]'))")
 	}
@@ -151,6 +151,8 @@ func projectInLab(t *testing.T, l *lab, p *page) {
 	p.awaitTrue("document.querySelector('select[aria-label=Project]') !== null")
 	choose("team")
 	p.awaitTrue("document.querySelectorAll('.pair').length === 0")
+	l.runCommand("cloud", "projects", "delete", "team")
+	p.awaitTrue("![...document.querySelectorAll('select[aria-label=Project] option')].some((o) => o.text === 'team')")
 	choose("all")
 	p.card("node-1", "running")
 }
