@@ -59,7 +59,7 @@ down: allinone ## stop a cluster that runs in the background
 reset: allinone ## stop the cluster and delete its data
 	@bin/allinone reset $(ARGS)
 
-test: ## run the quick tests with the race detector (five minutes on two cores, more the first time)
+test: ## run the quick tests with the race detector (about ten minutes on two cores)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
 # Most of these tests wait for a program, so more of them run at once than the machine has processors.
