@@ -118,7 +118,7 @@ type WatchOptions struct {
 	Kinds []ResourceKind // only these kinds; empty means all
 	ID    string         // only events of the resource with this id; empty means all
 	// Bookmark is the time between two bookmarks; 0 means no bookmarks. The watch sends a bookmark
-	// when it has read the whole journal. After that, it sends one bookmark each time the duration
-	// Bookmark has passed. For a client of the HTTP API, the cloud chooses this duration.
+	// when it has read the whole journal. After that, it sends one bookmark at the end of each
+	// interval of this length. For a client of the HTTP API, the cloud chooses the length.
 	Bookmark time.Duration
 }

@@ -14,8 +14,8 @@ const KindHold ResourceKind = "hold"
 // Any stands for every kind or for every verb in a Transition.
 const Any = "*"
 
-// Transition describes a type of slow work: a verb for a kind of resource, e.g.
-// stop for instances.
+// Transition describes a type of operation that takes time: a verb for a kind
+// of resource, e.g. stop for instances.
 type Transition struct {
 	Kind ResourceKind `json:"kind" example:"instance" doc:"Kind of resource; * for all"`
 	Verb Verb         `json:"verb" example:"stop" doc:"Verb of the operation; * for all verbs"`
@@ -26,8 +26,8 @@ func (t Transition) Covers(kind ResourceKind, verb Verb) bool {
 	return (t.Kind == Any || t.Kind == kind) && (t.Verb == Any || t.Verb == verb)
 }
 
-// Transitions lists all types of slow work. For each kind of resource, a table such as
-// instanceMoves defines the state after the work.
+// Transitions lists all types of operations that take time. For each kind of resource, a table such
+// as instanceMoves defines the state after the operation.
 func Transitions() []Transition {
 	return []Transition{
 		{KindInstance, Create}, {KindInstance, Start}, {KindInstance, Stop}, {KindInstance, Reboot}, {KindInstance, Terminate},

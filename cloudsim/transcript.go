@@ -84,7 +84,7 @@ func secretMember(name string) bool {
 var ofTheMachine = map[string]bool{"aheadSeconds": true, "savedAt": true, "bytes": true, "millis": true, "number": true, "last": true}
 
 // Redact returns a JSON document without its secrets. It also reports whether the document
-// contained secrets. If raw is not JSON, Redact returns raw unchanged.
+// contained secrets. If raw is not JSON, Redact returns raw itself.
 func Redact(raw []byte) ([]byte, bool) {
 	v, err := document(raw)
 	if err != nil {

@@ -30,7 +30,7 @@ type Machines interface {
 	StopMachine(ctx context.Context, name string) error
 	// StartMachine switches a stopped machine on.
 	StartMachine(ctx context.Context, name string) error
-	// DeleteMachine deletes a machine. The deletion of a missing machine is no error.
+	// DeleteMachine deletes a machine. If the machine does not exist, DeleteMachine returns nil.
 	DeleteMachine(ctx context.Context, name string) error
 }
 

@@ -159,7 +159,7 @@ func (e *env) node(ctx context.Context, name string, change ...func(*v1.Node)) e
 	return e.renew(ctx, name)
 }
 
-// deleteNode deletes a Node and its Lease. A missing Node is no error.
+// deleteNode deletes a Node and its Lease. It ignores objects that do not exist.
 func (e *env) deleteNode(ctx context.Context, name string) error {
 	return deleteNode(ctx, e.kube, name)
 }
@@ -195,7 +195,7 @@ func (e *env) setReady(ctx context.Context, name string, ok bool) error {
 }
 
 // beat writes the condition Ready of a Node. If the Node is Ready, beat also renews the Lease of
-// the Node. A missing Node is no error.
+// the Node. If the Node does not exist, beat returns nil.
 func (e *env) beat(ctx context.Context, name string) error {
 	e.mu.Lock()
 	live := !e.notLive[name]

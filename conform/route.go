@@ -60,7 +60,8 @@ func (e *env) listRoutes(ctx context.Context, cidr string) ([]Route, error) {
 	return slices.DeleteFunc(all, func(r Route) bool { return r.CIDR != cidr }), nil
 }
 
-// routeTo waits until the only route with the given destination leads to the machine.
+// routeTo waits until exactly one route has the given destination, and this route leads to the
+// machine.
 func (e *env) routeTo(ctx context.Context, cidr, machine string) (r Route, err error) {
 	err = e.retryUntilOK(ctx, "the only route to "+cidr+" leads to "+machine, func(ctx context.Context) error {
 		found, err := e.listRoutes(ctx, cidr)

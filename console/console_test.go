@@ -392,7 +392,8 @@ func TestGrantsOfOtherProjects(t *testing.T) {
 	}
 }
 
-// Each rule finds its difference between cloud and cluster, and finds nothing after the repair.
+// Each rule finds one kind of difference between cloud and cluster. After the test has removed the
+// difference, the rule finds nothing.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

@@ -286,8 +286,8 @@ func rewrite(m proto.Message, w translation) error {
 	})
 }
 
-// translateField translates the string or the strings of a field. It leaves
-// an empty string unchanged.
+// translateField translates the string or the strings of a field. It does not
+// translate empty strings.
 func translateField(m protoreflect.Message, field protoreflect.FieldDescriptor, to func(string) (string, error)) error {
 	translate := func(v protoreflect.Value) (protoreflect.Value, error) {
 		if v.String() == "" {

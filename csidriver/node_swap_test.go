@@ -53,8 +53,8 @@ func swapLinks(outside string) error {
 }
 
 // TestSwappedLinksChangeNothingOutside proves that a pod cannot change files
-// outside the volume while the driver gives the volume to a group. The pod
-// replaces directories and files by links in the meantime.
+// outside the volume while the driver gives the volume to a group. At the same
+// time, the pod replaces directories and files by links.
 func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	b := newNodeBench(t)
 	outside := b.path("outside")

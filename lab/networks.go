@@ -100,7 +100,7 @@ func (n Networks) VPCNetwork(link string) real.Network {
 // errClaimed means that another running lab has claimed the networks.
 var errClaimed = errors.New("another lab uses these networks")
 
-// claimTimeout limits the wait for the end of a killed lab.
+// claimTimeout limits the wait until the kernel has closed the socket of a killed lab.
 const claimTimeout = time.Second
 
 // ClaimHollowNetworks claims the networks of the last start if there was a start, because the

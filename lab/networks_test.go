@@ -40,8 +40,8 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 }
 
 // Two labs that start concurrently get different networks, although no program
-// listens in these networks yet. A lab that starts again waits for the end of
-// its killed process.
+// listens in these networks yet. If a lab was killed and starts again, it waits
+// until the killed process has released the networks.
 func TestClaimNetworks(t *testing.T) {
 	first, release, err := ClaimHollowNetworks(t.Context(), Networks{})
 	if err != nil {

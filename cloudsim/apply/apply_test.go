@@ -149,7 +149,7 @@ func TestApplyDocuments(t *testing.T) {
 }
 
 // TestApplyChecksFirst proves that apply checks all resources before it creates the first resource.
-// An error of this check leaves the cloud unchanged. A dry run reports the same error.
+// If this check finds an error, apply does not change the cloud. A dry run reports the same error.
 func TestApplyChecksFirst(t *testing.T) {
 	cl := cloudtest.Start(t)
 	for text, want := range map[string]string{

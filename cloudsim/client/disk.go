@@ -29,15 +29,15 @@ func (c *Client) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // AttachDisk begins to attach a disk and returns the disk. If the disk already has the same
-// attachment, AttachDisk returns the disk unchanged. It returns Conflict if the disk is
-// attached to another instance and allows only one attachment. It returns NotFound if the
-// instance does not exist, and Exhausted if the instance has the maximum number of disks.
+// attachment, AttachDisk changes nothing and returns the disk. It returns Conflict if the disk is
+// attached to another instance and allows only one attachment. It returns NotFound if the instance
+// does not exist, and Exhausted if the instance has the maximum number of disks.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }
 
-// DetachDisk begins to detach a disk and returns the disk. If the disk is not attached to
-// the instance, DetachDisk returns the disk unchanged.
+// DetachDisk begins to detach a disk and returns the disk. If the disk is not attached to the
+// instance, DetachDisk changes nothing and returns the disk.
 func (c *Client) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/detach", req)
 }

@@ -87,8 +87,8 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed returns the keys of the map in the parameter have, without the keys of the items in the
-// list.
+// notListed returns the keys of a map, without the keys of the items in the list. The parameter
+// named have is the map.
 func notListed[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K {
 	gone := maps.Clone(have)
 	for _, item := range list {

@@ -195,7 +195,7 @@ func TestResetTravels(t *testing.T) {
 	})
 }
 
-// 64 MiB in each direction at the same time arrive unchanged.
+// The data plane forwards 64 MiB in each direction at the same time. It does not change the data.
 func TestBigTransferBothWays(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 20

@@ -203,8 +203,8 @@ func (l *loop) sleepTime() time.Duration {
 }
 
 // roundUpMillis rounds d up to whole milliseconds, so that the deadline has passed when the loop
-// wakes. If d is the constant named never, the result is -1, which means that the wait has no
-// limit.
+// wakes. If d is equal to the constant never, the result is -1. This result means that the wait has
+// no limit.
 func roundUpMillis(d time.Duration) int {
 	if d == never {
 		return -1

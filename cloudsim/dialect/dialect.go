@@ -18,7 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Dialect is the API of another cloud.
+// Dialect is the API of another cloud, such as Hetzner Cloud. In the comments of the fields, "the
+// other cloud" is the cloud with this API.
 type Dialect struct {
 	Name  string // name in commands and metrics, e.g. "hcloud"
 	Title string // name in texts for users, e.g. "Hetzner Cloud"
@@ -44,24 +45,24 @@ type Dialect struct {
 	// CloudHeaders contains names of headers. The server copies these headers, and the header Date,
 	// from the last answer of this cloud to the answer for the caller.
 	CloudHeaders []string
-	// Variables returns environment variables for programs of the other cloud. With these
-	// variables, the programs use the dialect at the given URL, such as http://127.0.0.1:8190. The
-	// result does not contain the variable for the token.
+	// Variables returns environment variables for programs that were written for the other cloud.
+	// With these variables, the programs use the dialect at the given URL, such as
+	// http://127.0.0.1:8190. The result does not contain the variable for the token.
 	Variables func(url string) []Variable
-	// Metadata describes the metadata service of the other cloud. It is nil if programs of the other
-	// cloud need no metadata.
+	// Metadata describes the metadata service of the other cloud. It is nil if programs for the
+	// other cloud need no metadata.
 	Metadata *cloudsim.MetadataTreeSpec
 	// RegistryHost returns the host name of a project's image registry in the other cloud. It is nil
 	// if the dialect does not translate the registry.
 	RegistryHost func(project cloudsim.ProjectID, region string) string
 	// DiskLink returns the path of a disk's device on a server of the other cloud.
 	DiskLink func(cloudsim.DiskID) string
-	// TokenVariable is the name of the environment variable for the token. It is "" if programs of
+	// TokenVariable is the name of the environment variable for the token. It is "" if programs for
 	// the other cloud need a credentials file instead of a token.
 	TokenVariable string
-	// CredentialsVariable is the name of the environment variable for the path of a
-	// credentials file; see cloudsim.AccessKey. It is "" if programs of the other cloud
-	// authenticate with tokens.
+	// CredentialsVariable is the name of the environment variable for the path of a credentials
+	// file; see cloudsim.AccessKey. It is "" if programs for the other cloud authenticate with
+	// tokens.
 	CredentialsVariable string
 }
 

@@ -36,8 +36,8 @@ var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 const NameLabel = LabelPrefix + "name"
 
 // Name returns the name of a resource in this cloud. The name in the other cloud is foreignName. If
-// this cloud allows foreignName, Name returns foreignName unchanged. Otherwise Name returns a hash
-// of foreignName. The result depends only on foreignName, so a list call of this cloud can find the
+// this cloud allows foreignName, Name returns foreignName itself. Otherwise Name returns a hash of
+// foreignName. The result depends only on foreignName, so a list call of this cloud can find the
 // resource by its name.
 func Name(foreignName string) string {
 	if nameRE.MatchString(foreignName) {

@@ -10,8 +10,8 @@ import (
 )
 
 // AttachDisk begins to attach a disk and returns the disk. If the disk is already attached to the
-// instance with the same access mode, AttachDisk returns the disk unchanged. AttachDisk returns an
-// error in these cases:
+// instance with the same access mode, AttachDisk changes nothing and returns the disk. AttachDisk
+// returns an error in these cases:
 //   - NotFound: the instance does not exist.
 //   - Invalid: the instance is in a zone in which the disk is not available.
 //   - Conflict: the disk is attached to another instance and does not permit several attachments.
@@ -93,9 +93,10 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 }
 
 // DetachDisk begins to detach a disk from an instance and returns the disk. If the disk is not
-// attached or is already detaching, DetachDisk returns the disk unchanged. If req.Force is set,
-// DetachDisk detaches the disk at once. With req.Force, DetachDisk returns Conflict if the instance
-// is neither stopped nor terminating, because a running instance could still write to the disk.
+// attached or is already detaching, DetachDisk changes nothing and returns the disk. If req.Force
+// is set, DetachDisk detaches the disk at once. With req.Force, DetachDisk returns Conflict if the
+// instance is neither stopped nor terminating, because a running instance could still write to the
+// disk.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err

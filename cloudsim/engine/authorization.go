@@ -232,8 +232,8 @@ func (c *Call) stillMay(tx *store.Tx) error {
 	return c.onlyFor(c.Operation) // a permission for some resources is not enough, because events are about all resources
 }
 
-// hashSecret hashes a secret without salt or work factor. Both protect only secrets that an
-// attacker can guess. A secret has 256 random bits, so an attacker cannot guess it.
+// hashSecret hashes a secret without salt or work factor. A salt and a work factor help only for
+// secrets that an attacker can guess. A secret has 256 random bits, so an attacker cannot guess it.
 func hashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

@@ -106,9 +106,10 @@ func (l *ledger) nextRecord() <-chan struct{} {
 }
 
 // WatchAudit yields the calls that match the options o and that come after the number o.After. It
-// yields them in the order of their numbers, until ctx ends. Each time the duration bookmark has
-// passed, WatchAudit also yields a bookmark: an item that contains only the number from which a
-// later watch can continue. WatchAudit yields an error at most once, as the last item:
+// yields them in the order of their numbers, until ctx ends. WatchAudit also yields a bookmark at a
+// regular interval, which is the argument named bookmark. A bookmark is an item that contains only
+// a number. A later watch can continue from this number. WatchAudit yields an error at most once,
+// as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.

@@ -10,8 +10,8 @@ import (
 )
 
 // deviceTimeout limits how long the cloud waits for the hypervisor to add or remove a device. The
-// hypervisor is the program that runs the machine of an instance. The wait begins after the
-// configured duration of the attachment or detachment. The cloud's clock measures the wait.
+// hypervisor is the program that runs the machine of an instance. An attachment or detachment first
+// takes its configured duration. Then the wait begins. The cloud's clock measures the wait.
 const deviceTimeout = time.Minute
 
 // ReportDevices stores a report of the hypervisor about the devices that the machine of an instance

@@ -15,7 +15,7 @@ import (
 
 // Under returns the ctx for a call that a fault has hit. If the effect of the
 // fault is a stale read or a stuck operation, this ctx makes the engine's
-// methods apply the effect. For other effects Under returns ctx unchanged.
+// methods apply the effect. For other effects, Under returns its argument ctx.
 func Under(ctx context.Context, hit Strike) context.Context {
 	call, ok := CallOf(ctx)
 	if !ok || hit.Fault == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// expectError fails the test unless err has the given kind and contains each
-// string in words.
+// expectError fails the test unless err has the given kind and its text
+// contains each string of the argument words.
 func expectError(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {

@@ -31,8 +31,9 @@ func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/"
 
 // publish assigns a published port (a second port, on a host) to each listener of lb. A listener
 // keeps its present published port, or gets the lowest free port. If no port is free, the listener
-// gets no published port. This is not an error, because a listener also works without a published
-// port. The run time of publish grows with the number of ports in the configured range.
+// gets no published port. In this case, publish returns no error, because a listener also works
+// without a published port. The run time of publish grows with the number of ports in the
+// configured range.
 func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	had := lb.Published
 	lb.Published = nil

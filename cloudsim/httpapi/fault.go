@@ -135,8 +135,8 @@ var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// injectedFault returns the error of a fault's effect. Even for the kind internal, the caller gets
-// the message of the fault unchanged. The reason is that the author of the fault wrote the message
+// injectedFault returns the error of a fault's effect. Even for the kind internal, the answer
+// contains the message of the fault. The reason is that the author of the fault wrote the message
 // for the caller.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect

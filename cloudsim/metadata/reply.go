@@ -55,7 +55,7 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// writeAnswer sends the answer v. If v is a string, writeAnswer sends v unchanged. The
+// writeAnswer sends the answer v. If v is a string, writeAnswer sends the string itself. The
 // content type is then text/plain, if the handler has not set another content type. writeAnswer
 // sends any other value as JSON.
 func writeAnswer(w http.ResponseWriter, v any) error {

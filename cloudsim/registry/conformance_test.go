@@ -175,10 +175,10 @@ func TestConformanceUploads(t *testing.T) {
 	c.mustRefuse(t, 404, "BLOB_UPLOAD_UNKNOWN", "PUT", finishURL(begin, d), "")
 }
 
-// TestConformanceManifests tests the endpoints end-3, end-7 and end-9 of the OCI
-// distribution specification. The test pushes a manifest by tag and by digest, reads it
-// unchanged, and deletes it by tag and by digest. The registry refuses a manifest with a
-// wrong media type or digest.
+// TestConformanceManifests tests the endpoints end-3, end-7 and end-9 of the OCI distribution
+// specification. The test pushes a manifest by tag and by digest, reads the same bytes, and deletes
+// the manifest by tag and by digest. The registry refuses a manifest with a wrong media type or
+// digest.
 func TestConformanceManifests(t *testing.T) {
 	c := newConformance(t)
 	raw, d := c.manifest(t, "team-a/web", "layer", nil)

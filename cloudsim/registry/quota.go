@@ -14,10 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// quotaChecker limits the storage of a project's repositories. The limit is not exact,
-// because checkBytes reuses a measurement for the time usageAge. Data that clients push in
-// this time does not count at once. If the pointer to the quotaChecker is nil, the storage
-// has no limit.
+// quotaChecker limits the storage of a project's repositories. The limit is not exact, because
+// checkBytes reuses a measurement for the duration usageAge. If a client pushes data during this
+// duration, only the next measurement contains the data. If the pointer to the quotaChecker is nil,
+// the storage has no limit.
 type quotaChecker struct {
 	engine *engine.Engine
 	files  *files

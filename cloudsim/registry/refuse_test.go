@@ -234,10 +234,10 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// TestRotation proves that the published key set has the old and the new key during the
-// overlap of a rotation. In this time the registry accepts bearer tokens of both keys. A
-// bearer token expires after five minutes. It expires earlier if the password that the
-// client used expires earlier.
+// TestRotation proves that the published key set has the old and the new key during the overlap of
+// a rotation. During the overlap, the registry accepts bearer tokens of both keys. A bearer token
+// expires after five minutes. It expires earlier if the password that the client used expires
+// earlier.
 func TestRotation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

@@ -293,9 +293,9 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount returns an upload request instead of a mount request if the caller cannot
-// pull the blob from the other repository. The OCI distribution specification demands this
-// replacement. withoutMount returns every other request unchanged.
+// withoutMount returns an upload request instead of a mount request if the caller cannot pull the
+// blob from the other repository. The OCI distribution specification demands this replacement.
+// withoutMount does not change other requests.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")

@@ -260,7 +260,7 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 
 // putLoadBalancer creates the load balancer with the given name. If lb has an ID, putLoadBalancer
 // replaces the existing load balancer. In the addresses of a new load balancer, it replaces * by a
-// number. The cloud counts the use of putLoadBalancer as a call of the CCM.
+// number. The cloud counts each use of putLoadBalancer as a call that the CCM makes to the cloud.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.countCall(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()

@@ -97,7 +97,7 @@ func TestMachines(t *testing.T) {
 	if all, err := d.ListMachines(ctx); err != nil || len(all) != 1 || all[0].Run != "run-1" {
 		t.Errorf("list: got %+v, %v", all, err)
 	}
-	for range 2 { // the deletion of a missing machine is no error
+	for range 2 { // the deletion of a missing machine returns nil
 		if err := d.DeleteMachine(ctx, "a"); err != nil {
 			t.Error(err)
 		}

@@ -208,10 +208,10 @@ const fencedOffset = math.MaxInt64 &^ 4095
 // Fence detaches the file from the device and closes the device. It does this even if another
 // program has the device open or if a mount uses the device's filesystem. If programs have written
 // directly to the device, without a filesystem, the data may still be in the kernel's cache. Fence
-// first writes this data to the file, and waits for running requests. When Fence has returned, all
-// later reads and writes of the device fail, even those of a process that is frozen now. The kernel
-// removes the device when no program and no mount uses the device. A device without a file is not
-// an error.
+// first writes this data to the file, and waits for running requests. After Fence has returned, all
+// reads and writes of the device fail. If a process is frozen during the call of Fence and
+// continues later, its reads and writes fail too. The kernel removes the device when no program and
+// no mount uses the device. If the device has no file, Fence only closes the device.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err == nil {
@@ -262,8 +262,8 @@ func (d *Loop) refuseWrites(yes bool) error {
 // Detach detaches the file from the device and closes the device. If other
 // programs have the device open, the kernel detaches the file when the last
 // program closes the device. Detach also clears the read-only flag, because the
-// kernel keeps this flag for the next file of the device number. A device without
-// a file is not an error.
+// kernel keeps this flag for the next file of the device number. If the device
+// has no file, Detach only closes the device.
 func (d *Loop) Detach() error {
 	err := d.Guard(false)
 	if err == nil {

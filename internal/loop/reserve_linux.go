@@ -42,8 +42,8 @@ func Reserve() (int, error) {
 	return 0, errors.New("all reserved loop devices are in use")
 }
 
-// Release removes a reserved device. If the device has a file, Release first detaches this file. A
-// missing device is no error.
+// Release removes a reserved device. If the device has a file, Release first detaches this file. If
+// the device does not exist, Release returns nil.
 //
 // The kernel refuses to remove a device that a program has open. A program such as udev opens each
 // new device for a moment, so Release tries again for up to releaseTimeout.

@@ -1,8 +1,8 @@
-// Package e2e contains upstream's end-to-end tests of Kubernetes, unchanged, as
-// one program. The program contains the tests of load balancers, the tests of
-// storage drivers, and the conformance tests that apply to a cluster of this
-// lab. hack/e2e-upstream builds the program and runs it on a lab with real
-// nodes.
+// Package e2e contains upstream's end-to-end tests of Kubernetes as one
+// program. It does not change these tests. The program contains the tests of
+// load balancers, the tests of storage drivers, and the conformance tests that
+// apply to a cluster of this lab. hack/e2e-upstream builds the program and runs
+// it on a lab with real nodes.
 package e2e
 
 import (

@@ -121,8 +121,8 @@ func (p *parser) endSection(to int) {
 	p.step, p.hidden, p.begin = nil, nil, to
 }
 
-// visibleText returns the text of the current section up to the offset in the argument named
-// to. It leaves out the parts in <details>.
+// visibleText returns the text of the current section that is before an offset. The argument named
+// to is this offset. visibleText leaves out the parts in <details>.
 func (p *parser) visibleText(to int) string {
 	var b strings.Builder
 	at := p.begin

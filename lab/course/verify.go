@@ -93,7 +93,8 @@ func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (prin
 	}
 }
 
-// Differs is the error for a command with a result that differs from the result on the page.
+// Differs is the error for a command whose result differs from the result that the page of the lab
+// shows.
 type Differs struct {
 	Command
 	Saw  string

@@ -227,9 +227,10 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 	return ips, nil
 }
 
-// nextFree returns the first free address of the range that follows the address in the argument
-// last. After the end of the range it continues at the beginning. It skips three reserved
-// addresses: the first for the network, the second for the bridge, and the last for broadcasts.
+// nextFree returns the first free address of the range that follows a given address. The argument
+// named last is the given address. After the end of the range, nextFree continues at the beginning.
+// It skips three reserved addresses: the first for the network, the second for the bridge, and the
+// last for broadcasts.
 func nextFree(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first := in.Addr().Next().Next()
 	usable := func(ip netip.Addr) bool { return in.Contains(ip) && in.Contains(ip.Next()) }

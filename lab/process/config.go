@@ -46,10 +46,10 @@ type Config struct {
 	// Dialects lists the dialects that the cloud serves. Each dialect has its own port.
 	Dialects []string
 	// DiskLinks returns additional paths for the device of a disk. At these paths, programs that
-	// were written for the cloud of a dialect look for the device. DiskLinks may be nil.
+	// use a dialect look for the device. DiskLinks may be nil.
 	DiskLinks func(cloudsim.DiskID) []string
-	// RegistryHosts returns the host names that the clouds of the dialects use for the registry of
-	// a project in a region. RegistryHosts may be nil.
+	// RegistryHosts returns additional host names of the registry, for a project in a region.
+	// Programs that use a dialect expect the registry at these names. RegistryHosts may be nil.
 	RegistryHosts func(cloudsim.ProjectID, string) []string
 	// MetadataTrees maps the name of a dialect to additional paths of the metadata service.
 	MetadataTrees map[string]cloudsim.MetadataTreeSpec

@@ -117,10 +117,11 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 	}
 }
 
-// reportNodes reads the cloud and the cluster once. It ignores a node if no kubelet or kwok has
-// written the node's condition Ready or its Lease after the time in the argument began. The state
-// of such a node is from an earlier run. A kubelet writes the condition first, and its Lease up to
-// ten seconds later. So reportNodes accepts a node if one of the two times is after began.
+// reportNodes reads the cloud and the cluster once. The argument named began is the time at which
+// this run of the lab began. A kubelet or kwok writes the condition Ready and the Lease of a node.
+// If neither was written after this time, reportNodes ignores the node, because the node's state is
+// from an earlier run. A kubelet writes the condition first, and its Lease up to ten seconds later.
+// So reportNodes accepts a node if one of the two was written after this time.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {

@@ -21,8 +21,8 @@ func (p *plan) registryName() string {
 	return net.JoinHostPort(at, fmt.Sprint(p.ports["registry"]))
 }
 
-// registryAliases returns the host names that the registry has in the clouds of the lab's dialects.
-// There is one name for each region.
+// registryAliases returns additional host names of the registry in each region. Programs that use a
+// dialect of the lab expect the registry at these names.
 func (p *plan) registryAliases(ctx context.Context) (all []string, err error) {
 	if p.RegistryHosts == nil {
 		return nil, nil

@@ -92,7 +92,7 @@ func (d Dir) lastWords(name string) string {
 	return strings.Join(slices.Compact(lines), "\n")
 }
 
-// killGroup sends sig to a process group. A group that no longer exists is no error.
+// killGroup sends sig to a process group. If the group no longer exists, killGroup returns nil.
 func killGroup(pid int, sig unix.Signal) error {
 	if err := unix.Kill(-pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal %s to process group %d: %w", sig, pid, err)

@@ -50,8 +50,9 @@ func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	return d.sweepMachines(ctx, swept)
 }
 
-// stopAndLock ends the running lab and takes its lock. A starting lab holds the lock for a
-// while before it writes run.json, so stopAndLock retries in this time.
+// stopAndLock ends the running lab and takes its lock. A starting lab takes the lock before it
+// writes run.json. So stopAndLock tries again if the lock is taken and run.json names no running
+// lab.
 func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
 	for began := time.Now(); ; backoff.Sleep(ctx, lockInterval) {
 		r, unread := d.record()

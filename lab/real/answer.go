@@ -26,8 +26,8 @@ const (
 
 var everywhere = ipNet(netip.MustParsePrefix("0.0.0.0/0"))
 
-// leadAnswers creates the rules and routes that bring answers of servers in the VPC to the
-// host. An existing rule or route is no error.
+// leadAnswers creates the rules and routes that bring answers of servers in the VPC to the host. If
+// a rule already exists, leadAnswers keeps it. leadAnswers replaces an existing route.
 func (v *vpc) leadAnswers(host *netlink.Handle) error {
 	bridge, err := v.link.LinkByName(bridgeName)
 	if err != nil {
@@ -72,8 +72,8 @@ func answerRule(from string, protocol, table, order int) *netlink.Rule {
 }
 
 // forgetAnswers deletes the host's rules and routes for packets with answers from servers in the
-// VPC. The kernel does not delete these rules and routes together with the link. Missing rules are
-// no error.
+// VPC. The kernel does not delete these rules and routes together with the link. If there are no
+// such rules, forgetAnswers returns nil.
 func forgetAnswers(link string) error {
 	rules, err := netlink.RuleList(netlink.FAMILY_V4)
 	if err != nil {

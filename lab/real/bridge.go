@@ -77,7 +77,7 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	return nil
 }
 
-// detach deletes a machine's veth pair. A missing pair is no error.
+// detach deletes a machine's veth pair. If the pair does not exist, detach returns nil.
 func (b *bridge) detach(name string) error { return removeLink(b.link, name) }
 
 // plug adds the local end of a veth pair to the bridge.
@@ -155,7 +155,7 @@ func configure(h *netlink.Handle, name string, address netip.Prefix) error {
 	return h.LinkSetUp(l)
 }
 
-// removeLink deletes a link. A missing link is no error.
+// removeLink deletes a link. If the link does not exist, removeLink returns nil.
 func removeLink(h *netlink.Handle, name string) error {
 	l, err := h.LinkByName(name)
 	if isNoLink(err) {

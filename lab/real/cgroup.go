@@ -190,8 +190,8 @@ func (c cgroup) join(pid int) error {
 	return nil
 }
 
-// pids returns the pids in the cgroup and its children. A missing cgroup is no
-// error.
+// pids returns the pids in the cgroup and its children. If the cgroup does not
+// exist, the result is empty.
 func (c cgroup) pids() ([]int, error) {
 	var pids []int
 	for _, h := range c.hierarchies {

@@ -83,7 +83,8 @@ func makeNode(dev *os.Root, name string, mode uint32, number uint64) error {
 	return dev.Chmod(name, perm)
 }
 
-// unmountDev removes the /dev of a machine from the host. A missing mount is no error.
+// unmountDev removes the /dev of a machine from the host. If nothing is mounted there, unmountDev
+// returns nil.
 func unmountDev(f folder) error {
 	at := f.path("dev")
 	if !isMounted(at) {

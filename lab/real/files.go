@@ -108,8 +108,8 @@ func (f folder) makeDir(name string, mode fs.FileMode) error {
 	return errors.Join(root.MkdirAll(name, mode), root.Close())
 }
 
-// remove deletes a file or folder of the machine. Like writeFile, it follows no link that leads
-// out of the machine's folder on the host. A missing file is no error.
+// remove deletes a file or folder of the machine. Like writeFile, it follows no link that leads out
+// of the machine's folder on the host. If the file does not exist, remove returns nil.
 func (f folder) remove(name string) error {
 	root, err := os.OpenRoot(string(f))
 	if err != nil {

@@ -27,8 +27,8 @@ type image struct {
 	tools string
 }
 
-// Names of images that every machine has. Kubernetes' own manifests and tests use the names
-// of the first three images, so these manifests and tests work unchanged.
+// Names of images that every machine has. Kubernetes' own manifests and tests use the names of the
+// first three images, so these manifests and tests need no changes.
 const (
 	PauseImage   = "registry.k8s.io/pause:3.10.2"
 	CoreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.2"

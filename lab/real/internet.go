@@ -408,7 +408,7 @@ func originalValues(table string, wanted []kernelSetting) (map[string]string, er
 
 // closeInternet removes a lab's rules from the host. The parameter link is the name of the lab's
 // link. closeInternet also restores the settings that this lab changed and that no other lab needs.
-// Missing rules are no error.
+// If the host has no rules of the lab, closeInternet returns nil.
 func closeInternet(link string) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil //nolint:nilerr // without this program no lab has written rules
@@ -487,7 +487,7 @@ func passDocker(link string) error {
 	})
 }
 
-// leaveDocker removes the rules of passDocker. A missing rule is no error.
+// leaveDocker removes the rules of passDocker. It ignores rules that do not exist.
 func leaveDocker(link string) error {
 	return eachDockerRule(link, func(program string, rule []string) error {
 		if _, err := runFilter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err != nil {

@@ -242,7 +242,7 @@ func (v *vpc) routerRoutes() error {
 
 // destroyVPC ends the internet access of the VPC. It deletes the link of the host, and the
 // namespace that is mounted at nsPath. The kernel deletes the contents of the namespace later.
-// A missing namespace or link is no error.
+// destroyVPC ignores a namespace or a link that does not exist.
 func destroyVPC(nsPath, link string) error {
 	if err := errors.Join(closeInternet(link), forgetAnswers(link)); err != nil {
 		return err
@@ -255,7 +255,8 @@ func destroyVPC(nsPath, link string) error {
 	return errors.Join(removeLink(host, link), dropNetNS(nsPath))
 }
 
-// dropNetNS unmounts the namespace from nsPath. A missing namespace is no error.
+// dropNetNS unmounts the namespace from nsPath. If no namespace is mounted there, dropNetNS returns
+// nil.
 func dropNetNS(nsPath string) error {
 	if !isNetNS(nsPath) {
 		return nil

@@ -214,8 +214,8 @@ func tag(b []byte, field protowire.Number, typ protowire.Type) ([]byte, bool) {
 	return b[n:], true
 }
 
-// skip returns raw without its first n bytes, which are in the first buffer.
-// The result holds its own references to the buffers.
+// skip returns raw without its first numBytes bytes. The first buffer must
+// contain all these bytes. The result holds its own references to the buffers.
 func skip(raw mem.BufferSlice, numBytes int) mem.BufferSlice {
 	out := make(mem.BufferSlice, 0, len(raw))
 	if numBytes < raw[0].Len() {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// healthWindow is the time within which a load balancer must stop using a lost node. In this time
-// two probes fail. The probes are two seconds apart, and each has a timeout of one second. The
-// remaining time is a margin for a busy host.
+// healthWindow is the time within which a load balancer must stop using a lost node. Within this
+// time, two probes fail. The probes are two seconds apart, and each has a timeout of one second.
+// The remaining time is a margin for a busy host.
 const healthWindow = 20 * time.Second
 
 // outsider is a client outside the cloud. It runs in its own network namespace, and the host is its

@@ -10,7 +10,8 @@ import (
 	"sync"
 )
 
-// world holds the objects that the answers of the cloud have contained, by collection.
+// world contains, for each collection, the ids of objects that the cloud has returned in its
+// answers.
 type world struct {
 	mu  sync.Mutex
 	ids map[string][]string

@@ -140,9 +140,9 @@ func stat(path string) (fileStamp, error) {
 	return fileStamp{info.ModTime(), info.Size()}, nil
 }
 
-// awaitUnchanged waits until the last write to a source is longer ago than the constant named tick.
-// It waits no longer than the duration quietTimeout. It returns the modification time and the size
-// of each source.
+// awaitUnchanged waits until no program has written to any of the sources for longer than the
+// duration tick. It waits no longer than the duration quietTimeout. It returns the modification
+// time and the size of each source.
 func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
 	found := make([]fileStamp, len(all))
 	for end := time.Now().Add(quietTimeout); ; {

@@ -203,9 +203,9 @@ func read(t *testing.T, path string, at int64) string {
 	return string(b)
 }
 
-// After a restart, the data plane applies the changes that the cloud made in the meantime. It
-// grows files and deletes the files of deleted disks. If the file of a disk is missing, it
-// reports the data of this disk as lost.
+// After a restart, the data plane applies the changes that the cloud made while the data plane did
+// not run. It grows files and deletes the files of deleted disks. If the file of a disk is missing,
+// it reports the data of this disk as lost.
 func TestAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)

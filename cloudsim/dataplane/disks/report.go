@@ -14,19 +14,20 @@ import (
 const (
 	// reportsAtOnce is the maximum number of concurrent reports.
 	reportsAtOnce = 64
-	// gatherTime is the time that sendReports waits before it sends reports. In this time more
-	// reports arrive, which then share a commit. The cloud first serves the calls of clients that
-	// use the disk, because no client waits for the report. A disk that a caller deletes within
-	// this time needs no report. The disadvantage is that the cloud gets the status of a disk with
-	// this delay. Reports of copies have no such delay, because clients wait for these reports.
+	// gatherTime is the time that sendReports waits before it sends reports. More reports arrive
+	// during this wait, and the cloud can store all of them in one commit. During the wait, the
+	// cloud can serve the calls of clients that use the disk. These calls are more urgent, because
+	// no client waits for the reports. If a caller deletes a disk during the wait, the disk needs
+	// no report. The disadvantage is that the cloud gets the status of a disk with this delay.
+	// Reports of copies have no such delay, because clients wait for these reports.
 	gatherTime = 100 * time.Millisecond
 )
 
 // reports are the disk statuses that the manager has not sent to the cloud yet.
 // A separate goroutine sends the statuses, because each report waits until the
-// cloud has committed the status. Concurrent reports of several disks share a
-// commit. For each disk, the goroutine sends only the latest status, and never
-// two statuses at a time.
+// cloud has committed the status. The cloud can store concurrent reports of
+// several disks in one commit. For each disk, the goroutine sends only the
+// latest status, and never two statuses at a time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus

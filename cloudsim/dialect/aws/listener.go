@@ -70,8 +70,8 @@ func createListeners(q *query) (any, error) {
 	return emptyAnswer(q), err
 }
 
-// deleteListeners deletes the listeners at the given ports. If a port has no listener, this is no
-// error, as in AWS.
+// deleteListeners deletes the listeners at the given ports. It ignores ports that have no listener,
+// as AWS does.
 func deleteListeners(q *query) (any, error) {
 	name, ports := q.requiredText("LoadBalancerName"), q.textList("LoadBalancerPorts.member")
 	q.checkPresent(len(ports) > 0, "LoadBalancerPorts")

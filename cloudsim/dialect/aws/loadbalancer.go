@@ -16,8 +16,8 @@ import (
 // without the label labelNetwork. The dialect does not show load balancers that other clients have
 // created, because such load balancers have no security groups.
 
-// Labels for properties that classic load balancers of AWS have and load balancers of this cloud do
-// not have.
+// These labels store properties of AWS's classic load balancers. Load balancers of this cloud do
+// not have these properties.
 const (
 	labelGroups    = dialect.LabelPrefix + "security-groups" // AWS's ids, with commas between them
 	labelSubnets   = dialect.LabelPrefix + "subnets"         // AWS's ids, with commas between them

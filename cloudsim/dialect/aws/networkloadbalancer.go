@@ -17,9 +17,9 @@ import (
 // dialect stores the listeners and target groups of AWS in records. From these records, the dialect
 // computes the listeners of the load balancer in this cloud; see computeListeners.
 
-// Labels for properties that network load balancers of AWS have and load balancers of this cloud do
-// not have. Network load balancers also use the labels labelGroups, labelSubnets and labelCrossZone
-// of classic load balancers.
+// These labels store properties of AWS's network load balancers. Load balancers of this cloud do
+// not have these properties. Network load balancers also use the labels labelGroups, labelSubnets
+// and labelCrossZone of classic load balancers.
 const (
 	labelNetwork    = dialect.LabelPrefix + "network"             // id of the VPC in this cloud
 	labelProtection = dialect.LabelPrefix + "deletion-protection" // "true" or "false"
@@ -112,8 +112,8 @@ func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) erro
 
 // decodeChoice returns the value of the request's parameter with the given name. If the request
 // does not contain this parameter, decodeChoice uses the argument absent as the value. The value
-// must be one of the supported values. For a value in the list onlyAWS, the error says that this
-// cloud does not support the feature.
+// must be one of the supported values. For any other value, decodeChoice stores an error in q. If
+// the value is in the list onlyAWS, this error says that this cloud does not support the feature.
 func (q *query) decodeChoice(name, absent, feature string, supported, onlyAWS []string) string {
 	v := cmp.Or(q.text(name), absent)
 	switch {

@@ -19,8 +19,8 @@ func (q *query) refuseTrue(why string, names ...string) {
 	}
 }
 
-// checkPresent stores the error MissingParameter in q if the argument has is false. The parameter
-// name is the name of the missing parameter.
+// checkPresent stores the error MissingParameter in q if the request does not contain the parameter
+// with the given name. The argument named has reports whether the request contains it.
 func (q *query) checkPresent(has bool, name string) {
 	if !has {
 		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))
@@ -29,7 +29,7 @@ func (q *query) checkPresent(has bool, name string) {
 
 // translateField translates an error about a field of a request to this cloud, so that the error
 // names a parameter of EC2. The map names contains the parameter for each field. translateField
-// returns all other errors unchanged.
+// does not change other errors.
 func translateField(err error, names map[string]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || names[firstField(e)] == "" {
@@ -39,8 +39,8 @@ func translateField(err error, names map[string]string) error {
 }
 
 // translateKind translates an error of this cloud to an error with a code of EC2. The map codes
-// contains the code for each error kind. translateKind returns errors of other kinds, and errors
-// about a rate limit, unchanged.
+// contains the code for each error kind. translateKind does not change errors of other kinds or
+// errors about a rate limit.
 func translateKind(err error, codes map[cloudsim.Kind]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.RetryAfter > 0 || codes[e.Kind] == "" {

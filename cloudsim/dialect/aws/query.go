@@ -259,9 +259,10 @@ func parseNextToken(token string) (id string, ok bool) {
 	return string(raw), token == "" || err == nil && tokenRE.Match(raw)
 }
 
-// finish returns the first error that a method has stored. If there is none, it returns an error
-// for a parameter that the call does not support. If the request is a dry run, finish then returns
-// the result of dryRun.
+// finish returns the first error that a method has stored. If there is no such error, but the
+// request contains a parameter that the call does not support, finish returns an error for this
+// parameter. If there is no error and the request is a dry run, finish returns the result of
+// dryRun.
 func (q *query) finish() error {
 	dry := q.flag("DryRun")
 	if q.err != nil {

@@ -56,9 +56,9 @@ var transports = map[string][]cloudsim.Protocol{
 	"TCP": {cloudsim.TCP}, "UDP": {cloudsim.UDP}, "TCP_UDP": {cloudsim.TCP, cloudsim.UDP},
 }
 
-// decodeProtocol returns the parameter Protocol of a listener or a target group. If the parameter
-// is absent, decodeProtocol returns the argument absent. If this argument is "", the parameter is
-// required.
+// decodeProtocol returns the parameter Protocol of a listener or a target group. If the request
+// does not contain this parameter, decodeProtocol returns the argument named absent. If this
+// argument is "", the request must contain the parameter.
 func (q *query) decodeProtocol(one, absent string) string {
 	if absent == "" && q.left["Protocol"] == "" {
 		return q.requiredText("Protocol")

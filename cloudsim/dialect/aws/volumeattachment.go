@@ -81,9 +81,9 @@ func attachVolume(q *query) (any, error) {
 	return &attachmentAnswer{volumeAttachment: attachmentOf(d, a)}, nil
 }
 
-// labelsWithDevice returns the labels of a disk with the device name for a new attachment to the
-// instance with the id in the parameter to. The result does not contain the device names of former
-// attachments.
+// labelsWithDevice returns the labels of a disk with the device name for a new attachment. The
+// parameter named to is the id of the instance. The result does not contain the device names of
+// former attachments.
 func labelsWithDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[string]string {
 	labels := map[string]string{}
 	for k, v := range d.Labels {

@@ -190,8 +190,8 @@ func newLoadBalancer(r *dialect.Request, c createLoadBalancer, allZones []clouds
 	return req, nil
 }
 
-// prefixFields adds a prefix to the field names in an Invalid error. It returns all other
-// errors unchanged.
+// prefixFields adds a prefix to the field names in an Invalid error. It does not change other
+// errors.
 func prefixFields(prefix string, err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid {

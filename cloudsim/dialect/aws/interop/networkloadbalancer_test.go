@@ -265,7 +265,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	_, err = w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb})
 	mustFail(t, err, "OperationNotPermitted")
 	set("deletion_protection.enabled", "false")
-	for range 2 { // a repetition is no error
+	for range 2 { // the second deletion of the same objects also succeeds
 		must(w.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &lb}))(t)
 		must(w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &web}))(t)
 	}
@@ -276,8 +276,8 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	}
 }
 
-// TestNetworkKinds proves that each of the two versions of the API lists only the load balancers of
-// this version. It also proves that the pages of a list contain each resource once.
+// TestNetworkKinds proves that each of the two API versions lists only its own load balancers. It
+// also proves that the pages of a list contain each resource once.
 func TestNetworkKinds(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)

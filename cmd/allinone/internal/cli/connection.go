@@ -195,7 +195,7 @@ func (c *Connection) Run(fn func(ctx context.Context, cl *client.Client, args []
 }
 
 // Advise adds advice for the user to a connection error, to an error about the cloud's certificate,
-// and to the error for a missing token. It returns any other error unchanged.
+// and to the error for a missing token. It does not change other errors.
 func Advise(cl *client.Client, err error) error {
 	var dial *net.OpError
 	var unknown x509.UnknownAuthorityError

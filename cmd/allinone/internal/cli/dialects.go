@@ -47,8 +47,9 @@ func dialectsNamed(names []string) (all []dialect.Dialect) {
 	return all
 }
 
-// DiskLinks returns a function. For a disk, this function returns the paths at which programs for
-// the clouds of these dialects look for the device. DiskLinks ignores unknown names.
+// DiskLinks returns a function for the dialects with the given names. For a disk, this function
+// returns the paths at which programs that use one of these dialects look for the device. DiskLinks
+// ignores unknown names.
 func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 	dialects := dialectsNamed(names)
 	return func(id cloudsim.DiskID) (all []string) {
@@ -61,9 +62,9 @@ func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 	}
 }
 
-// RegistryHosts returns a function. For a project and a region, this function returns the host
-// names that the clouds of these dialects use for the registry. RegistryHosts ignores unknown
-// names.
+// RegistryHosts returns a function for the dialects with the given names. For a project and a
+// region, this function returns the host names at which programs that use one of these dialects
+// expect the registry. RegistryHosts ignores unknown names.
 func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
 	dialects := dialectsNamed(names)
 	return func(project cloudsim.ProjectID, region string) (all []string) {

@@ -109,10 +109,11 @@ stdout, or writes it to a new file that only you can read.`,
 	return cmd
 }
 
-// createInto creates a resource with a secret, and writes the text that create returns into a new
-// file at path. It creates the file before the resource. In the reverse order, the command could
-// fail to write the secret of the new resource. If the cloud does not create the resource,
-// createInto removes the file. The flag flagName contains the path.
+// createInto calls the function create, which creates a resource with a secret. createInto writes
+// the text that create has returned to a new file at path. It creates the file before the resource.
+// In the reverse order, the command could fail to write the secret of the new resource. If the
+// cloud does not create the resource, createInto removes the file. The flag flagName contains the
+// path.
 func createInto[T cloudsim.Resource](flagName, path string, create func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

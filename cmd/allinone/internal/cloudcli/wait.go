@@ -130,8 +130,8 @@ func printDone(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 }
 
 // The function settle waits for the operations on the resources in the parameter things, and
-// returns the new state of these resources. Without --wait, the function returns the parameter
-// things unchanged.
+// returns the new state of these resources. Without --wait, the function does not wait, and returns
+// the parameter things.
 func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waitFlags, k kind[T, ID], things []T) ([]T, error) {
 	if !w.wait {
 		return things, nil

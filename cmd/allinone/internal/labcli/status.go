@@ -48,8 +48,8 @@ If no lab runs, the exit code is 10, with every output format.`,
 	return cmd
 }
 
-// printStatus prints a report about the lab. If no lab runs, it prints the report only as JSON or
-// YAML, and it returns an error with every format.
+// printStatus prints a report about the lab. If no lab runs, printStatus always returns an error.
+// In this case, it prints the report only if the format is JSON or YAML.
 func printStatus(w io.Writer, o cli.Output, r process.Report) error {
 	p := componentPrinter(w, o)
 	switch {

@@ -211,7 +211,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		return errors.Join(fmt.Errorf("--tracing-endpoint: %w", err), ln.Close())
 	}
 	defer func() {
-		if err := stopTracing(); err != nil { // a collector that does not answer is no error of the cloud
+		if err := stopTracing(); err != nil { // the cloud does not fail if the collector does not answer
 			log.Warn("the last spans were not sent", "collector", f.tracing, "err", err)
 		}
 	}()
