@@ -82,9 +82,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 
 // Initialize starts the mirror, a local copy of the cloud's objects. If there
 // is a configuration file, it also starts a reloader, which reads the file
-// periodically. Both run until the caller closes the channel stop or calls
-// Stop. Wait returns after both have ended. With leader migration upstream
-// calls Initialize twice. The second call starts nothing.
+// periodically. The mirror and the reloader run until the caller closes the
+// channel stop or calls Stop. Wait returns after both have ended. With leader
+// migration upstream calls Initialize twice. The second call starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.onLeading != nil {
 		p.onLeading()

@@ -58,9 +58,9 @@ func (c Config) ipMode() v1.LoadBalancerIPMode {
 
 func (c Config) orphanGrace() time.Duration { return cmp.Or(c.OrphanGrace.Duration, 10*time.Minute) }
 
-// ReadConfig reads the cloud configuration at path. An unknown field is an
-// error, because the name of such a field is usually misspelled. A relative
-// file name in the configuration is relative to the folder of the
+// ReadConfig reads the cloud configuration at path. It returns an error for an
+// unknown field, because the name of such a field is usually misspelled. A
+// relative file name in the configuration is relative to the folder of the
 // configuration.
 func ReadConfig(path string) (c Config, err error) {
 	raw, err := os.ReadFile(path)

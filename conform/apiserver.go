@@ -112,8 +112,8 @@ func (s *APIServer) startProgram(programs, name string, args ...string) error {
 
 func (s *APIServer) log(name string) string { return filepath.Join(s.dir, name+".log") }
 
-// waitUntilReady waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig. Both
-// contain the self-signed certificate that the API server has created.
+// waitUntilReady waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig. These
+// two fields contain the self-signed certificate that the API server has created.
 func (s *APIServer) waitUntilReady(ctx context.Context, cert string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -73,7 +73,7 @@ type Config struct {
 	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 
-// ReadConfig reads a configuration file. An unknown field is an error.
+// ReadConfig reads a configuration file. It returns an error for an unknown field.
 func ReadConfig(r io.Reader) (c Config, err error) {
 	d := json.NewDecoder(io.LimitReader(r, maxRequest))
 	d.DisallowUnknownFields()

@@ -18,10 +18,11 @@ const (
 	PullAnnotation = "cloudsim.dev/pull-as-itself"
 )
 
-// PullFiles returns files by name. A machine's kubelet needs these files to pull images from the
-// registry. The file node.RBACFile contains RBAC objects for the cluster. The argument cloud is the
-// URL of the cloud, and registry is the host:port of its registry. The argument ecr describes AWS's
-// credential provider. If ecr is nil, machines do not run this provider.
+// PullFiles returns the files that a machine's kubelet needs to pull images from the registry. The
+// keys of the result are the names of the files. The file node.RBACFile contains RBAC objects for
+// the cluster. The argument cloud is the URL of the cloud, and registry is the host:port of its
+// registry. The argument ecr describes AWS's credential provider. If ecr is nil, machines do not
+// run this provider.
 func PullFiles(cloud, registry string, ecr *node.ECR) (map[string][]byte, error) {
 	return node.Config{
 		Config: credprovider.Config{

@@ -184,8 +184,9 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 	return a
 }
 
-// notesOf compares a volume before the translation, was, with the translated
-// volume, now. It lists differences that a user may overlook.
+// notesOf compares a volume before and after the translation, and lists
+// differences that a user may overlook. The parameter was is the volume before
+// the translation. The parameter now is the translated volume.
 func notesOf(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))

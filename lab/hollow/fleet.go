@@ -26,8 +26,8 @@ type machine struct {
 
 func (m machine) isOn() bool { return m.State == cloudsim.InstanceRunning }
 
-// fleet holds the machines of the cloud's instances by name. At any time, at most one instance
-// of a project has a given name.
+// fleet contains the machines of the cloud's instances. It finds a machine by its name. At any
+// time, at most one instance of a project has a given name.
 type fleet struct {
 	informer.OutageLogger
 	cloud  *client.Client

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// flagsOf returns flags by name. It keeps only the last part of file paths. A lab on loopback has
-// all files in one folder, but with docker compose each service has its own folder.
+// flagsOf returns a map from the names of flags to their values. It keeps only the last part of
+// file paths. A lab on loopback has all files in one folder, but with docker compose each service
+// has its own folder.
 func flagsOf(args []string) map[string]string {
 	flags := map[string]string{}
 	for _, a := range args {

@@ -30,7 +30,7 @@ func dialectPort(dialect string) string { return "dialect-" + dialect }
 // machines cannot reach a lab.
 const host = "127.0.0.1"
 
-// portsByName holds the port of each component by name.
+// portsByName maps the name of each component to its port.
 type portsByName map[string]int
 
 func (p portsByName) addr(name string) string { return net.JoinHostPort(host, strconv.Itoa(p[name])) }

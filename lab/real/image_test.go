@@ -16,7 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readArchive returns the contents of a tar file by name. The content of a link is "-> TARGET".
+// readArchive returns a map from the names in a tar file to the contents. The content of a link is
+// "-> TARGET".
 func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}

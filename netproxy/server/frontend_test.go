@@ -34,9 +34,9 @@ func files(file func(string) string, name, ca string) certs.Files {
 	return certs.Files{Cert: file(name + ".crt"), Key: file(name + ".key"), CA: file(ca + ".crt")}
 }
 
-// A TCP frontend accepts a client if the certificate authority for frontends has signed its
-// certificate. It refuses a client if the certificate authority for agents has signed its
-// certificate.
+// There is one certificate authority for frontends and one for agents. A TCP frontend accepts a
+// client with a certificate of the first authority, and refuses a client with a certificate of the
+// second authority.
 func TestMutualTLS(t *testing.T) {
 	file := makeKeys(t)
 	conf := func(f certs.Files, protos ...string) *tls.Config {

@@ -40,8 +40,8 @@ func NewQueue(limit int, grace time.Duration) *Queue {
 	return &Queue{limit: limit, grace: grace, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// Push adds data, which then belong to the queue. It returns an error if the queue is closed. It
-// returns ErrSlow if the reader is too slow.
+// Push adds data to the queue. The data then belong to the queue. Push returns an error if the
+// queue is closed. It returns ErrSlow if the reader is too slow.
 func (q *Queue) Push(data mem.BufferSlice) error {
 	ok, err := q.offer(data)
 	if ok || err != nil {

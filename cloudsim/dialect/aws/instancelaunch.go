@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Labels for properties that instances of EC2 have and instances of this cloud do not have.
+// These labels store properties of EC2's instances. Instances of this cloud do not have these
+// properties.
 const (
 	labelImage           = dialect.LabelPrefix + "image"             // AWS's id of the image
 	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false", or absent for true; it has no effect

@@ -17,7 +17,7 @@ import (
 // all instance ports with a policy. As in AWS, an instance port keeps its policies even if no
 // listener uses this port.
 
-// Labels for the policies of classic load balancers.
+// These labels store the policies of classic load balancers.
 const (
 	labelPolicies = dialect.LabelPrefix + "policies" // names, with commas between them
 	// A load balancer has a label for each instance port with policies. The name of this label is

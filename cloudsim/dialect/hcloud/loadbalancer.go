@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Labels for properties that load balancers of Hetzner have and load balancers of this cloud do not
-// have.
+// These labels store properties of Hetzner's load balancers. Load balancers of this cloud do not
+// have these properties.
 const (
 	labelType      = dialect.LabelPrefix + "type"
 	labelAlgorithm = dialect.LabelPrefix + "algorithm"

@@ -77,10 +77,10 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	kind  kind[T, ID]
 	where cloudsim.ListOptions
 	print func([]change[T]) error
-	// printed contains the resources that listWatch has printed, by id. listWatch omits an event if
-	// this map contains the event's revision or a later revision of the resource. If a resource in
-	// this map no longer matches the filters, listWatch prints this change and removes the resource
-	// from the map.
+	// printed contains the resources that listWatch has printed. The keys are the ids of the
+	// resources. listWatch omits an event if this map contains the event's revision or a later
+	// revision of the resource. If a resource in this map no longer matches the filters, listWatch
+	// prints this change and removes the resource from the map.
 	printed map[string]T
 }
 
