@@ -77,7 +77,7 @@ func readDocument(path string) (document, error) {
 	return d, err
 }
 
-// target returns the file and the anchor that the link points to. The parameter from is the
+// target returns the file and the anchor that the link points to. The parameter named from is the
 // page that contains the link.
 func target(from, link string) (file, anchor string) {
 	file, anchor, _ = strings.Cut(link, "#")

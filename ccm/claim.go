@@ -33,11 +33,12 @@ func (c *finalizerOwners) set(svc *v1.Service, ours bool) {
 	c.ours[svc.UID] = ours
 }
 
-// ownerOf finds the owner of the load balancer finalizer of a Service that no
-// longer has the type LoadBalancer. If ownerOf finds the owner, isKnown is
-// true. If the owner is this provider, isOurs is also true. The method uses the
-// record from the time when the Service had the type LoadBalancer. If there is
-// no record, the method reads the writer of the finalizer from managedFields.
+// ownerOf finds out whether this provider owns the load balancer finalizer of a
+// Service. The Service no longer has the type LoadBalancer. If ownerOf finds
+// the owner, isKnown is true. If this provider is the owner, isOurs is also
+// true. While a Service has the type LoadBalancer, the CCM records the owner in
+// c.ours. If c.ours has no record of the Service, ownerOf reads from
+// managedFields which program wrote the finalizer.
 func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -95,9 +95,9 @@ func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
 // makeController creates an additional controller. The caller must call
-// makeController before the informers start. The result run is a function
+// makeController before the informers start. The first result is a function
 // that runs the controller until the context ends. If the configuration
-// disables the controller, run is nil.
+// disables the controller, this result is nil.
 type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {

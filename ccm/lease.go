@@ -20,11 +20,11 @@ import (
 const leaseDeadline = 5 * time.Second
 
 // leaseReleaser releases the Leases of this process when the process ends.
-// Upstream itself does not release Leases, so the next leader would have to
-// wait 15 seconds until the Leases expire. Upstream uses the same identity in
-// all Leases of a process, but does not export this identity. leaseReleaser
-// therefore reads the identity from the main Lease when the process begins to
-// lead.
+// Upstream itself does not release Leases. Without leaseReleaser, the next
+// leader would have to wait 15 seconds until the Leases expire. Upstream uses
+// the same identity in all Leases of a process, but does not export this
+// identity. leaseReleaser therefore reads the identity from the main Lease when
+// the process begins to lead.
 type leaseReleaser struct {
 	log  *slog.Logger
 	api  clientcoordinationv1.LeaseInterface

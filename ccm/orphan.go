@@ -25,9 +25,9 @@ const sweepPeriod = time.Minute
 // sweeper finds load balancers of this cluster that no Service requests. These
 // load balancers are called orphans. For example, a person may have removed the
 // finalizer of a Service, or forced the deletion of a namespace. No other
-// controller would ever delete the orphans, and in a real cloud they cost
-// money. The sweeper reports each orphan. If the setting DeleteOrphans is true,
-// it deletes the orphan after the time OrphanGrace.
+// controller deletes orphans, and in a real cloud they cost money. The sweeper
+// reports each orphan. If the setting DeleteOrphans is true, it deletes the
+// orphan after the time OrphanGrace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider

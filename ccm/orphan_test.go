@@ -187,7 +187,8 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 }
 
 // Before the sweeper deletes an orphan, it gets the Service by name from the
-// API server, because the earlier list may lack the Service.
+// API server. The reason is that the Service can be missing in the list that
+// the sweeper read first.
 func TestOrphanIsConfirmed(t *testing.T) {
 	r, kube, _ := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {

@@ -242,8 +242,8 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 }
 
 // existingTargets returns only the targets whose instance exists, because the
-// cloud would refuse the other targets. If the mirror is not up to date, the
-// method returns all targets.
+// cloud refuses the other targets. If the mirror is not up to date, the method
+// returns all targets.
 func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.isFresh() {
 		return targets

@@ -53,7 +53,7 @@ func loadBalancerName(svc *v1.Service) string {
 	if nameRE.MatchString(name) {
 		return name
 	}
-	sum := sha256.Sum256([]byte(svc.UID)) // a name that contains this UID would not be valid
+	sum := sha256.Sum256([]byte(svc.UID)) // a name that contains this UID is not valid
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 

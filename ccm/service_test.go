@@ -277,7 +277,7 @@ func TestScheme(t *testing.T) {
 }
 
 // With the PROXY protocol the IP mode is always Proxy, because a direct
-// connection to a pod would not contain the header of the protocol.
+// connection to a pod does not contain the header of the protocol.
 func TestIPMode(t *testing.T) {
 	r := newRig(t)
 	for mode, svc := range map[v1.LoadBalancerIPMode]*v1.Service{

@@ -39,8 +39,8 @@ var (
 
 // SetClock sets the time of the cloud's clock, its speed, or both. If a field is absent, the
 // property of the clock that this field sets does not change. A caller may set the time back, but
-// this does not change the times at which running work ends. If a client measures a duration across
-// such a change, the duration can be negative.
+// this does not change the times at which running work ends. If a caller sets the time back while a
+// client measures a duration, the duration can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the machine's clock again. Excludes all other fields"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`

@@ -143,8 +143,8 @@ func Misuse(err error) error {
 	return Errorf(Invalid, "%w", err)
 }
 
-// The type checks collects the errors in all fields of a request, so that one answer
-// reports all of these errors.
+// checks is a list of the errors in all fields of a request. With this list, one answer reports all
+// of these errors.
 type checks []FieldError
 
 func (c *checks) addf(field, format string, args ...any) {

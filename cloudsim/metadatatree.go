@@ -286,7 +286,7 @@ func (s MetadataTreeSpec) Covers(p string) bool {
 	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
 }
 
-// Conflicts reports whether two trees overlap, so that a path could belong to both trees.
+// Conflicts reports whether two trees overlap. If they overlap, a path can belong to both trees.
 func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	own := func(s, other MetadataTreeSpec) bool {
 		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)

@@ -189,7 +189,7 @@ func writeKey(path string) error {
 }
 
 // findProgram returns the absolute path of a program in dir. If dir does not contain the program,
-// findProgram returns the path of the program kube in dir.
+// findProgram returns the path of kube in dir. The program kube contains the other programs.
 func findProgram(dir, name string) (string, error) {
 	for _, file := range []string{name, "kube"} {
 		path, err := filepath.Abs(filepath.Join(dir, file))

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxEvidence is the maximum number of lines of each kind of evidence for one failure.
+	// maxEvidence is the maximum number of lines for each kind of evidence in one failure.
 	maxEvidence = 200
 	// maxLine is the maximum length of one line of evidence in bytes.
 	maxLine = 500

@@ -110,8 +110,9 @@ func (e *env) writesOfCreation(ctx context.Context, added func(context.Context) 
 	return writes, e.leavesNone(ctx, s, added)
 }
 
-// checkOrphan finds the calls with which the CCM creates a load balancer. Then it kills the CCM after
-// each of these calls. The cloud loses the reply to the call, so that the CCM cannot store the result.
+// checkOrphan finds the calls with which the CCM creates a load balancer. Then it kills the CCM
+// after each of these calls. The cloud loses the reply to the call. So the CCM cannot store the
+// result.
 func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {

@@ -89,7 +89,8 @@ type Event struct {
 	project   cloudsim.ProjectID
 }
 
-// Connection is the state of the hub's watch of the cloud or of the cluster.
+// Connection is the state of one of the hub's watches: the watch of the cloud or the watch of the
+// cluster.
 type Connection struct {
 	Live    bool      `json:"live"`
 	Since   time.Time `json:"since"` // on the machine's clock

@@ -86,8 +86,8 @@ func RealPrograms(dir, self string, find func(program string) string) real.Progr
 	}
 }
 
-// identifyMachine returns the files with which the programs on a machine authenticate. The lab
-// calls identifyMachine on each boot of the machine, because the machine's address may have
+// identifyMachine returns the files with which the programs on a machine prove their identity. The
+// lab calls identifyMachine on each boot of the machine, because the machine's address may have
 // changed. It signs new certificates each time. It does not read the old certificates, because root
 // on the machine can replace their files by links or pipes.
 func (p PKI) identifyMachine(server, name string, address netip.Addr) (map[string][]byte, error) {

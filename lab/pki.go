@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Names of the certificate authorities. Each server trusts only the authority
-// of its own clients. For example, etcd refuses a client certificate that
-// ClusterCA signed.
+// Names of the certificate authorities. Each server trusts only the authorities
+// that sign the certificates of this server's clients. For example, etcd
+// refuses a client certificate that ClusterCA signed.
 const (
 	ClusterCA    = "ca"
 	FrontProxyCA = "front-proxy-ca"

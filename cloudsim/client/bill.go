@@ -32,9 +32,9 @@ func auditQuery(o cloudsim.AuditOptions) string {
 	return "?" + q.Encode()
 }
 
-// Bill returns sums over API calls. If o.Since is zero, these are all calls since the last reset.
-// Otherwise these are the calls since o.Since that the cloud still has in memory. A restart of the
-// cloud also resets the bill. The caller must be an admin.
+// Bill returns sums over API calls. If o.Since is zero, the sums include all calls since the last
+// reset. Otherwise the sums include the calls since o.Since that the cloud still has in memory. A
+// restart of the cloud also resets the bill. The caller must be an admin.
 func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	o.Limit, o.After = 0, 0
 	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)

@@ -80,8 +80,8 @@ type Call struct {
 	Do func(*Request) (status int, body any, err error) `json:"-"`
 }
 
-// Unsupported is the error of a call, or of a feature of a call, that a dialect does not
-// translate.
+// Unsupported is the error for a call that a dialect does not translate, or for a feature of a call
+// that it does not translate.
 type Unsupported struct {
 	What string // e.g. "POST /v1/certificates"
 	Why  string // the reason and the next step; "" for none

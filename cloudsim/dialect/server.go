@@ -386,7 +386,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// replyTimeout is the maximum time for which the dialect writes an answer.
+// replyTimeout is the time limit for writing an answer.
 const replyTimeout = 30 * time.Second
 
 // shutdownGrace is the maximum time for which Serve waits for running requests after ctx has ended.

@@ -71,8 +71,8 @@ type credential struct {
 
 type callKey struct{}
 
-// CallOf returns the call of ctx. It returns false if ctx did not come from
-// Authorize or AsCloud.
+// CallOf returns the call that ctx contains. It returns false if ctx did not come from Authorize or
+// AsCloud.
 func CallOf(ctx context.Context) (Call, bool) {
 	c, ok := ctx.Value(callKey{}).(Call)
 	return c, ok
@@ -239,8 +239,7 @@ func hashSecret(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// callOf returns the call of ctx. It returns an Internal error if ctx has no
-// call.
+// callOf returns the call that ctx contains. It returns an Internal error if ctx contains no call.
 func callOf(ctx context.Context) (Call, error) {
 	c, ok := CallOf(ctx)
 	if !ok {

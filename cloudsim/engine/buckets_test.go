@@ -12,8 +12,9 @@ import (
 
 // TestFullBucketsOfOneClock proves that takeToken deletes full buckets only if these buckets use
 // the same clock as the new bucket. Buckets of projects use the machine's clock, and all other
-// buckets use the cloud's clock. The cloud's clock can be years ahead of the machine's clock. At
-// the cloud's time, even the empty bucket of a project would then count as full.
+// buckets use the cloud's clock. The cloud's clock can be years ahead of the machine's clock. If
+// takeToken compared the bucket of a project with the cloud's clock, even an empty bucket would
+// count as full.
 func TestFullBucketsOfOneClock(t *testing.T) {
 	machine := time.Now()
 	cloud := machine.AddDate(10, 0, 0)

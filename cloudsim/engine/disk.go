@@ -253,8 +253,8 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 }
 
 // waitForNoData completes all copies that wait for disk data, if the cloud was started without a
-// data plane (the part of the cloud that stores this data). In such a cloud no report about disk
-// data would ever arrive.
+// data plane (the part of the cloud that stores this data). Without a data plane, the cloud gets no
+// report about disk data.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil

@@ -129,14 +129,14 @@ func (e *Engine) checkReserved(n cloudsim.Network) error {
 	return nil
 }
 
-// allRanges returns the address ranges and the pod ranges of network n. The field Bits of each
-// result is the prefix length of the part of the range that one instance gets.
+// allRanges returns the address ranges and the pod ranges of network n. An instance gets a part of
+// a range. The field Bits is the prefix length of this part.
 func allRanges(n cloudsim.Network) []cloudsim.PodRange {
 	return append(wholeRanges(n.Ranges()...), n.PodRanges.Families()...)
 }
 
-// wholeRanges converts address ranges to PodRange values. An instance gets
-// one address of such a range, so Bits is the full length of an address.
+// wholeRanges converts address ranges to PodRange values. An instance gets one address from an
+// address range, so Bits is the full length of an address.
 func wholeRanges(all ...netip.Prefix) []cloudsim.PodRange {
 	var out []cloudsim.PodRange
 	for _, p := range all {

@@ -131,9 +131,10 @@ func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Insta
 	return nil
 }
 
-// routableToPods checks a route in a default network against the pod ranges
-// that all default networks share. In these ranges a route may lead only to a
-// pod range of its next hop.
+// routableToPods checks the destination of a route in a default network. All
+// default networks get pod ranges from the same address ranges. If the
+// destination overlaps one of these address ranges, it must be inside a pod
+// range of the next hop. Otherwise routableToPods returns Conflict.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil

@@ -290,7 +290,7 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 		}
 	}
 	// The errors below are the same for a missing repository and for a repository that the caller
-	// may not pull.
+	// has no permission to pull.
 	if err := c.call.allowed("registry."+action, class, name); err != nil {
 		return cloudsim.Repository{}, err
 	}

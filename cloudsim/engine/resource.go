@@ -12,8 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// update runs fn in one write transaction. It records the call of ctx as the
-// cause of the changes.
+// update runs fn in one write transaction. It records the call in ctx as the cause of the changes.
 func (c *core) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
 	call, err := callOf(ctx)
 	if err != nil {

@@ -113,9 +113,9 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 	return call.mayGive(cloudsim.Grant{Role: req.Role, Permissions: role.Permissions, Project: t.Project})
 }
 
-// forgetToken deletes a token a day after its expiry. LoadState may have changed the expiry of the
-// token (see keepToken). forgetToken therefore does nothing if the present expiry is in the future
-// or less than a day ago, or if the token never expires.
+// forgetToken deletes a token one day after the token has expired. LoadState may have changed the
+// expiry of the token (see keepToken). forgetToken therefore does nothing if the present expiry is
+// in the future or less than a day ago, or if the token never expires.
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {
@@ -173,8 +173,8 @@ func (ac *access) ListTokens(ctx context.Context, o cloudsim.ListOptions) (cloud
 	return listPage(ctx, ac.core, tokens, o, nil)
 }
 
-// DeleteToken deletes a token, so that the token is invalid at once. Open watches of callers with
-// this token end.
+// DeleteToken deletes a token. The token becomes invalid at once. Open watches of callers with this
+// token end.
 func (ac *access) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		t, err := getOwn(tx, call, tokens, string(id))

@@ -80,8 +80,8 @@ func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.home, c.home != "" && !c.inAllProjects()
 }
 
-// BoundTo returns the project whose limits apply to the call of ctx. It returns
-// false for a caller that has a role in all projects.
+// BoundTo returns the project whose limits apply to the call in ctx. It returns false for a caller
+// that has a role in all projects.
 func BoundTo(ctx context.Context) (cloudsim.ProjectID, bool) {
 	c, _ := CallOf(ctx)
 	return c.boundTo()

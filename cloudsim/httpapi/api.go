@@ -259,7 +259,7 @@ func answer[T any](v T, rev uint64, err error) (*body[T], error) {
 
 func etag(rev uint64) string { return strconv.Quote(strconv.FormatUint(rev, 10)) }
 
-// The type listed is an answer with a page of a list.
+// listed is an answer that contains one page of a list.
 type listed[T any] struct{ Body cloudsim.List[T] }
 
 // none is an answer without a body, or a request without parameters.

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// registerRoutes registers all routes of the API. The handlers of the routes for a noun, such as
-// disks, are in the Go file of this noun.
+// registerRoutes registers all routes of the API. The handlers for a kind of resource, such as
+// disks, are in this file or in a Go file of their own, such as disk.go.
 func (a *api) registerRoutes() {
 	e := a.engine
 

@@ -23,8 +23,9 @@ func newSchemas() schemas {
 	return schemas{huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer), map[string]*huma.Schema{}}
 }
 
-// SchemaFromRef returns the shape of a schema. Before the call of fillShapes, it
-// returns the schema itself.
+// SchemaFromRef returns the shape of the schema with the given reference. A shape is the schema
+// without its limits. Before the call of fillShapes, there are no shapes, and SchemaFromRef returns
+// the schema itself.
 func (s schemas) SchemaFromRef(ref string) *huma.Schema {
 	if shape, ok := s.shapes[ref]; ok {
 		return shape

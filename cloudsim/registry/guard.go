@@ -81,10 +81,9 @@ func requestID(r *http.Request) string {
 	return strings.ToValidUTF8(id[:min(len(id), maxRequestID)], "")
 }
 
-// allow returns an error if the request may not do the given action on a repository. If the
-// engine has permitted the action, allow does not ask the engine again for the same
-// request, repository and action. The audit trail therefore has only one entry for this
-// access.
+// allow returns an error if the request has no permission for the given action on a repository. If
+// the engine has permitted the action, allow does not ask the engine again for the same request,
+// repository and action. The audit trail therefore has only one entry for this access.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {
@@ -108,7 +107,7 @@ func (g *guard) allow(ctx context.Context, repo, action string) error {
 	return nil
 }
 
-// allowCatalog returns an error if the request may not list all repositories.
+// allowCatalog returns an error if the request has no permission to list all repositories.
 func (g *guard) allowCatalog(ctx context.Context) error {
 	s := sessionOf(ctx)
 	if _, err := g.ask(s, "registry", "catalog", "*", "registry:catalog:*"); err != nil {

@@ -37,9 +37,9 @@ func (w *world) dial(t *testing.T, proto string) net.Conn {
 	return c
 }
 
-// TestManifestIsAuthorizedUnread proves that the registry refuses some manifests before it
-// has read the body of the request. It refuses a manifest if the client may not push, or if
-// the client declares a size that is too large.
+// TestManifestIsAuthorizedUnread proves that the registry refuses some manifests before it has read
+// the body of the request. It refuses a manifest if the client has no permission to push, or if the
+// client declares a size that is too large.
 func TestManifestIsAuthorizedUnread(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Limits = run.Limits{Body: 50 * time.Millisecond} })
 	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})

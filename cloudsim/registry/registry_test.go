@@ -154,9 +154,9 @@ func mustContain(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// TestPushAndPull proves that a client can push to a repository, or pull from it, only if
-// the client's roles permit this. The client is the library go-containerregistry. If a
-// caller may not use a repository, the answer does not show whether the repository exists.
+// TestPushAndPull proves that a client can push to a repository, or pull from it, only if the
+// client's roles permit this. The client is the library go-containerregistry. If a caller has no
+// permission to use a repository, the answer does not show whether the repository exists.
 func TestPushAndPull(t *testing.T) {
 	w := start(t)
 	ci, node := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*"), w.user(t, "node", cloudsim.RoleRegistryReader, "team-a/*")

@@ -59,8 +59,8 @@ func makeCA(dir string) (*cert.Pair, error) {
 		return nil, err
 	}
 	// Write the key first, so that a crash cannot leave a certificate without a
-	// key. Clients could copy such a certificate, and the next start would
-	// replace it.
+	// key. Otherwise clients could copy a certificate that the next start
+	// replaces.
 	if err := os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
 		return nil, err
 	}

@@ -131,8 +131,9 @@ func recoverTo(err *error) {
 }
 
 // panicOnFault converts a memory fault of this goroutine to a panic. A damaged page may point
-// outside of the mapped file. Without panicOnFault such a fault ends the process. Call the returned
-// function with defer. In the next statement, call recoverTo with defer.
+// outside of the mapped file. A read there causes a memory fault. Without panicOnFault, this fault
+// ends the process. Call the returned function with defer. In the next statement, call recoverTo
+// with defer.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }

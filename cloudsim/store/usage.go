@@ -28,8 +28,8 @@ func usageKey(project cloudsim.ProjectID, name cloudsim.QuotaName) []byte {
 	return []byte(string(project) + "\x00" + string(name))
 }
 
-// Used returns how much of a quota the resources of a project use. Used is fast, because it reads
-// only the stored sum of the uses. Each transaction that changes a resource updates this sum.
+// Used returns the part of a quota that the resources of a project use. Used is fast, because it
+// reads only the stored sum of the uses. Each transaction that changes a resource updates this sum.
 func (t *Tx) Used(project cloudsim.ProjectID, name cloudsim.QuotaName) int64 {
 	b := t.read(bucketUsage)
 	if b == nil {

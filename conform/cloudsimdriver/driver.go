@@ -21,8 +21,8 @@ const faultPrefix = "conform-"
 
 // Driver implements conform.Driver.
 type Driver struct {
-	// Cloud is the client of the driver. Its token must have the permissions of an administrator,
-	// and must not be the token of the CCM.
+	// Cloud is the client with which the driver calls the cloud. The client's token must have the
+	// permissions of an administrator, and must not be the token of the CCM.
 	Cloud *client.Client
 	// Caller is the name of the CCM's service account. Faults disturb only the calls of this account.
 	Caller string

@@ -273,7 +273,8 @@ func TestIntercept(t *testing.T) {
 	}
 }
 
-// TestLimits proves that the proxy limits bodies, names and the recording.
+// TestLimits proves that the proxy limits the size of bodies, the number of names, and the number
+// of recorded calls.
 func TestLimits(t *testing.T) {
 	a := start(t)
 	if resp, _, err := a.call(t, "POST", "/v1/servers", strings.Repeat("x", 17<<20)); err == nil && resp.StatusCode != http.StatusRequestEntityTooLarge {

@@ -414,9 +414,10 @@ func CanGrowMounted() bool {
 	return err == nil && have[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// FilesystemSize returns the size in bytes of the filesystem on the disk of the
-// loop device l, from its superblock. The disk's file has the given path.
-// FilesystemSize returns 0 if the disk has no known filesystem.
+// FilesystemSize reads the superblock of the filesystem on the loop device l,
+// and returns the size of this filesystem in bytes. It returns 0 if the device
+// has no known filesystem. The parameter named path is the path of the device's
+// file.
 func FilesystemSize(l *Loop, path string) (int64, error) {
 	f, err := loop.OpenFile(l.contentPath(path), os.O_RDONLY)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // TestToTheEnd proves that the work of runToTheEnd continues after the deadline
 // of the caller. Until this work ends, the file stays locked and the device
-// stays attached, so that the next call waits.
+// stays attached. So the next call waits.
 func TestToTheEnd(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")

@@ -33,7 +33,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// No two calls return the same port, even if no program listens on the ports of the first call.
+// Choose returns no port that an earlier call returned, even if no program listens on this port.
 func TestChooseReserves(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has abstract Unix sockets")

@@ -11,7 +11,8 @@ import (
 )
 
 // connectionTracker tracks the open connections of a server. The list unauthenticated contains the
-// connections that have not authenticated. The first connection in this list has waited longest.
+// connections without an authenticated caller. The first connection in this list has waited
+// longest.
 type connectionTracker struct {
 	limits Limits
 
@@ -43,9 +44,9 @@ const (
 type connectionKey struct{}
 
 // Authenticated records that the caller of the request with this context has
-// authenticated. The function HTTP then keeps the connection of this caller open
-// when many new connections arrive. If too many connections have already
-// authenticated, Authenticated does nothing.
+// authenticated. The function HTTP then keeps the connection of this caller
+// open when many new connections arrive. If too many connections already have
+// an authenticated caller, Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// start runs a server until the test ends and returns its address. A request with
-// an Authorization header authenticates. A request for /wait runs until the
-// client closes the connection.
+// start runs a server until the test ends and returns its address. The server
+// treats a request with an Authorization header as authenticated. A request for
+// /wait runs until the client closes the connection.
 func start(t *testing.T, secure bool, limits run.Limits) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -164,14 +164,14 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	if ne, ok := err.(net.Error); !ok || !ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
 		t.Errorf("authenticated connection: %v", err)
 	}
-	// Only one connection may authenticate, so the second connection stays
+	// The limit permits only one authenticated connection, so the second connection stays
 	// anonymous.
 	second := wait(t, address)
 	for range anonymous {
 		dial(t, address, false)
 	}
 	awaitClosed(t, second)
-	// After the first connection has ended, another connection may authenticate.
+	// After the first connection has ended, another connection can be authenticated.
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func staysOpen(t *testing.T, address string, others int) bool {
 	return get()
 }
 
-// A connection with HTTP/2 can also authenticate.
+// A connection with HTTP/2 can also be authenticated.
 func TestHTTP2(t *testing.T) {
 	address := start(t, true, run.Limits{AnonymousFor: 200 * time.Millisecond})
 	for _, header := range []string{"", authorized} {

@@ -95,8 +95,8 @@ func TestComposeFilesAreThere(t *testing.T) {
 	}
 }
 
-// The image contains a folder with the right owner for each volume. A folder that
-// Docker creates would belong to root.
+// The image contains a folder with the right owner for each volume. Without this folder, Docker
+// would create a folder that belongs to root.
 func TestComposeVolumes(t *testing.T) {
 	raw, err := os.ReadFile("../../Dockerfile")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Some changes of an instance reset the boot state of the machine, so that the kubelet must
+// Some changes of an instance reset the boot state of the machine. In this case, the kubelet must
 // register again. Other changes keep the boot state.
 func TestFleet(t *testing.T) {
 	at := func(id cloudsim.InstanceID, state cloudsim.InstanceState, op cloudsim.OperationID, rev uint64) cloudsim.Instance {

@@ -37,8 +37,8 @@ const (
 // isHollow reports whether this package made the Node.
 func isHollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 
-// hasKwokLabel reports whether a Node has kwok's label, so that kwok renews the Node's
-// lease.
+// hasKwokLabel reports whether a Node has kwok's label. If a Node has this label, kwok renews the
+// Node's lease.
 func hasKwokLabel(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
 // mayBelong reports whether a Node may belong to a machine. A Node without a

@@ -208,10 +208,10 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	return ""
 }
 
-// releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs one kwok,
-// so the holder is dead. A new kwok has another identity and would wait until the
-// Leases expire. releaseLeases keeps the Leases of kubelets. The holder identity of such a
-// Lease is the node's name.
+// releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs one kwok, so the
+// holder is dead. A new kwok has another identity. Without releaseLeases, it would wait until the
+// Leases expire. releaseLeases keeps the Leases of kubelets. In the Lease of a kubelet, the holder
+// identity is the node's name.
 func (p *plan) releaseLeases(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // A node counts as serving only when the scheduler can place pods on it. If a
-// lab reported Ready earlier, the scheduler would place the user's first pods
-// on only some of the nodes.
+// lab reported Ready before all nodes serve, the scheduler would place the
+// user's first pods on only some of the nodes.
 func TestNotServing(t *testing.T) {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
 	for name, tc := range map[string]struct {

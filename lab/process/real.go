@@ -86,10 +86,10 @@ func (p *plan) layNetwork(context.Context) error {
 }
 
 // endpointFlags returns flags for the address of the API server that pods use. Without a VPC the
-// Service "kubernetes" has no endpoint, because a Service may not have a loopback address as its
-// endpoint. With a VPC, the API server also resolves the Services of webhooks and aggregated APIs
-// to pod addresses. The API server must do this itself: the host is not a node, so no kube-proxy
-// translates Service addresses on the host.
+// Service "kubernetes" has no endpoint, because Kubernetes permits no loopback address as an
+// endpoint of a Service. With a VPC, the API server also resolves the Services of webhooks and
+// aggregated APIs to pod addresses. The API server must do this itself: the host is not a node, so
+// no kube-proxy translates Service addresses on the host.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != lab.Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}

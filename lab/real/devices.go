@@ -116,9 +116,9 @@ func (d *machineDevices) update(ctx context.Context) error {
 	return errors.Join(err, errors.Join(slices.Collect(maps.Values(d.failed))...))
 }
 
-// report sends the cloud a list of the disks that the machine has, if the last report was
-// different. While the machine is off, the list contains all attached disks as ready, because the
-// machine gets the devices of these disks at its next start.
+// report sends the cloud a list of the machine's disks. If the last report contained the same list,
+// report sends nothing. While the machine is off, the list contains all attached disks as ready,
+// because the machine gets the devices of these disks at its next start.
 func (d *machineDevices) report(ctx context.Context) error {
 	now, known := d.state()
 	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) {

@@ -183,7 +183,7 @@ func waitReleased(t *testing.T, number int) {
 }
 
 // TestReadOnlyDevice proves that a machine cannot write to a disk that is attached read-only. After
-// another attachment of the disk for writing, the machine can write.
+// the disk is attached for writing, the machine can write to it.
 func TestReadOnlyDevice(t *testing.T) {
 	b := newDeviceBench(t)
 	readOnly := attachedTo("i-000001")

@@ -163,9 +163,10 @@ type guard struct {
 	Original map[string]string
 }
 
-// deniedRanges lists ranges outside the host that machines never reach: addresses that are
-// valid only on the host's own links, and metadata services of clouds. If the host is a virtual
-// machine, its cloud's metadata service would give the host's credentials to every pod.
+// deniedRanges lists address ranges to which the firewall forwards no packets from machines. They
+// contain addresses that are valid only on the host's own links, and addresses of the metadata
+// services of clouds. If the host is a virtual machine and pods could reach the metadata service of
+// the host's cloud, this service would give the host's credentials to every pod.
 var deniedRanges = parsePrefixes(
 	"127.0.0.0/8", "169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"::1/128", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128",

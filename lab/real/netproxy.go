@@ -47,7 +47,8 @@ func (m *machine) addAgent(s *boot.Spec, i cloudsim.Instance) error {
 	return nil
 }
 
-// identifyAgent writes the files with which the machine's agent authenticates.
+// identifyAgent writes the files with which the machine's agent proves its identity to the proxy
+// server.
 func (m *machine) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	ca, err := os.ReadFile(n.CA)
 	if err != nil {
@@ -68,8 +69,8 @@ func (m *machine) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	return nil
 }
 
-// renewAgent replaces the certificate of a running machine's agent if the certificate
-// expires soon, or if an earlier hypervisor issued it. The agent reads the new files on its next
+// renewAgent replaces the certificate of a running machine's agent if the certificate expires soon,
+// or if an earlier hypervisor issued the certificate. The agent reads the new files on its next
 // connection to the proxy server. The server checks a certificate only when an agent connects.
 func (m *machine) renewAgent(i cloudsim.Instance, now time.Time) error {
 	n := m.h.cfg.NetworkProxy

@@ -80,8 +80,8 @@ func TestNetworkProxy(t *testing.T) {
 	}
 }
 
-// renewAgent replaces the certificate of a running machine's agent 30 days before the
-// certificate expires. It also replaces the certificate that an earlier hypervisor issued.
+// renewAgent replaces the certificate of a running machine's agent 30 days before the certificate
+// expires. If an earlier hypervisor issued the certificate, renewAgent replaces it at once.
 func TestAgentCertificateIsRenewed(t *testing.T) {
 	now := time.Now()
 	n := testProxy(t)

@@ -30,8 +30,8 @@ type Services struct {
 // RouterConfig holds the settings of a router that serves hypervisors in other processes.
 type RouterConfig struct {
 	Services
-	// Cloud is the client of the router. The client's credentials must allow reads of instances,
-	// routes and events.
+	// Cloud is the client with which the router calls the cloud. The client's credentials must
+	// allow reads of instances, routes and events.
 	Cloud *client.Client
 	// Dir is the absolute path of the router's own folder.
 	Dir string

@@ -185,9 +185,9 @@ func (v *vpc) wire() error {
 		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: cloudsim.MAC(v.Router)}
 		port = routerPort
 	}
-	// A bridge without its own hardware address takes the lowest address of its ports. This
-	// address would change when a machine starts or ends. Then other machines would send
-	// packets to the old address for some seconds.
+	// A bridge without its own hardware address takes the lowest address of its ports. This address
+	// changes when a machine starts or ends. Other machines then send packets to the old address
+	// for some seconds.
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: cloudsim.MAC(on)}}
 	if err := v.bridge.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Access configures the client of the API.
+// Access configures the client with which this process calls the API of Kubernetes.
 type Access struct {
 	Kubeconfig  string // empty: the service account of the pod
 	QPS         float32

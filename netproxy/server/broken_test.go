@@ -78,8 +78,8 @@ func startFlooding(t *testing.T) (addr string, gone <-chan struct{}) {
 
 // flood waits for the first byte from the client. Then it writes until the
 // connection ends. flood waits, because konnectivity-client drops data that
-// arrives before the client has registered the connection. After such a drop,
-// the client ends the connection.
+// arrives before the client has registered the connection. If
+// konnectivity-client has dropped data, it ends the connection.
 func flood(c *net.TCPConn) {
 	buf := make([]byte, 64<<10)
 	if _, err := c.Read(buf[:1]); err != nil {

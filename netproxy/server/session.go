@@ -85,8 +85,8 @@ func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// introduce reads the agent's metadata and returns a session. It returns an error if the agent
-// may not connect.
+// introduce reads the agent's metadata and returns a session. It returns an error if the server
+// refuses the agent.
 func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
 	ctx := stream.Context()
 	md, _ := metadata.FromIncomingContext(ctx)

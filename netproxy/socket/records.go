@@ -9,8 +9,8 @@ import (
 )
 
 // Records wraps TLS credentials so that one write sends all its TLS records
-// together. Go's TLS connection writes each record of 16 KiB separately, so
-// that each record needs a system call and wakes the peer. With Records, the
+// together. Go's TLS connection writes each record of 16 KiB separately. So
+// each record needs a system call and wakes the peer. With Records, the
 // connection first copies all TLS records of a large write to a buffer. Then it
 // writes the buffer to the socket. After the write no bytes remain in the
 // buffer.

@@ -209,8 +209,8 @@ func TestConformanceOfAWS(t *testing.T) {
 		" --kubeconfig=$KUBECONFIG --authentication-kubeconfig=$KUBECONFIG --authorization-kubeconfig=$KUBECONFIG"
 	args := []string{"--cloud-url", c.url, "--token-file", c.admin, "--dialect", "aws"}
 	c.expectFailures(t, env, len(conform.Checks()), nil, append(args, "--routes-cidr=", "--ccm-command", ccm+" --configure-cloud-routes=false")...)
-	// After the check route.delete has failed, the CCM changes no routes. Other route checks that
-	// run at the same time would fail, too. So the route checks run one after the other.
+	// After the check route.delete has failed, the CCM changes no routes. If other route checks ran
+	// at the same time, they would also fail. So the route checks run one after the other.
 	c.expectFailures(t, env, 4, []string{"route.delete"}, append(args, "--focus", "^route", "--parallel", "1", "--ccm-command",
 		ccm+" --configure-cloud-routes --allocate-node-cidrs --cluster-cidr="+podRange+" --route-reconciliation-period=2s")...)
 }

@@ -39,9 +39,9 @@ func (w *wholeness) checkOperation(m cloudsim.Meta, id, state string, settled ..
 	}
 }
 
-// checkWhole returns an error for each inconsistent object. An object is inconsistent if it
-// depends on a missing object or has unfinished work without an operation. Two objects with one
-// name or address are inconsistent, too.
+// checkWhole returns an error for each inconsistent object. An object is inconsistent if it depends
+// on a missing object or has unfinished work without an operation. Two objects with the same name
+// or the same address are also inconsistent.
 func checkWhole(ctx context.Context, e *engine.Engine) error {
 	w := &wholeness{ctx: ctx, e: e, holder: map[string]string{}, is: map[cloudsim.InstanceID]cloudsim.Instance{}}
 	is, _, err := cloudsim.All(ctx, e.ListInstances, cloudsim.ListOptions{})

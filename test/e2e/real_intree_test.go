@@ -18,9 +18,9 @@ zones:
 `
 
 // inTree contains parts of manifests for the in-tree volume plugin of another cloud. The parts are
-// the parameters of a StorageClass, and the source of an existing volume. In the style of the
-// other cloud, the field disk contains a disk name. This name contains %s in place of the part
-// that varies.
+// the parameters of a StorageClass, and the source of an existing volume. The field named disk
+// contains the name of a disk in the style of the other cloud. This name contains %s in place of
+// the part that varies.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{

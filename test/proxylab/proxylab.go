@@ -241,7 +241,7 @@ func (l *Lab) Through(program, how, from, text string) error {
 }
 
 // Many starts n servers that share one certificate. It returns the addresses at which the servers
-// accept clients. It also returns one text with the addresses for agents, separated by commas.
+// accept clients. It also returns one string with the addresses for agents, separated by commas.
 func (l *Lab) Many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {

@@ -183,7 +183,7 @@ func (g *generator) specialValues(in, property string) (any, bool) {
 const trustKeys = `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"1","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 
 // value returns a random value of a schema. The parameter property is the name of the property for
-// this value. The parameter in is the name of the schema that contains the property.
+// this value. The parameter named in is the name of the schema that contains the property.
 func (g *generator) value(s *schema, in, property string) any {
 	if v, ok := g.specialValues(in, property); ok {
 		return v

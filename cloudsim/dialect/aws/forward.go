@@ -139,10 +139,10 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, change func(
 	return nil
 }
 
-// groupsOfTargets returns the ids of the security groups of all targets of a load balancer. The
-// rules of these groups apply to the clients only if the load balancer itself has no security
-// groups. In AWS, such a load balancer keeps the addresses of its clients, so the rules for its
-// targets apply to these addresses.
+// groupsOfTargets returns the ids of the security groups to which the targets of a load balancer
+// belong. The rules of these groups apply to the clients only if the load balancer itself has no
+// security groups. In AWS, such a load balancer keeps the addresses of its clients, so the rules
+// for its targets apply to these addresses.
 func (r routing) groupsOfTargets(id cloudsim.LoadBalancerID) (all []string) {
 	for _, li := range r.listeners {
 		if li.Doc.LoadBalancer != id {

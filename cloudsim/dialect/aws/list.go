@@ -14,9 +14,9 @@ import (
 // result contains the resources with these ids. Otherwise the result is one page of all resources.
 // In both cases, the result contains only resources that match the filters of the call.
 //
-// The result named next is the token of the next page, or "" for the last page. The parameter in is
-// a function. It reports whether a resource belongs to the region of the call. If the parameter is
-// nil, all resources belong to the region.
+// The result named next is the token of the next page, or "" for the last page. The last parameter
+// is a function. It reports whether a resource belongs to the region of the request. If this
+// parameter is nil, all resources belong to the region.
 func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
 	ids, filters, p := q.textList(k.param), q.decodeFilters(), q.decodePage()
 	if err := q.finish(); err != nil {
@@ -64,8 +64,8 @@ func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (fo
 	}
 }
 
-// readByIDs reads the resources with the given ids. The parameter in is a function that reports
-// whether a resource belongs to the region of the call. If the parameter is nil, all resources
+// readByIDs reads the resources with the given ids. The last parameter is a function that reports
+// whether a resource belongs to the region of the request. If this parameter is nil, all resources
 // belong to the region. If one of the resources does not exist in the region, readByIDs returns the
 // error k.errNotFound.
 func readByIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {

@@ -108,14 +108,14 @@ func isClassic(region string) func(cloudsim.LoadBalancer) bool {
 	}
 }
 
-// listLoadBalancers returns load balancers, sorted by their ids. The parameter in is a function
+// listLoadBalancers returns load balancers, sorted by their ids. The last parameter is a function
 // that returns true for a load balancer that belongs to the result.
 func listLoadBalancers(q *query, in func(cloudsim.LoadBalancer) bool) ([]cloudsim.LoadBalancer, error) {
 	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
 	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
 }
 
-// findByName returns the load balancer with the given name. The parameter in is a function that
+// findByName returns the load balancer with the given name. The last parameter is a function that
 // reports whether the caller may find a load balancer. If no load balancer has the name, or if the
 // function returns false, findByName returns an error.
 func findByName(q *query, name string, in func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {

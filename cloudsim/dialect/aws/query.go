@@ -125,8 +125,8 @@ func (q *query) textList(name string) (all []string) {
 }
 
 // forEach calls fn for each structure in a list of structures. The argument of fn is the prefix of
-// the parameters of the structure, e.g. "IpPermissions.1.". If q.err contains an error, forEach
-// does not call fn for the remaining structures.
+// the structure's parameters, e.g. "IpPermissions.1.". If q.err contains an error, forEach does not
+// call fn for the remaining structures.
 func (q *query) forEach(name string, fn func(prefix string)) {
 	q.dropEmpty(name)
 	for n := 1; n <= maxList && q.err == nil; n++ {

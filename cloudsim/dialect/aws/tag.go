@@ -45,8 +45,8 @@ func labelsOf(all []tagParameter) map[string]string {
 	return labels
 }
 
-// decodeTagsFor returns the tags of a new resource from the parameter TagSpecification. The parameter
-// resource is the type of the resource in EC2, e.g. "security-group".
+// decodeTagsFor returns the tags of a new resource from the request parameter TagSpecification. The
+// argument named resource is EC2's name for the resource type, e.g. "security-group".
 func (q *query) decodeTagsFor(resource string) map[string]string {
 	labels := map[string]string{}
 	q.forEach("TagSpecification", func(prefix string) {

@@ -53,7 +53,7 @@ func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 type Pair struct {
 	Name         string
 	N            int     // number of measured calls
-	Most         float64 // largest permitted ratio of the duration of Theirs to the duration of Ours
+	Most         float64 // largest permitted ratio: the duration of Theirs divided by the duration of Ours
 	Ours, Theirs func() error
 }
 
@@ -79,8 +79,8 @@ func Compare(b *testing.B, pairs []Pair) {
 	}
 }
 
-// medians returns the median durations of n calls of p.Ours and of n calls of p.Theirs. It calls
-// the two functions alternately, so that other load on the machine affects both durations.
+// medians calls p.Ours n times and p.Theirs n times, and returns the median durations. It calls the
+// two functions alternately, so that other load on the machine affects both durations.
 func (p Pair) medians(b *testing.B, n int) (ours, theirs time.Duration) {
 	b.Helper()
 	all := [2][]time.Duration{}

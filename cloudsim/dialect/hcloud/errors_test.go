@@ -329,7 +329,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// TestFaults proves that a fault can match the name of a dialect's call, and that the caller of the
+// TestFaults proves that a fault can select the calls of a dialect by name. The caller of the
 // dialect then gets the error of the fault. If a fault drops the reply of the cloud, the caller of
 // the dialect gets no reply.
 func TestFaults(t *testing.T) {

@@ -222,11 +222,11 @@ func (c *labCLI) start() *cobra.Command {
 	}
 }
 
-// mayStart returns an error if the user may not start the lab l of the course. This is the case if
-// the lab in the data dir is not ready, or has no nodes of the kind that l needs. It is also the
-// case if the user has started another lab of the course and has not finished that lab. If the user
-// has finished the current lab of the course, mayStart undoes the changes of the current lab. The
-// current lab can be l.
+// mayStart returns an error if the course does not permit the user to start the lab l now. This is
+// the case if the lab in the data dir is not ready, or has no nodes of the kind that l needs. It is
+// also the case if the user has started another lab of the course and has not finished that lab. If
+// the user has finished the current lab of the course, mayStart undoes the changes of the current
+// lab. The current lab can be l.
 func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.checkReady(); err != nil {
 		return err
