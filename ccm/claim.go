@@ -34,11 +34,11 @@ func (c *finalizerOwners) set(svc *v1.Service, ours bool) {
 }
 
 // ownerOf finds out whether this provider owns the load balancer finalizer of a
-// Service. The Service no longer has the type LoadBalancer. If ownerOf finds
-// the owner, isKnown is true. If this provider is the owner, isOurs is also
-// true. While a Service has the type LoadBalancer, the CCM records the owner in
-// c.ours. If c.ours has no record of the Service, ownerOf reads from
-// managedFields which program wrote the finalizer.
+// Service. ownerOf is for Services that no longer have the type LoadBalancer.
+// If ownerOf finds the owner, isKnown is true. If this provider is the owner,
+// isOurs is also true. While a Service has the type LoadBalancer, the CCM
+// records the owner in c.ours. If c.ours has no record of the Service, ownerOf
+// reads from managedFields which program wrote the finalizer.
 func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

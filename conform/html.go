@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxEvidenceHTML is the maximum length of the evidence of all failures in the HTML report, in
+	// maxEvidenceHTML limits the evidence of all failures in the HTML report. It is a number of
 	// bytes after the escaping of special characters.
 	maxEvidenceHTML = 300_000
 	// maxReasonHTML is the maximum length of a reason, in bytes after the escaping of special characters.

@@ -338,9 +338,10 @@ func TestExpandStaged(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestStagingIsFinished proves that a repeated staging call finishes the work of
-// a driver that died after it mounted a filesystem that is smaller than its
-// disk. The call grows the filesystem, and gives the files to the group.
+// TestStagingIsFinished proves that a repeated staging call finishes the work
+// of a driver that has died. The driver has mounted a filesystem, but the
+// filesystem is still smaller than its disk. The repeated call grows the
+// filesystem, and gives the files to the group.
 func TestStagingIsFinished(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

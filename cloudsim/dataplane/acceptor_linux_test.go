@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// If the process has no free file descriptors, the data plane logs the error once and tries
-// again. Clients that connect in the meantime get their connections later. The data plane then
-// forwards and counts the bytes that these clients have already sent.
+// If the process has no free file descriptors, the data plane logs the error once and tries again.
+// If a client connects while there are no free descriptors, the data plane accepts its connection
+// later. The data plane then forwards and counts the bytes that the client has already sent.
 func TestAcceptFailureIsOutlived(t *testing.T) {
 	percent := debug.SetGCPercent(-1) // the garbage collector would close splice pipes of earlier tests, and so free descriptors
 	t.Cleanup(func() { debug.SetGCPercent(percent) })

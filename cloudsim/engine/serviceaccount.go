@@ -42,7 +42,7 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 // accountToCarry returns the id of the service account for a new instance or workload trust. The
 // caller must have all permissions of the account, because the instance or workload gets these
 // permissions. If the account belongs to another project, the caller must also have the permission
-// to create tokens in all projects, because the account can get more permissions later.
+// to create tokens in all projects. The reason is that the account can get more permissions later.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil

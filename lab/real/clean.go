@@ -68,7 +68,7 @@ func hasLink(name string) (bool, error) {
 	return err == nil, err
 }
 
-// disksOf returns the loop devices of the disks of a hypervisor's machines.
+// disksOf returns the loop devices for the disks of a hypervisor's machines.
 func disksOf(name string) ([]loop.Status, error) {
 	all, err := loop.List()
 	return slices.DeleteFunc(all, func(l loop.Status) bool { return !isDiskOf(name, l) }), err

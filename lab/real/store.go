@@ -219,15 +219,15 @@ func (s imageStore) importArchive(ctx context.Context, client ctr, path string) 
 // ctr is containerd's client: the program and its first arguments.
 type ctr []string
 
-// ctrAt returns the client of the containerd at a socket of this host.
+// ctrAt returns a client for the containerd that listens on a socket of this host.
 func ctrAt(programs, socket string) ctr {
 	return ctr{filepath.Join(programs, "ctr"), "--address", socket}
 }
 
-// ctrIn returns the client of the containerd of the machine with cgroup c. The argument pid is the
-// pid of the machine's first process. The client runs in the namespaces of the machine. So a
-// symbolic link in the machine cannot lead the client to a file or socket of this host. The client
-// is a program of the machine, so it also runs in the machine's cgroup.
+// ctrIn returns a client for the containerd that runs in the machine with cgroup c. The argument
+// pid is the pid of the machine's first process. The client runs in the namespaces of the machine.
+// So a symbolic link in the machine cannot lead the client to a file or socket of this host. The
+// client is a program of the machine, so it also runs in the machine's cgroup.
 func ctrIn(c cgroup, pid int) ctr { return c.enterCommand(pid, "/opt/machine/ctr") }
 
 // importFile imports the images of an OCI archive.

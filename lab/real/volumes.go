@@ -44,8 +44,8 @@ func disksDir(name string) string { return filepath.Join("/var/lib", name, "disk
 // function hasOwnDev reports whether the machine of an instance has its own /dev.
 //
 // In machines of earlier versions, the CSI driver made the devices. The kubelet uses a second loop
-// device to lock the device of a raw volume. After the end of a machine of an earlier version, the
-// device and the second device remain, and detachDisks detaches them.
+// device to lock the device of a raw volume. After a machine of an earlier version has ended, both
+// devices remain. detachDisks detaches them.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {

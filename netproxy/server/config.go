@@ -59,7 +59,7 @@ type Config struct {
 	// If TrustIdentifiers is false, the agent's certificate or token must grant each
 	// identifier.
 	TrustIdentifiers bool
-	ReviewInterval   time.Duration // time between two checks of the token of a connected agent
+	ReviewInterval   time.Duration // time between two checks of a connected agent's token
 
 	Strategies []Strategy
 	// Streams enables the extension that package wire describes.

@@ -224,8 +224,8 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	l.testRouteRepair(t, pods["node-1"][0], pods["node-2"][1]+":8080")
 }
 
-// testRouteRepair proves that a pod of node-1 reaches an address of a pod of node-2 only through a route
-// of the cloud. The route controller replaces a deleted route.
+// testRouteRepair proves that a pod on node-1 reaches the address of a pod on node-2 only through a
+// route in the cloud. The route controller replaces a deleted route.
 func (l *labRun) testRouteRepair(t *testing.T, pod, to string) {
 	t.Helper()
 	reach := func() error {

@@ -17,8 +17,8 @@ import (
 
 // A saved state contains one bucket for each file of a disk or snapshot. The bucket's name is the
 // id of the disk or snapshot. The bucket's sequence is the size of the file. The bucket's keys are
-// the offsets of the parts of the file that hold data. The bucket has no entries for holes and for
-// parts of zeros.
+// the offsets of those parts of the file that contain data. The bucket has no entries for holes and
+// for parts of zeros.
 const (
 	maxPart  = 64 << 10
 	maxFiles = 1 << 16

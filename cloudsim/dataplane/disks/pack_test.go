@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// A part is a range of bytes of a disk's file in a saved state.
+// In a saved state, a part is a range of bytes of a disk's file.
 type part struct {
 	id     string
 	size   uint64
