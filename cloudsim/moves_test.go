@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// moveTest applies every verb in every state. The parameter want contains the
-// allowed transitions. Any other transition must return Conflict and leave the
-// state unchanged.
+// moveTest applies every verb in every state. The parameter named want contains
+// the allowed transitions. Any other transition must return Conflict and leave
+// the state unchanged.
 func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
 	t.Helper()
 	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Retire, Settle, Fail, Cancel, Lose, Regain}

@@ -202,10 +202,10 @@ func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool
 	return a, nil
 }
 
-// mergeValues returns the value of a member after an update. The parameter have is the value in the
-// cloud, and the parameter want is the value in the file. If both values are JSON objects, the
-// result is a copy of have, in which mergeValues updates the members that want contains. If want is
-// nil, the result is have. In all other cases, the result is want.
+// mergeValues returns the value of a member after an update. The parameter named have is the value
+// in the cloud, and the parameter named want is the value in the file. If both values are JSON
+// objects, the result is a copy of have, in which mergeValues updates the members that want
+// contains. If want is nil, the result is have. In all other cases, the result is want.
 func mergeValues(have, want any) any {
 	if want == nil {
 		return have

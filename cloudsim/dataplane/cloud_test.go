@@ -243,8 +243,8 @@ func (m *fakeCloud) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStat
 }
 
 // await waits until the status of a load balancer contains all of its listeners and targets, and
-// passes the check of the caller. The function check returns "" if the status passes, or else the
-// reason.
+// passes the check of the caller. The function named check returns "" if the status passes, or else
+// the reason.
 func (m *fakeCloud) await(t testing.TB, id cloudsim.LoadBalancerID, check func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus
@@ -289,7 +289,8 @@ func unreadyReason(s cloudsim.LoadBalancerStatus) string {
 	return wantHealth(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
 }
 
-// wantHealth returns a check for await: the health of the targets must be equal to the list want.
+// wantHealth returns a check for await: the health of the targets must be equal to the list named
+// want.
 func wantHealth(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
 	return func(s cloudsim.LoadBalancerStatus) string {
 		var have []cloudsim.TargetHealth

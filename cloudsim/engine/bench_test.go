@@ -117,7 +117,8 @@ func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	return all, commits
 }
 
-// addedKeys returns the keys, with their values, that are in the map now but not in the map before.
+// addedKeys returns the keys, with their values, that are in the map named now but not in the map
+// named before.
 func addedKeys(now, before map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, all := range now {

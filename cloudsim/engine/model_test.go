@@ -176,8 +176,7 @@ func mustAgree(t *rapid.T, got error, want error) {
 	t.Fatalf("result of the cloud: got %v, want the model's result %v", got, want)
 }
 
-// randomID returns the id of a random resource in the map all, or an id that
-// does not exist.
+// randomID returns the id of a random resource in the map named all, or an id that does not exist.
 func randomID[T any](t *rapid.T, all map[string]*T) string {
 	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
 }

@@ -61,9 +61,9 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 }
 
 // keepTokens stores the running cloud's tokens again after a saved state has
-// replaced the records. The parameter own contains these tokens. keepTokens
-// omits a token if, in the saved state, the id of the token's project or
-// account belongs to no object or to an object with another name.
+// replaced the records. The parameter named own contains these tokens.
+// keepTokens omits a token if, in the saved state, the id of the token's
+// project or account belongs to no object or to an object with another name.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)

@@ -117,8 +117,8 @@ func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error 
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
 
-// verifyTrusted verifies a token with the keys and rules of one trust. The parameter now is the
-// cloud's time. verifyTrusted returns the time at which the token expires.
+// verifyTrusted verifies a token with the keys and rules of one trust. The parameter named now is
+// the cloud's time. verifyTrusted returns the time at which the token expires.
 func verifyTrusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
 	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet

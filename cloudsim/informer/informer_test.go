@@ -90,8 +90,8 @@ func (n *names) OnError(err error, news bool) {
 	}
 }
 
-// await waits until the function in the parameter ok returns true. await
-// holds n.mu during each call of this function.
+// await waits until the function named ok returns true. await holds n.mu during each call of this
+// function.
 func (n *names) await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	eventually.True(t, what, func() bool {

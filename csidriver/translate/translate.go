@@ -186,7 +186,7 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 
 // notesOf compares a volume before and after the translation, and lists
 // differences that a user may overlook. The parameter was is the volume before
-// the translation. The parameter now is the translated volume.
+// the translation. The parameter named now is the translated volume.
 func notesOf(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))

@@ -112,8 +112,8 @@ func startCluster(t *testing.T) *cluster {
 	return cl
 }
 
-// await waits until the function ok returns nil. After a timeout, await fails the test with the
-// last error of this function.
+// await waits until the function named ok returns nil. After a timeout, await fails the test with
+// the last error of this function.
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()

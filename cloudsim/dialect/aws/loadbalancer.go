@@ -146,7 +146,8 @@ func changeLoadBalancer(q *query, name string, fn func(*cloudsim.LoadBalancer) e
 }
 
 // findAndChange changes a load balancer by the function fn. The parameter wanted is the name or the
-// ARN of the load balancer. The function find returns the load balancer with this name or ARN.
+// ARN of the load balancer. The function named find returns the load balancer with this name or
+// ARN.
 func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	l, err := find(q, wanted)
 	if err != nil {
@@ -252,8 +253,8 @@ func createLoadBalancer(q *query) (any, error) {
 }
 
 // newLoadBalancerRequest returns the request to this cloud for a new load balancer. The parameter
-// given contains the tags in the client's request, and the parameter own contains the labels of the
-// dialect.
+// named given contains the tags in the client's request, and the parameter named own contains the
+// labels of the dialect.
 func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, given, own map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
 	if dialect.Name(name) != name {
 		own[dialect.NameLabel] = name
@@ -354,8 +355,8 @@ func describeLoadBalancers(q *query) (any, error) {
 	return &queryAnswer{Result: out}, nil
 }
 
-// loadBalancerOf returns a load balancer in AWS's format. The parameter all contains all subnets of
-// the project.
+// loadBalancerOf returns a load balancer in AWS's format. The parameter named all contains all
+// subnets of the project.
 func loadBalancerOf(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
 	out := loadBalancer{
 		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: formatTime(l.CreatedAt), Scheme: schemeOf(l),

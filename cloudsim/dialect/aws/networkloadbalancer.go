@@ -232,7 +232,7 @@ func (q *query) decodeMarkerPage() page {
 }
 
 // pageOf returns the elements of a list that belong to the page p, and the marker of the next page.
-// The parameter all is this list, which must be sorted by ids.
+// The parameter named all is this list, which must be sorted by ids.
 func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
 	first := 0
 	for first < len(all) && dialect.Number(id(all[first])) <= dialect.Number(p.after) {

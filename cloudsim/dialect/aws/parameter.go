@@ -28,8 +28,8 @@ func (q *query) checkPresent(has bool, name string) {
 }
 
 // translateField translates an error about a field of a request to this cloud, so that the error
-// names a parameter of EC2. The map names contains the parameter for each field. translateField
-// does not change other errors.
+// names a parameter of EC2. The map named names contains the parameter for each field.
+// translateField does not change other errors.
 func translateField(err error, names map[string]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || names[firstField(e)] == "" {

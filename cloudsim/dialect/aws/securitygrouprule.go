@@ -175,7 +175,7 @@ func revokeIngress(q *query) (any, error) {
 }
 
 // changeRules changes the security group in the parameter GroupId. The arguments of the function
-// change are this group, and the rules in the request.
+// named change are this group, and the rules in the request.
 func changeRules(q *query, change func(*group, []rule) error) (any, error) {
 	id, given := q.requiredText("GroupId"), q.decodeRules()
 	if err := q.finish(); err != nil {

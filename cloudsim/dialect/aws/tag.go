@@ -105,7 +105,7 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 	return &returnAnswer{Return: true}, nil
 }
 
-// tagResource changes the tags of one resource with the function change. If dry is true,
+// tagResource changes the tags of one resource with the function named change. If dry is true,
 // tagResource only checks that the resource exists.
 func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) error {
 	prefix, _, _ := strings.Cut(id, "-")

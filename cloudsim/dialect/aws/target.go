@@ -114,7 +114,7 @@ func describeHealth(q *query) (any, error) {
 }
 
 // healthOf returns the health of a target in AWS's format. If all listeners of the load balancer
-// refuse connections, the list all contains no status of the target.
+// refuse connections, the list named all contains no status of the target.
 func healthOf(id string, t cloudsim.Target, all []cloudsim.TargetStatus) instanceHealth {
 	at := slices.IndexFunc(all, func(s cloudsim.TargetStatus) bool { return s.Key() == t.Key() && s.Health != cloudsim.TargetDraining })
 	switch {

@@ -260,7 +260,7 @@ func finish(r *dialect.Request, id cloudsim.OperationID) error {
 }
 
 // checkSubnet returns an error if a subnet in a request has an unsupported type or no range. In
-// this error, the name of each field begins with the value of the parameter at.
+// this error, the name of each field begins with the value of the parameter named at.
 func checkSubnet(at string, s networkSubnet) error {
 	switch {
 	case s.Type != "cloud" && s.Type != "server":
