@@ -152,8 +152,13 @@ export function Confirm() {
     if (a) document.getElementById('confirm')?.showModal();
   }, [a]);
   if (!a) return null;
-  const close = () => document.getElementById('confirm').close(); // returns the focus to the button that opened the dialog
-  return html`<dialog id="confirm" aria-labelledby="confirm-title" onClose=${() => (asking.value = null)}><form onSubmit=${(e) => { e.preventDefault(); if (typed === a.confirm) { close(); perform(a); } }}>
+  const close = () => {
+    document.getElementById('confirm').close(); // returns the focus to the button that opened the dialog
+    asking.value = null;
+  };
+  // The browser sends the event close some time after the dialog has closed. Before this event, the user can already ask for the
+  // dialog again. So close() ends the question at once. It also removes this dialog from the page, so the event then changes nothing.
+  return html`<dialog id="confirm" aria-labelledby="confirm-title" onCancel=${(e) => { e.preventDefault(); close(); }} onClose=${(e) => e.currentTarget.isConnected && (asking.value = null)}><form onSubmit=${(e) => { e.preventDefault(); if (typed === a.confirm) { close(); perform(a); } }}>
     <h2 id="confirm-title" class="big">${a.label.replace('…', '')} ${a.confirm}?</h2><p>You cannot undo this action. Type <b>${a.confirm}</b> to confirm.</p>
     <input autofocus aria-label="Name to confirm" value=${typed} onInput=${(e) => setTyped(e.currentTarget.value)} /><${Command} text=${a.command} />
     <div class="row"><button type="submit" class="danger" disabled=${typed !== a.confirm}>${a.label.replace('…', '')}</button><button type="button" onClick=${close}>Cancel</button></div></form></dialog>`;

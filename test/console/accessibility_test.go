@@ -224,6 +224,25 @@ func TestKeyboard(t *testing.T) {
 	p.checkFocus()
 }
 
+// If a user closes a dialog and asks for it again before the browser has sent the event close, the
+// page opens the dialog again.
+func TestDialogAgain(t *testing.T) {
+	c := startCloud(t, "--profile", "instant")
+	c.instance("node-1", "sim-1a")
+	p := openPage(t, browser(t), c.link())
+	p.card("node-1", "running")
+	p.visit("object/instance/i-000001")
+	p.tab("Delete…")
+	p.sendKeys(kb.Enter)
+	const dialog = "document.activeElement.getAttribute('aria-label') === 'Name to confirm'"
+	p.awaitTrue(dialog)
+	p.eval("(" + button("Cancel") + ".click(), Promise.resolve().then(() => document.activeElement.click()), 0)")
+	p.eval("(window.waited = false, setTimeout(() => (window.waited = true), 500), 0)") // the event close follows within this time
+	p.awaitTrue("window.waited && " + dialog)
+	p.sendKeys(kb.Escape)
+	p.awaitTrue("document.querySelector('dialog') === null && " + focus + " === 'Delete…'")
+}
+
 // The focus stays on its element while other objects change, even in a sorted table.
 func TestFocusDuringUpdates(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
