@@ -77,5 +77,5 @@ func Release(ctx context.Context, n int) error {
 }
 
 // releaseTimeout is the time after which Release returns an error for a device in use. Release has
-// this limit so that its callers can then fence their other devices.
+// this limit because its caller may have to update other devices.
 const releaseTimeout = 5 * time.Second

@@ -330,7 +330,7 @@ func (d *machineDevices) remove(ctx context.Context, id cloudsim.DiskID, have de
 			return err
 		}
 	}
-	if err := errors.Join(d.release(ctx, id), fence(have.number)); err != nil {
+	if err := errors.Join(fence(have.number), d.release(ctx, id)); err != nil {
 		return err
 	}
 	delete(d.have, id)
