@@ -28,10 +28,10 @@ type plug struct {
 }
 
 // attachAnswer is an answer: an error, or the sorted list of the instances to which the disk is
-// attached. The field named who contains this list as one string, with a space after each instance.
+// attached. The field instances contains this list as one string, with a space after each instance.
 type attachAnswer struct {
-	err cloudsim.Kind
-	who string
+	err       cloudsim.Kind
+	instances string
 }
 
 // TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers
@@ -84,7 +84,7 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 	}
 	for i, op := range history { // the checker must find a wrong answer
 		if out := op.Output.(attachAnswer); op.Input.(plug).verb == "read" && out.err == 0 {
-			out.who = "i-999999 "
+			out.instances = "i-999999 "
 			history[i].Output = out
 			break
 		}
@@ -127,12 +127,12 @@ func doPlug(t *testing.T, c *client.Client, in plug) attachAnswer {
 		}
 		return attachAnswer{err: cloudsim.KindOf(err)}
 	}
-	var who []string
+	var instances []string
 	for _, a := range d.Attachments {
-		who = append(who, string(a.Instance)+" ")
+		instances = append(instances, string(a.Instance)+" ")
 	}
-	slices.Sort(who)
-	return attachAnswer{who: strings.Join(who, "")}
+	slices.Sort(instances)
+	return attachAnswer{instances: strings.Join(instances, "")}
 }
 
 // plugModel checks every disk separately. The state of a disk is the list of the instances
@@ -158,23 +158,23 @@ func plugModel() porcupine.Model {
 
 // plugStep returns the possible states of a disk after a call with the given answer. It returns nil
 // if the answer is impossible.
-func plugStep(who string, in plug, out attachAnswer) []any {
+func plugStep(instances string, in plug, out attachAnswer) []any {
 	me := string(in.instance) + " "
-	has, next := strings.Contains(who, me), who
-	refused := in.verb == "attach" && !has && who != "" && !in.many
+	has, next := strings.Contains(instances, me), instances
+	refused := in.verb == "attach" && !has && instances != "" && !in.many
 	switch {
 	case refused:
 	case in.verb == "attach" && !has:
-		all := append(strings.SplitAfter(who, " "), me)
+		all := append(strings.SplitAfter(instances, " "), me)
 		slices.Sort(all)
 		next = strings.Join(all, "")
 	case in.verb == "detach":
-		next = strings.ReplaceAll(who, me, "")
+		next = strings.ReplaceAll(instances, me, "")
 	}
 	switch {
 	case out.err == cloudsim.Unavailable: // unknown whether the cloud has done the work
-		return slices.Compact([]any{who, next})
-	case refused && out.err == cloudsim.Conflict, !refused && out.err == 0 && out.who == next:
+		return slices.Compact([]any{instances, next})
+	case refused && out.err == cloudsim.Conflict, !refused && out.err == 0 && out.instances == next:
 		return []any{next}
 	}
 	return nil

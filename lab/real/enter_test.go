@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
@@ -25,17 +24,11 @@ func TestEnterCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = first.Process.Kill(); _ = first.Wait() })
-	_, err := two.folder.writeSpec(two.folder.spec(cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-2"}}, Programs{
-		Machine: "/m", Plugin: "/p", Allinone: "/a", Kubelet: "/k", Proxy: "/x", Kubectl: "/c",
-	}, nil))
-	if err := errors.Join(err, two.cgroup.child("machine").join(first.Process.Pid)); err != nil {
+	if err := errors.Join(writeName(two.folder, "node-2"), two.cgroup.child("machine").join(first.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
-	for number, works := range map[int]bool{one.have["disk-000001"].number: false, -1: true} {
-		script := fmt.Sprintf("cd %s && mknod stolen b %d %d && head -c 1 stolen", two.folder.path("dev"), loop.Major, number)
-		if number < 0 {
-			script = "head -c 1 /dev/zero"
-		}
+	steal := fmt.Sprintf("cd %s && mknod stolen b %d %d && head -c 1 stolen", two.folder.path("dev"), loop.Major, one.have["disk-000001"].number)
+	for script, works := range map[string]bool{"head -c 1 /dev/zero": true, steal: false} {
 		argv, err := EnterCommand(b.h.cfg.Dir, b.h.cfg.Name, "node-2", []string{"sh", "-c", script})
 		if err != nil {
 			t.Fatal(err)

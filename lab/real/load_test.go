@@ -46,9 +46,7 @@ func TestNodeNamesOfMachines(t *testing.T) {
 		}
 	}
 	f := folder(filepath.Join(dir, "machines", "i-000001"))
-	if _, err := f.writeSpec(f.spec(cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-1"}}, Programs{
-		Machine: "/m", Plugin: "/p", Allinone: "/a", Kubelet: "/k", Proxy: "/x", Kubectl: "/c",
-	}, nil)); err != nil {
+	if err := writeName(f, "node-1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.writeText("etc/hostname", "node-9\n"); err != nil {
@@ -63,6 +61,14 @@ func TestNodeNamesOfMachines(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", node, err, want)
 		}
 	}
+}
+
+// writeName writes the file from which the lab reads the host name of a machine.
+func writeName(f folder, name string) error {
+	_, err := f.writeSpec(f.spec(cloudsim.Instance{Meta: cloudsim.Meta{Name: name}}, Programs{
+		Machine: "/m", Plugin: "/p", Allinone: "/a", Kubelet: "/k", Proxy: "/x", Kubectl: "/c",
+	}, nil))
+	return err
 }
 
 // If an archive contains no image, Load leaves no files.

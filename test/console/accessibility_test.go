@@ -236,9 +236,9 @@ func TestDialogAgain(t *testing.T) {
 	p.sendKeys(kb.Enter)
 	const dialog = "document.activeElement.getAttribute('aria-label') === 'Name to confirm'"
 	p.awaitTrue(dialog)
+	p.eval("document.querySelector('dialog').addEventListener('close', () => (window.sawClose = true))")
 	p.eval("(" + button("Cancel") + ".click(), Promise.resolve().then(() => document.activeElement.click()), 0)")
-	p.eval("(window.waited = false, setTimeout(() => (window.waited = true), 500), 0)") // the event close follows within this time
-	p.awaitTrue("window.waited && " + dialog)
+	p.awaitTrue("window.sawClose && " + dialog)
 	p.sendKeys(kb.Escape)
 	p.awaitTrue("document.querySelector('dialog') === null && " + focus + " === 'Delete…'")
 }
