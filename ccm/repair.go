@@ -241,7 +241,7 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 	return "", nil
 }
 
-// existingTargets returns only the targets whose instance exists, because the
+// existingTargets returns only the targets with an existing instance, because the
 // cloud refuses the other targets. If the mirror is not up to date, the method
 // returns all targets.
 func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {

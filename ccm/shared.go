@@ -18,8 +18,8 @@ import (
 
 // These labels of a shared load balancer record its members. Members are the
 // Services that use the load balancer. One label contains the namespace of the
-// members and the name from their annotation. Each member has two labels, whose
-// keys contain the UID of the Service. The first label contains the name of the
+// members and the name from their annotation. Each member has two labels. The keys
+// of these two labels contain the UID of the Service. The first label contains the name of the
 // Service. With this label the CCM finds the load balancer of a Service even if
 // the annotations of the Service change. The second label contains the
 // listeners of the Service. With this label the CCM prevents port conflicts

@@ -160,8 +160,8 @@ func checkPattern(m string) string {
 	return ""
 }
 
-// warnPattern returns a warning about a pattern whose matching images can
-// differ from the images that the user expects. It returns "" if it finds no
+// warnPattern returns a warning about a pattern that can match other images than
+// the user expects. It returns "" if it finds no
 // problem.
 func warnPattern(m string) string {
 	u, err := parse(m)
