@@ -77,23 +77,22 @@ func readDocument(path string) (document, error) {
 	return d, err
 }
 
-// target returns the file and the anchor that the link points to. The parameter named from is the
-// page that contains the link.
-func target(from, link string) (file, anchor string) {
+// target returns the file and the anchor to which a link on the given page points.
+func target(page, link string) (file, anchor string) {
 	file, anchor, _ = strings.Cut(link, "#")
 	if file == "" {
-		return from, anchor
+		return page, anchor
 	}
-	return filepath.Join(filepath.Dir(from), file), anchor
+	return filepath.Join(filepath.Dir(page), file), anchor
 }
 
-// The function broken returns the reason why a link is broken. It returns "" for a working link and
-// for a link to the web, which it does not check.
-func broken(docs map[string]document, from, link string) string {
+// The function broken returns the reason why a link on the given page is broken. It returns "" for
+// a working link. It also returns "" for a link to the web, because it does not check such a link.
+func broken(docs map[string]document, page, link string) string {
 	if strings.Contains(link, "://") {
 		return ""
 	}
-	file, anchor := target(from, link)
+	file, anchor := target(page, link)
 	if _, err := os.Stat(file); err != nil {
 		return err.Error()
 	}

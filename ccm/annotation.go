@@ -16,8 +16,8 @@ import (
 // These annotations of a Service configure its load balancer. The annotation
 // for addresses replaces the field spec.loadBalancerIP, which Kubernetes has
 // deprecated. If a Service sets both the field and the annotation, the
-// annotation must contain the address in the field. No other annotation repeats
-// a field of the Service.
+// addresses in the annotation must include the address in the field. No other
+// annotation with this prefix duplicates a field of the Service.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 
@@ -35,7 +35,7 @@ type Annotation struct {
 	Default string
 	Doc     string
 
-	set func(want *cloudsim.CreateLoadBalancer, value string) error // nil if other code reads the annotation
+	set func(desired *cloudsim.CreateLoadBalancer, value string) error // nil if other code reads the annotation
 }
 
 // Annotations returns all annotations, in the order of the reference.
@@ -65,12 +65,12 @@ func Annotations() []Annotation {
 	}
 }
 
-// applyAnnotations changes the request want according to the Service's
-// annotations. An unknown annotation with the prefix of this package is an
-// error, because its key is probably misspelled. If the CCM ignored a
-// misspelled annotation, a restriction that the user requested would be
+// applyAnnotations applies the Service's annotations to the desired load
+// balancer. It returns an error for an unknown annotation whose key begins with
+// annotationPrefix, because the key is probably misspelled. If the CCM ignored
+// a misspelled annotation, a restriction that the user requested would be
 // missing.
-func applyAnnotations(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
+func applyAnnotations(desired *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}
 	for _, a := range Annotations() {
@@ -79,7 +79,7 @@ func applyAnnotations(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error 
 		if !given || a.set == nil {
 			continue
 		}
-		if err := a.set(want, strings.TrimSpace(value)); err != nil {
+		if err := a.set(desired, strings.TrimSpace(value)); err != nil {
 			bad = append(bad, fmt.Errorf("annotation %s must be %s: %w, got %q", a.Key, a.Takes, err, truncate(value)))
 		}
 	}
@@ -223,7 +223,7 @@ func seconds(v string, least, most int) (int, error) {
 
 // nodeSelector returns the selector of the nodes that may be targets of the
 // Service's load balancer. If the Service does not have the annotation for a
-// node selector, the selector selects all nodes.
+// node selector, the result selects all nodes.
 func nodeSelector(svc *v1.Service) (labels.Selector, error) {
 	value, given := svc.Annotations[AnnotationLoadBalancerNodeSelector]
 	if !given {

@@ -149,7 +149,8 @@ func (s *apiServer) apply(t *testing.T, path string) {
 	}
 }
 
-// accountToken returns a token of the service account from the manifest of the CCM.
+// accountToken returns a token of the CCM's service account, which apply
+// creates from the manifest.
 func (s *apiServer) accountToken(t *testing.T) string {
 	t.Helper()
 	r, err := s.kube.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "cloud-controller-manager", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})

@@ -46,15 +46,15 @@ func (r *rig) createMachines(t testing.TB, n int) []*v1.Node {
 	return nodes
 }
 
-// runConcurrently calls do(0) to do(n-1) in the given number of concurrent
-// goroutines.
-func runConcurrently(workers, n int, do func(i int)) {
+// runConcurrently calls work(0), work(1), ..., work(n-1). It makes the calls in
+// the given number of concurrent goroutines.
+func runConcurrently(workers, n int, work func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				do(int(i))
+				work(int(i))
 			}
 		})
 	}
@@ -129,9 +129,9 @@ func measureInit(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 }
 
 // BenchmarkIdleMinute counts the calls to the cloud in a minute without
-// changes, for 5,000 Nodes. 100 of these Nodes are not ready. Upstream requests
-// the addresses of each Node every five minutes. For each Node that is not
-// ready, upstream also calls the provider twice every five seconds. The
+// changes, for 5,000 Nodes. Of these Nodes, 100 are not ready. Upstream
+// requests the addresses of each Node every five minutes. For each Node that is
+// not ready, upstream also calls the provider twice every five seconds. The
 // benchmark also reports the number of calls that this provider makes without
 // the mirror, its local copy of the cloud.
 func BenchmarkIdleMinute(b *testing.B) {
@@ -205,10 +205,10 @@ func BenchmarkMembership(b *testing.B) {
 	for i, n := range all {
 		targets[i] = cloudsim.Target{Instance: cloudsim.InstanceID(n.Spec.ProviderID[len("cloudsim://sim-1/sim-1a/"):])}
 	}
-	timed := func(do func(i int) error) time.Duration {
+	timed := func(work func(i int) error) time.Duration {
 		began := time.Now()
 		runConcurrently(5, services, func(i int) {
-			if err := do(i); err != nil {
+			if err := work(i); err != nil {
 				b.Error(err)
 			}
 		})

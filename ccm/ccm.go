@@ -31,8 +31,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Provider is a cloudprovider.Interface. New creates all fields of a Provider,
-// and these fields share one client. The framework calls methods such as
+// Provider is a cloudprovider.Interface. The fields instances, loadBalancers,
+// routes and mirror share one client. The framework calls methods such as
 // InstancesV2 for every Node, so these methods only return a field.
 type Provider struct {
 	log           *slog.Logger
@@ -66,8 +66,8 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud with the client api. For each
-// use, the provider reads the current values of its settings. It records its
+// New returns a provider that calls the cloud with the client api. Each time
+// the provider uses a setting, it reads the current value. It records its
 // events about Services and Nodes with the given event recorder.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
@@ -83,8 +83,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 // Initialize starts the mirror, a local copy of the cloud's objects. If there
 // is a configuration file, it also starts a reloader, which reads the file
 // periodically. The mirror and the reloader run until the caller closes the
-// channel stop or calls Stop. Wait returns after both have ended. With leader
-// migration upstream calls Initialize twice. The second call starts nothing.
+// channel stop or calls Stop. The method Wait waits until the mirror and the
+// reloader have ended. With leader migration upstream calls Initialize twice.
+// The second call starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.onLeading != nil {
 		p.onLeading()

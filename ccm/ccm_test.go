@@ -30,7 +30,7 @@ import (
 const cluster = "kubernetes"
 
 // rig contains a simulated cloud and a provider that calls this cloud. A test
-// can make these calls fail.
+// can make the provider's calls fail.
 type rig struct {
 	cloud    *client.Client // client of an admin; the faults of a test do not affect its calls
 	api      *client.Client // the provider's client; a test can add faults to its calls
@@ -131,7 +131,7 @@ func (r *rig) takeEvents() string {
 // lose calls or replace the answers to calls.
 type wire struct {
 	next  http.RoundTripper
-	takes time.Duration // duration of each call
+	takes time.Duration // delay before each call
 
 	mu    sync.Mutex
 	calls []string
@@ -204,8 +204,8 @@ func (w *wire) hangUp() {
 	w.watch = nil
 }
 
-// spoil sets faultFn, which returns the fault of each call. It also clears the
-// list of calls.
+// spoil makes the transport call faultFn to get the fault of each later call to
+// the cloud. It also clears the list of recorded calls.
 func (w *wire) spoil(faultFn func(n int, r *http.Request) fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,7 +31,7 @@ const notServed = "cloudsim.dev/not-served"
 // The transform changes Services only in the informer cache, not in the API
 // server. When upstream changes a Service, it sends the difference between two
 // transformed Services. This difference never contains the class.
-func classView(class string, serveUnclassed bool, whose *finalizerOwners) cache.TransformFunc {
+func classView(class string, serveUnclassed bool, owners *finalizerOwners) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		whole, ok := obj.(*v1.Service)
 		if !ok {
@@ -41,9 +41,9 @@ func classView(class string, serveUnclassed bool, whose *finalizerOwners) cache.
 		*svc = *whole // copies the outer struct only, like strippedNode
 		svc.ManagedFields = nil
 		if svc.Spec.Type != v1.ServiceTypeLoadBalancer {
-			ours, known := whose.ownerOf(whole)
+			ours, known := owners.ownerOf(whole)
 			if known {
-				whose.set(svc, ours)
+				owners.set(svc, ours)
 			}
 			if known && !ours {
 				hideFinalizer(svc)
@@ -51,7 +51,7 @@ func classView(class string, serveUnclassed bool, whose *finalizerOwners) cache.
 			return svc, nil
 		}
 		ours := isServed(svc, class, serveUnclassed)
-		whose.set(svc, ours)
+		owners.set(svc, ours)
 		switch {
 		case ours:
 			svc.Spec.LoadBalancerClass = nil

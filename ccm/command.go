@@ -73,12 +73,12 @@ creates load balancers for Services.`
 	return cmd
 }
 
-// defaultOptions returns upstream's options with other defaults. The limits for
-// calls and for concurrent work are higher than upstream's defaults, because a
-// cloud on the same machine can answer more calls than a remote cloud. If a
-// thousand Nodes join at the same time, the CCM can then initialise all of them
-// within one minute, as KEP-2395 requires. The result has no webhook options,
-// because this package has no webhooks.
+// defaultOptions returns upstream's options with changed default values. The
+// limits for calls and for concurrent work are higher than upstream's defaults,
+// because a cloud on the same machine can answer more calls than a remote
+// cloud. If a thousand Nodes join at the same time, the CCM can then initialise
+// all of them within one minute, as KEP-2395 requires. The result has no
+// webhook options, because this package has no webhooks.
 func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -110,7 +110,7 @@ type runner struct {
 	ours          *pflag.FlagSet
 	stop          chan struct{}
 	upstream      func(*cobra.Command, []string) error
-	failed        error // error of newCommand, which is also the result of runner.run
+	failed        error // error from newCommand; the method run returns it
 
 	log *slog.Logger // the method run sets this field before upstream calls newProvider
 	cfg Config       // the method run sets this field before upstream calls newProvider

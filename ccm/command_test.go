@@ -133,10 +133,10 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestMain runs the tests or, in a process that a test started, the command of
-// this package. Some tests need the command in a separate process, because
-// upstream changes the log of the whole process and does not stop all of its
-// goroutines.
+// TestMain runs the tests. In a process that a test started, TestMain runs the
+// command of this package instead. Some tests need the command in a separate
+// process, because upstream changes the log settings of the whole process and
+// does not stop all of its goroutines.
 func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
 		// The tests use only the first of upstream's error handlers. The second
@@ -159,7 +159,8 @@ func TestMain(m *testing.M) {
 }
 
 // The command calls the API server. Every line of the command's log has the
-// configured format. When its context ends, the command ends without an error.
+// configured format. The command ends without an error when the command's
+// context ends.
 func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	out, stop := startCommand(t, "--secure-port=0")
 	stop()

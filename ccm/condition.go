@@ -34,16 +34,15 @@ func hasOldPortsCondition(svc *v1.Service) bool {
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts
 }
 
-// tellPorts writes the condition LoadBalancerPortsError of a Service. The
-// parameter named why is the reason why the cloud cannot provide the load
-// balancer, or nil. If this reason is a portsError, tellPorts sets the condition.
-// Otherwise it removes the condition. Upstream also reports the error in an
-// event. But Kubernetes deletes an event after an hour, while the condition stays
-// in the status of the Service.
-func (r *repairer) tellPorts(svc *v1.Service, why error) error {
+// tellPorts sets the condition LoadBalancerPortsError of a Service if cause is
+// a portsError. Otherwise it removes the condition. The caller passes the error
+// that prevents the requested load balancer, or nil. Upstream also reports the
+// error in an event. But Kubernetes deletes an event after an hour, while the
+// condition stays in the status of the Service.
+func (r *repairer) tellPorts(svc *v1.Service, cause error) error {
 	after := svc.DeepCopy()
 	changed := false
-	if ports, about := errors.AsType[portsError](why); about {
+	if ports, about := errors.AsType[portsError](cause); about {
 		changed = meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{
 			Type: v1.LoadBalancerPortsError, Status: metav1.ConditionTrue, Reason: reasonPorts, Message: ports.Error(), ObservedGeneration: svc.Generation,
 		})

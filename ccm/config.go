@@ -21,13 +21,13 @@ import (
 )
 
 // Config is the cloud configuration: the URL of the cloud, the credentials and
-// the behaviour of the controllers. The flag --cloud-config is the path of its
-// YAML file.
+// the behaviour of the controllers. The flag --cloud-config contains the path
+// of the YAML file with this configuration.
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
 	TokenFile string `json:"tokenFile"`         // file with the bearer token; the CCM reads it for every call. A relative name in a configuration file is relative to the folder of that file
 	CAFile    string `json:"caFile,omitempty"`  // PEM file with the certificate authority of an https URL. The default is the system's authorities. The CCM reads it only at the start. A relative name in a configuration file is relative to the folder of that file
-	Project   string `json:"project,omitempty"` // project that the CCM uses; only for the token of an admin, which belongs to no project
+	Project   string `json:"project,omitempty"` // project of the cluster's resources, for a token with a role in several projects
 	Region    string `json:"region,omitempty"`  // region of new load balancers. The default is the cloud's only region
 
 	// NodeDeletionGrace is the time for which an instance must be absent before
@@ -78,22 +78,22 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over returns a copy of c. If a field of c is empty, the copy has the value of
-// this field in the parameter below.
-func (c Config) Over(below Config) Config {
+// Over returns a copy of c. In this copy, each empty field of c has the value
+// from fallback.
+func (c Config) Over(fallback Config) Config {
 	return Config{
-		URL:       cmp.Or(c.URL, below.URL),
-		TokenFile: cmp.Or(c.TokenFile, below.TokenFile),
-		CAFile:    cmp.Or(c.CAFile, below.CAFile),
-		Project:   cmp.Or(c.Project, below.Project),
-		Region:    cmp.Or(c.Region, below.Region),
+		URL:       cmp.Or(c.URL, fallback.URL),
+		TokenFile: cmp.Or(c.TokenFile, fallback.TokenFile),
+		CAFile:    cmp.Or(c.CAFile, fallback.CAFile),
+		Project:   cmp.Or(c.Project, fallback.Project),
+		Region:    cmp.Or(c.Region, fallback.Region),
 
-		NodeDeletionGrace:     cmp.Or(c.NodeDeletionGrace, below.NodeDeletionGrace),
-		LoadBalancerClass:     cmp.Or(c.LoadBalancerClass, below.LoadBalancerClass),
-		OnlyLoadBalancerClass: c.OnlyLoadBalancerClass || below.OnlyLoadBalancerClass,
-		LoadBalancerIPMode:    cmp.Or(c.LoadBalancerIPMode, below.LoadBalancerIPMode),
-		DeleteOrphans:         c.DeleteOrphans || below.DeleteOrphans,
-		OrphanGrace:           cmp.Or(c.OrphanGrace, below.OrphanGrace),
+		NodeDeletionGrace:     cmp.Or(c.NodeDeletionGrace, fallback.NodeDeletionGrace),
+		LoadBalancerClass:     cmp.Or(c.LoadBalancerClass, fallback.LoadBalancerClass),
+		OnlyLoadBalancerClass: c.OnlyLoadBalancerClass || fallback.OnlyLoadBalancerClass,
+		LoadBalancerIPMode:    cmp.Or(c.LoadBalancerIPMode, fallback.LoadBalancerIPMode),
+		DeleteOrphans:         c.DeleteOrphans || fallback.DeleteOrphans,
+		OrphanGrace:           cmp.Or(c.OrphanGrace, fallback.OrphanGrace),
 	}
 }
 
@@ -137,7 +137,7 @@ func (c Config) Validate() error {
 }
 
 // callTimeout is the longest time for one call to the cloud. connectTimeout is
-// the longest time in which such a call may establish its connection.
+// the longest time for establishing a connection to the cloud.
 const (
 	callTimeout    = 10 * time.Second
 	connectTimeout = 3 * time.Second

@@ -132,7 +132,7 @@ func (p plane) join(t *testing.T, n *v1.Node) {
 	}
 }
 
-// getNode returns the current Node, or nil if the Node does not exist.
+// getNode returns the Node with the given name, or nil if it does not exist.
 func (p plane) getNode(t *testing.T, name string) *v1.Node {
 	t.Helper()
 	n, err := p.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
@@ -393,8 +393,8 @@ func TestRefusalIsAnEvent(t *testing.T) {
 // delays.
 func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The CCM waits a minute (its settle time) before it retries. So only
-		// upstream's controller retries during the test.
+		// The repairer waits for a minute, its settle time, before it acts. So
+		// only upstream's controller retries during the test.
 		p := normalPeriodsAt(t, time.Minute, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
 		p.postService(t, newService())
 		awaitEverySecond(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.getService(t)) }) // exponential retries begin at 5 s

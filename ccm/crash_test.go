@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// If any single call fails, or if its reply is lost, the next run finishes the
-// work. Afterwards, either a complete load balancer or no load balancer exists.
-// The test checks this for every kind of load balancer.
+// If any single call fails, or if its reply is lost, the next attempt finishes
+// the work. Afterwards, either a complete load balancer or no load balancer
+// exists. The test checks this for every kind of load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -126,7 +126,8 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// dualCrash changes a load balancer from two families to one family and back.
+// dualCrash changes a load balancer from two IP families to one IP family and
+// back.
 func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}

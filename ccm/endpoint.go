@@ -187,16 +187,17 @@ func (p pod) hasPorts(ports []int) bool {
 	return true
 }
 
-// podBackends returns the pods of a Service that run on the given nodes. In the
-// result, to.skipped contains the pods that cannot be targets because of their
-// ports, their address or the maximum number of targets.
-func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backendSet, err error) {
+// podBackends returns the pods of a Service that run on the given nodes. The
+// field skipped of the result contains the pods that cannot be targets. A pod
+// cannot be a target because of its ports or its address, or because the load
+// balancer already has the maximum number of targets.
+func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	if err := b.endpoints.awaitList(ctx, b.backoff); err != nil {
-		return to, err
+		return backends, err
 	}
 	pods, err := b.endpoints.podsOf(svc)
 	if err != nil {
-		return to, err
+		return backends, err
 	}
 	of := make(map[string]cloudsim.InstanceID, len(nodes))
 	for _, n := range nodes {
@@ -205,30 +206,30 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 		}
 	}
 	if !b.carriesPods(of) {
-		return to, nil // to.ports is nil, so requestedBalancer refuses the Service
+		return backends, nil // backends.ports is nil, so requestedBalancer refuses the Service
 	}
-	to.ports = targetPorts(svc, pods)
+	backends.ports = targetPorts(svc, pods)
 	leave := func(p pod, format string, a ...any) {
-		to.skipped = append(to.skipped, skippedBackend{"PodLeftOut", fmt.Errorf("pod %s: "+format, append([]any{p.name}, a...)...)})
+		backends.skipped = append(backends.skipped, skippedBackend{"PodLeftOut", fmt.Errorf("pod %s: "+format, append([]any{p.name}, a...)...)})
 	}
 	for _, p := range pods {
 		id, here := of[p.node]
 		switch {
-		case !p.hasPorts(to.ports):
-			leave(p, "its ports are %v, but most endpoints have the ports %v", p.numbers, to.ports)
+		case !p.hasPorts(backends.ports):
+			leave(p, "its ports are %v, but most endpoints have the ports %v", p.numbers, backends.ports)
 		case !here: // the pod's node is excluded, not selected, or not initialised yet
 		case !b.acceptsTarget(id, p.ip):
 			leave(p, "the cloud does not route %s to %s, because the address is not in the instance's pod ranges", p.ip, id)
 		default:
-			to.targets = append(to.targets, cloudsim.Target{Instance: id, IP: p.ip})
+			backends.targets = append(backends.targets, cloudsim.Target{Instance: id, IP: p.ip})
 		}
 	}
-	to.targets = slices.Compact(sortedTargets(to.targets))
-	if n := len(to.targets); n > cloudsim.MaxTargets {
-		to.targets = to.targets[:cloudsim.MaxTargets]
-		to.skipped = append(to.skipped, skippedBackend{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})
+	backends.targets = slices.Compact(sortedTargets(backends.targets))
+	if n := len(backends.targets); n > cloudsim.MaxTargets {
+		backends.targets = backends.targets[:cloudsim.MaxTargets]
+		backends.skipped = append(backends.skipped, skippedBackend{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})
 	}
-	return to, nil
+	return backends, nil
 }
 
 // carriesPods reports whether the cloud's network may deliver packets to pods
@@ -256,7 +257,7 @@ func (b *loadBalancers) acceptsTarget(id cloudsim.InstanceID, ip string) bool {
 // podCheck returns the health check for pods. The load balancer only checks
 // that a pod accepts TCP connections, because Kubernetes already checks the
 // readiness of pods. If the Service has only UDP ports, there is no health
-// check, because a UDP server may not answer a probe.
+// check, because UDP servers do not always answer a probe.
 func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 	check := cloudsim.HealthCheck{
 		Protocol: cloudsim.HealthNone, IntervalMillis: probeInterval, TimeoutMillis: probeTimeout,

@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// podRanges configures a cloud that gives each instance a pod range of each
+// podRanges configures a cloud that gives each instance a pod range of each IP
 // family.
 var podRanges = cloudtest.WithConfig(func(c *engine.Config) {
 	c.Pods = cloudsim.PodRanges{IPv4: "10.244.0.0/16", IPv6: "fd44::/48"}

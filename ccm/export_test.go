@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Hurry shortens the time for which p waits for the cloud. p then returns a
-// RetryError almost at once.
+// Hurry shortens the time for which p waits for the cloud. If the cloud is
+// slower, p then returns a RetryError almost at once.
 func (p *Provider) Hurry() *Provider {
 	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.backoff = p.loadBalancers.backoff
@@ -141,7 +141,7 @@ func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, 
 	return func() { a.run(ctx) }, nil
 }
 
-// Client returns a client that calls the cloud in the settings.
+// Client returns a client that calls the cloud at the URL in the settings.
 func (s *Settings) Client() *client.Client { return s.client() }
 
 // NewCommandWithSilence returns the same command as NewCommand, but with

@@ -30,21 +30,22 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// These are the names of three Leases. The old manager holds the first Lease,
-// and the CCM holds the second Lease. The third Lease belongs to the migrated
-// controllers.
+// These are the names of three Leases. The old controller manager holds
+// leaseBefore, and the new controller manager holds leaseAfter. The manager
+// that runs the migrated controllers holds leaseMoves.
 const (
 	leaseBefore = "kube-controller-manager"
 	leaseAfter  = "cloud-controller-manager"
 	leaseMoves  = "cloud-provider-extraction-migration"
 )
 
-// TestHandover moves controllers from one manager to another manager according
-// to KEP-2436, with a real API server. Both managers run. Each manager holds
-// its own main Lease. Both managers use the same Lease for the migrated
-// controllers. The first manager has all permissions, like the
-// kube-controller-manager of a cluster before the migration. The second manager
-// has only the permissions from the manifests in the folder deploy/ccm.
+// TestHandover moves controllers from one controller manager to another
+// controller manager according to KEP-2436, with a real API server. Both
+// managers run at the same time. Each manager holds its own main Lease. Both
+// managers use the same Lease for the migrated controllers. The first manager
+// has all permissions, like the kube-controller-manager of a cluster before the
+// migration. The second manager has only the permissions from the manifests in
+// the folder deploy/ccm.
 func TestHandover(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	s.apply(t, deployed+"/rbac.yaml")
@@ -202,9 +203,9 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 	return l.Items[n]
 }
 
-// TestHealthOfAManager sends readiness probes to a manager in the same way as
-// the kubelet. A manager that cannot call its cloud is not ready, and the
-// answer to the probe contains the reason. A manager that leads is ready.
+// TestHealthOfAManager sends readiness probes to a CCM in the same way as the
+// kubelet. A CCM that cannot call the cloud is not ready, and the answer to the
+// probe contains the reason. A CCM that leads is ready.
 func TestHealthOfAManager(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	to, err := url.Parse(cloud.URL)
@@ -235,8 +236,8 @@ func TestHealthOfAManager(t *testing.T) {
 	}
 }
 
-// neverTwo fails the test if the first manager changed a load balancer after the
-// second manager began to change load balancers.
+// neverTwo fails the test if the first CCM changed a load balancer after the
+// second CCM began to change load balancers.
 func neverTwo(t *testing.T, cloud *client.Client) {
 	trail, err := cloud.Audit(t.Context(), cloudsim.AuditOptions{})
 	if err != nil {
@@ -254,8 +255,8 @@ func neverTwo(t *testing.T, cloud *client.Client) {
 	}
 }
 
-// livesOn changes objects of the cluster while only the second manager runs. It
-// fails the test if the API server forbids a call of the manager.
+// livesOn changes objects of the cluster while only the second CCM runs. It
+// fails the test if the API server forbids a call of this CCM.
 func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.LoadBalancer, said *output) {
 	ctx := t.Context()
 	if err := s.kube.CoreV1().Services("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
@@ -294,8 +295,8 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 
 var metricName = regexp.MustCompile(`\b(?:cloudsim|node_controller|service_controller|route_controller|workqueue|leader_election|rest_client)_[a-z_]+`)
 
-// metricsExist reads the metrics of the manager at url. It fails the test if
-// the dashboard or an alert uses a metric that the manager does not serve.
+// metricsExist reads the metrics of the CCM at url. It fails the test if the
+// dashboard or an alert uses a metric that the CCM does not serve.
 func metricsExist(t *testing.T, url string) {
 	served := getBody(t, url+"/metrics")
 	for _, f := range []string{"dashboard.json", "alerts.yaml"} {
@@ -315,8 +316,8 @@ func metricsExist(t *testing.T, url string) {
 	}
 }
 
-// getBody sends a GET request to a URL of a manager, and returns the body of the answer. It fails
-// the test if the status is not 200.
+// getBody sends a GET request to a URL of a CCM, and returns the body of the answer. It fails the
+// test if the status is not 200.
 func getBody(t *testing.T, url string) string {
 	t.Helper()
 	status, said, err := requestPage(url)
@@ -326,8 +327,8 @@ func getBody(t *testing.T, url string) string {
 	return said
 }
 
-// requestPage requests a URL of a manager. It does not verify the manager's
-// certificate, which is self-signed.
+// requestPage sends a GET request to a URL of a CCM. It does not verify the
+// CCM's certificate, which is self-signed.
 func requestPage(url string) (status int, said string, err error) {
 	hc := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback
 	defer hc.CloseIdleConnections()

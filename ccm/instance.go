@@ -35,7 +35,7 @@ type instances struct {
 	events   record.EventRecorder
 	settings *Settings
 
-	seen atomic.Pointer[place] // where this process last found an instance of this cluster
+	seen atomic.Pointer[place] // cloud and project in which this process last found an instance of this cluster
 
 	mu     sync.Mutex
 	last   observation
@@ -45,8 +45,8 @@ type instances struct {
 // observation stores the instance that the last call of InstanceExists found. For every Node that
 // is not ready, the framework calls InstanceExists every few seconds. The framework then calls
 // InstanceShutdown for the same Node. InstanceShutdown uses the observation instead of a call to
-// the cloud. InstanceShutdown uses an observation only once, and only within a second. The state
-// that it returns is therefore at most one second old.
+// the cloud. InstanceShutdown uses an observation only once, and only if the observation is less
+// than one second old.
 type observation struct {
 	node     nodeKey
 	instance cloudsim.Instance
@@ -65,12 +65,11 @@ type place struct {
 // the first and of the last answer that did not contain the instance.
 type absenceRecord struct{ firstMissed, lastMissed time.Time }
 
-// absenceLasts is the lifetime of the record that an instance is absent. If
-// upstream does not call InstanceExists again within this time, the CCM deletes
-// the record. Upstream calls InstanceExists every few seconds while a Node is
-// not ready, but does not call InstanceExists for a ready Node. A Node that
-// became ready again has an instance, so the CCM must delete the record of the
-// absence.
+// absenceLasts is the lifetime of an absenceRecord. If upstream does not call
+// InstanceExists again within this time, the CCM deletes the record. Upstream
+// calls InstanceExists every few seconds while a Node is not ready, but does
+// not call InstanceExists for a ready Node. A Node that became ready again has
+// an instance, so the CCM must delete the record of the absence.
 const absenceLasts = time.Minute
 
 type nodeKey struct{ name, providerID string }
@@ -79,9 +78,9 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 
 // InstanceExists reports whether the Node's instance exists, in any state
 // except terminated. The framework deletes the Node if the result is false.
-// InstanceExists therefore returns false only in two cases. In the first
-// case, the cloud reports that the instance is terminated. In the second
-// case, the cloud does not find the instance, and a list of the same project
+// InstanceExists therefore returns false only in two cases. In the first case,
+// the cloud reports that the instance is terminated. In the second case, the
+// cloud does not find the instance, and the list of the project's instances
 // does not contain the instance.
 //
 // In all unclear cases InstanceExists returns an error, so that the framework
@@ -231,9 +230,9 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 }
 
 // find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
-// the instance, the second result is false, and the error is the error of rightPlace. So the error
-// is nil only if the CCM uses the cloud and the project of this cluster. If the Node has a provider
-// id and the instance is terminated, the second result is also false.
+// the instance, the second result is false, and find returns the error of rightPlace. In this case
+// the error is nil only if the CCM uses the cloud and the project of this cluster. If the Node has
+// a provider id and the instance is terminated, the second result is also false.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)
@@ -242,7 +241,7 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 		return cloudsim.Instance{}, false, err
 	case i.ID == "":
 		return cloudsim.Instance{}, false, s.rightPlace(ctx, node.Name, url)
-	case node.Spec.ProviderID != "" || awaitsCloud(node): // for any other Node, only the name of the Node led to the instance, and that proves nothing
+	case node.Spec.ProviderID != "" || awaitsCloud(node): // for any other Node, find used only the Node's name, and a name does not prove that the Node belongs to this cloud
 		if at, was := (place{url, i.Project}), s.seen.Load(); was == nil || *was != at {
 			s.seen.Store(&at)
 		}
@@ -298,8 +297,8 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 }
 
 // confirmAbsent lists the instances of the project. It returns nil if the list does not contain the
-// instance. The list proves that the URL and the project exist. So the NotFound error that the
-// caller got before means that the instance is absent.
+// instance. A successful list proves that the URL leads to a cloud, and that the project exists. So
+// the NotFound error that the caller got before means that the instance is absent.
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
@@ -313,10 +312,10 @@ func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.
 	return nil
 }
 
-// findByName returns the instance with the given name. The name is that of a
-// Node without a provider id. findByName returns an error if two instances have
-// this name. Names are unique in a project, so the two instances belong to
-// different projects.
+// findByName returns the instance with the given name. The caller passes the
+// name of a Node without a provider id. findByName returns an error if two
+// instances have this name. Names are unique in a project, so the two instances
+// belong to different projects.
 func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.Instance, err error) {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {

@@ -31,8 +31,9 @@ func withSlowProfile(change func(*engine.Profile)) cloudtest.Option {
 }
 
 // All three methods of InstancesV2 return an error in every unclear case. After
-// an error the framework keeps the Node. After the result (false, nil) the
-// framework would delete the Node.
+// an error the framework keeps the Node. After the result (false, nil) of
+// InstanceExists the framework would delete the Node. InstanceShutdown has one
+// exception: for a Node without a provider id it may return (false, nil).
 func TestDoubtIsNeverAbsence(t *testing.T) {
 	always := func(f fault) func(int, *http.Request) fault {
 		return func(int, *http.Request) fault { return f }
@@ -42,7 +43,7 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		gone       bool   // true if the instance is deleted
 		fault      func(int, *http.Request) fault
 		spoil      func(*client.Client)
-		move       func(*testing.T, *rig) // moves the provider to another project
+		move       func(*testing.T, *rig) // moves the provider to another project or cloud
 	}{
 		"connection lost":           {fault: always(fault{cut: true})},
 		"reply lost":                {fault: always(fault{loseReply: true})},
@@ -145,8 +146,8 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 // instance of this cluster in the current cloud and project. After a change of
 // the URL or the project, the CCM must first find an instance in the new cloud
 // or project. A Node without a provider id and without the taint of a new Node
-// does not prove that the project is correct. Even if an instance has the name
-// of this Node, this is no proof.
+// does not prove that the project is correct. An instance with the name of this
+// Node is also no proof.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
@@ -343,7 +344,7 @@ func TestMetadataRefuses(t *testing.T) {
 	}
 }
 
-// The CCM writes the addresses of both families and of every known type into
+// The CCM writes the addresses of both IP families and of every known type into
 // the Node, in the cloud's order.
 func TestAddressesOfBothFamilies(t *testing.T) {
 	r := newRig(t)

@@ -82,7 +82,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	}
 	want := nodeLabels(i)
 	maps.DeleteFunc(want, func(k, _ string) bool { return isReserved(k) })
-	had := map[string]bool{} // had must not contain reserved labels, because a kubelet may change AnnotationNodeLabels of its Node, but no reserved labels
+	had := map[string]bool{} // labels in the annotation; false for reserved labels, because a kubelet may write the annotation of its Node, but must not change reserved labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
 		had[k] = !isReserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}

@@ -21,8 +21,8 @@ const leaseDeadline = 5 * time.Second
 
 // leaseReleaser releases the Leases of this process when the process ends.
 // Upstream itself does not release Leases. Without leaseReleaser, the next
-// leader would have to wait 15 seconds until the Leases expire. Upstream uses
-// the same identity in all Leases of a process, but does not export this
+// leader would have to wait up to 15 seconds until the Leases expire. Upstream
+// uses the same identity in all Leases of a process, but does not export this
 // identity. leaseReleaser therefore reads the identity from the main Lease when
 // the process begins to lead.
 type leaseReleaser struct {
@@ -36,8 +36,9 @@ type leaseReleaser struct {
 	self string // empty while this process does not lead
 }
 
-// setIdentity stores the identity of this process, which it reads from the main
-// Lease. The caller must call setIdentity when this process begins to lead.
+// setIdentity reads the identity of this process from the main Lease, and
+// stores the identity. The caller must call setIdentity when this process
+// begins to lead.
 func (l *leaseReleaser) setIdentity() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)

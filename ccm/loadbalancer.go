@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// balancerDeadline is the time limit for one call of the framework, because
-	// the framework sets no deadline.
+	// balancerDeadline is the time limit for one call of the framework. It is
+	// necessary, because the framework sets no deadline.
 	balancerDeadline = 30 * time.Second
 	// retryAfter is the time after which the framework repeats a call that
 	// returned a RetryError.
@@ -34,10 +34,11 @@ const (
 )
 
 // retryBackoff is the backoff while the CCM waits for the cloud. The wait takes
-// about three seconds in total. After this time the CCM returns an error, and
-// the framework later calls the provider again. Without this wait, every new
-// Service would get a Warning event about a failure. With a longer wait, a load
-// balancer that does not become active would block a worker of the queue.
+// at most about three seconds in total. After this time the CCM returns an
+// error, and the framework later calls the provider again. Without this wait,
+// every new Service would get a Warning event about a failure. With a longer
+// wait, a load balancer that does not become active would block a worker of the
+// queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
 // loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for
@@ -62,9 +63,9 @@ type loadBalancers struct {
 }
 
 // lockShared waits until the only slot of the channel sharedSlot is free, and
-// then takes this slot. The caller must call done to free the slot. If ctx ends
-// first, lockShared returns an error.
-func (b *loadBalancers) lockShared(ctx context.Context) (done func(), err error) {
+// then takes this slot. The caller must call release to free the slot. If ctx
+// ends first, lockShared returns an error.
+func (b *loadBalancers) lockShared(ctx context.Context) (release func(), err error) {
 	select {
 	case b.sharedSlot <- struct{}{}:
 		return func() { <-b.sharedSlot }, nil
@@ -113,11 +114,11 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	want, err := b.wantedBalancer(ctx, cluster, svc, nodes)
+	desired, err := b.wantedBalancer(ctx, cluster, svc, nodes)
 	if err != nil {
 		return nil, err
 	}
-	lb, err := b.converge(ctx, cluster, svc, want)
+	lb, err := b.converge(ctx, cluster, svc, desired)
 	if err != nil {
 		return nil, err
 	}
@@ -168,11 +169,11 @@ func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBal
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
 	case isShared(lb):
-		done, err := b.lockShared(ctx)
+		release, err := b.lockShared(ctx)
 		if err != nil {
 			return err
 		}
-		defer done()
+		defer release()
 		return b.removeMember(ctx, lb, string(svc.UID))
 	}
 	_, err := b.api.DeleteLoadBalancer(ctx, lb.ID)
@@ -182,7 +183,8 @@ func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBal
 // find returns the load balancer that belongs to the Service, or the shared
 // load balancer that the Service uses. It does not read the annotations of the
 // Service, because a user may have changed these annotations. It returns an
-// error if a load balancer with the Service's name belongs to another owner.
+// error if another cluster or Service owns the load balancer with the name
+// loadBalancerName(svc).
 func (b *loadBalancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.ownLoadBalancer(ctx, cluster, svc)
 	if err != nil || found {
@@ -226,25 +228,25 @@ func (b *loadBalancers) findByName(ctx context.Context, n string) (none cloudsim
 	return l.Items[0], true, nil
 }
 
-// converge creates or changes the Service's load balancer, so that it equals
-// want. If another caller changes the load balancer at the same time, the
-// method starts again.
-func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
-	if want.Labels[LabelShared] != "" {
-		done, err := b.lockShared(ctx)
+// converge creates the Service's load balancer, or changes it to the desired
+// load balancer. If another caller changes the load balancer at the same time,
+// the method starts again.
+func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Service, desired cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
+	if desired.Labels[LabelShared] != "" {
+		release, err := b.lockShared(ctx)
 		if err != nil {
 			return lb, err
 		}
-		defer done()
+		defer release()
 	}
 	for range maxAttempts {
 		var again bool
-		if lb, again, err = b.stepOnce(ctx, cluster, svc, want); err == nil && !again {
+		if lb, again, err = b.stepOnce(ctx, cluster, svc, desired); err == nil && !again {
 			return lb, nil
 		}
-		if known, ok := knownTargets(want.Targets, err); ok {
+		if known, ok := knownTargets(desired.Targets, err); ok {
 			b.log.Warn("targets are left out, because the cloud refused them", "service", name(svc), "reason", err)
-			want.Targets = known
+			desired.Targets = known
 			again = true
 		}
 		switch cloudsim.KindOf(err) {
@@ -261,35 +263,35 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 	if err == nil {
 		err = errors.New("the load balancer changed during every attempt")
 	}
-	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
+	return lb, fmt.Errorf("load balancer %s: %w", desired.Name, err)
 }
 
 // stepOnce reads the current state of the load balancer and makes at most one
 // change. If mustRepeat is true, the caller must call stepOnce again.
-func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, mustRepeat bool, err error) {
+func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Service, desired cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, mustRepeat bool, err error) {
 	lb, found, err := b.ownLoadBalancer(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {
 		lb, found, err = b.shareOf(ctx, cluster, svc)
 	}
-	if err == nil && !found && want.Labels[LabelShared] != "" {
-		lb, found, err = b.findByName(ctx, want.Name)
+	if err == nil && !found && desired.Labels[LabelShared] != "" {
+		lb, found, err = b.findByName(ctx, desired.Name)
 	}
 	switch {
 	case err != nil:
 		return lb, false, err
 	case !found:
-		lb, err = b.create(ctx, want)
+		lb, err = b.create(ctx, desired)
 		return lb, false, err
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		err = b.awaitDeletion(ctx, lb)
 		return lb, err == nil, err // after the deletion, the next step creates a new load balancer
-	case lb.Name != want.Name:
+	case lb.Name != desired.Name:
 		return lb, false, fmt.Errorf("the Service uses the load balancer %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
 	}
-	if want, err = mergeMembers(lb, want, string(svc.UID)); err != nil || isEqual(lb, want) {
+	if desired, err = mergeMembers(lb, desired, string(svc.UID)); err != nil || isEqual(lb, desired) {
 		return lb, false, err
 	}
-	lb, err = b.updateBalancer(ctx, lb, want)
+	lb, err = b.updateBalancer(ctx, lb, desired)
 	return lb, false, err
 }
 
@@ -316,25 +318,25 @@ func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 // create creates the load balancer. The call is idempotent, because the name of
 // the load balancer is unique. If the load balancer exists, the same request
 // returns the existing load balancer.
-func (b *loadBalancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
-	if want.Region, err = b.regionName(ctx); err != nil {
+func (b *loadBalancers) create(ctx context.Context, desired cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
+	if desired.Region, err = b.regionName(ctx); err != nil {
 		return lb, err
 	}
-	return b.api.CreateLoadBalancer(ctx, want)
+	return b.api.CreateLoadBalancer(ctx, desired)
 }
 
-// updateBalancer changes lb in the cloud, so that lb equals want. It returns an
-// error if lb has changed in the cloud since the CCM read it. It keeps the
-// labels that other users added.
-func (b *loadBalancers) updateBalancer(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
+// updateBalancer changes lb in the cloud to the desired load balancer. It
+// returns an error if lb has changed in the cloud since the CCM read it. It
+// keeps the labels that other users added.
+func (b *loadBalancers) updateBalancer(ctx context.Context, lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	labels := map[string]string{}
-	for _, from := range []map[string]string{lb.Labels, want.Labels} {
+	for _, from := range []map[string]string{lb.Labels, desired.Labels} {
 		for k, v := range from {
 			labels[k] = v
 		}
 	}
 	return b.api.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{
-		Labels: labels, Scheme: want.Scheme, Families: want.Families, Addresses: want.Addresses, LoadBalancerSpec: want.LoadBalancerSpec,
+		Labels: labels, Scheme: desired.Scheme, Families: desired.Families, Addresses: desired.Addresses, LoadBalancerSpec: desired.LoadBalancerSpec,
 	}, lb.Revision)
 }
 
@@ -432,12 +434,12 @@ func (b *loadBalancers) forgetRegion() {
 // wantedBalancer returns the load balancer that the Service requests. For
 // backends that get no traffic, it emits events on the Service.
 func (b *loadBalancers) wantedBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
-	to, err := b.backendsOf(ctx, svc, nodes)
+	backends, err := b.backendsOf(ctx, svc, nodes)
 	if err != nil {
 		return cloudsim.CreateLoadBalancer{}, err
 	}
-	b.reportSkipped(svc, to.skipped)
-	return requestedBalancer(cluster, svc, to, b.defaultMode())
+	b.reportSkipped(svc, backends.skipped)
+	return requestedBalancer(cluster, svc, backends, b.defaultMode())
 }
 
 func name(svc *v1.Service) string { return svc.Namespace + "/" + svc.Name }

@@ -35,13 +35,13 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if _, err := nodeSelector(svc); err != nil {
 		return err
 	}
-	to, err := b.backendsOf(ctx, svc, nodes)
+	backends, err := b.backendsOf(ctx, svc, nodes)
 	if err != nil {
 		return err
 	}
-	b.reportSkipped(svc, to.skipped)
-	if lb, known := b.fromMirror(cluster, svc); known && !sameTargets(lb.Targets, to.targets) {
-		if _, err := b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: to.targets}); err == nil {
+	b.reportSkipped(svc, backends.skipped)
+	if lb, known := b.fromMirror(cluster, svc); known && !sameTargets(lb.Targets, backends.targets) {
+		if _, err := b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: backends.targets}); err == nil {
 			return nil
 		} // after an error, the code below reads the load balancer from the cloud and tries again
 	}
@@ -56,7 +56,7 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
 	}
-	return b.setTargets(ctx, svc, lb, to.targets)
+	return b.setTargets(ctx, svc, lb, backends.targets)
 }
 
 // fromMirror returns the load balancer of the Service from the mirror. It never
@@ -110,7 +110,7 @@ func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
 // pods. The ports of the pods may have changed, so followPods replaces the
 // whole specification of the load balancer in one call.
 func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
-	want, err := b.wantedBalancer(ctx, cluster, svc, nodes)
+	desired, err := b.wantedBalancer(ctx, cluster, svc, nodes)
 	if err != nil {
 		return err
 	}
@@ -120,16 +120,16 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 		case err != nil:
 			return err
 		case !found:
-			return fmt.Errorf("load balancer %s %w", want.Name, errMissing)
+			return fmt.Errorf("load balancer %s %w", desired.Name, errMissing)
 		case leavesShared(lb, svc):
 			return errShares(lb, svc)
-		case lb.State == cloudsim.LoadBalancerDeleting, isEqual(lb, want):
+		case lb.State == cloudsim.LoadBalancerDeleting, isEqual(lb, desired):
 			return nil
 		}
-		_, err = b.updateBalancer(ctx, lb, want)
-		if known, ok := knownTargets(want.Targets, err); ok {
+		_, err = b.updateBalancer(ctx, lb, desired)
+		if known, ok := knownTargets(desired.Targets, err); ok {
 			b.log.Warn("targets are left out, because the cloud refused them", "service", name(svc), "reason", err)
-			want.Targets = known
+			desired.Targets = known
 		} else if cloudsim.KindOf(err) != cloudsim.Stale {
 			return err
 		}
@@ -137,17 +137,18 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 	return fmt.Errorf("updating the load balancer of %s: the load balancer changed during every attempt", name(svc))
 }
 
-// backendsOf returns the instances of the selected nodes, or the Service's
-// pods on the selected nodes. It leaves out nodes of another cloud, so the
-// pods on these nodes get no traffic. If the selector is invalid, it returns
-// no backends and no error, because requestedBalancer returns the error of
-// the selector.
-func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backendSet, err error) {
-	by, err := nodeSelector(svc)
+// backendsOf returns the backends of the Service's load balancer on the nodes
+// that match the Service's node selector. The backends are either the instances
+// of these nodes, or the Service's pods on these nodes. backendsOf leaves out
+// nodes of another cloud, so the pods on these nodes get no traffic. If the
+// selector is invalid, it returns no backends and no error, because
+// requestedBalancer returns the error of the selector.
+func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
+	selector, err := nodeSelector(svc)
 	if err != nil {
-		return to, nil //nolint:nilerr // requestedBalancer reports this error together with all other errors
+		return backends, nil //nolint:nilerr // requestedBalancer reports this error together with all other errors
 	}
-	if nodes = matchingNodes(nodes, by); byPods(svc) {
+	if nodes = matchingNodes(nodes, selector); byPods(svc) {
 		return b.podBackends(ctx, svc, nodes)
 	}
 	return targetsOf(nodes), nil

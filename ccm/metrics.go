@@ -82,11 +82,11 @@ func newTransport(caFile string) http.RoundTripper {
 	return t
 }
 
-// measuredTransport returns a transport that sends requests with the transport next,
+// measuredTransport returns a transport that sends requests through base,
 // counts these requests, and measures their duration.
-func measuredTransport(next http.RoundTripper) http.RoundTripper {
+func measuredTransport(base http.RoundTripper) http.RoundTripper {
 	registerMetrics()
-	return measured{next}
+	return measured{base}
 }
 
 type measured struct{ next http.RoundTripper }

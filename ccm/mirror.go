@@ -96,20 +96,20 @@ func (m *mirror) health() error {
 	return errors.New("the watch of the cloud has not received an answer yet, or has received none for some time")
 }
 
-// setUnusable prevents callers from using the mirror until the watch works again.
-// Callers then ask the API. The argument is the reason, which may be nil.
-func (m *mirror) setUnusable(because error) {
+// setUnusable prevents callers from using the mirror until the watch works
+// again. Callers then ask the API. The reason may be nil.
+func (m *mirror) setUnusable(reason error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lastContact, m.failed = time.Time{}, because
+	m.lastContact, m.failed = time.Time{}, reason
 }
 
 // OnError prevents callers from using the mirror, so that callers ask the API. The informer calls
-// OnError when the watch fails. If this is the first failure after the watch has worked, the
-// parameter named news is true, and OnError also logs err.
-func (m *mirror) OnError(err error, news bool) {
+// OnError when the watch fails. If isFirst is true, OnError also logs err. The informer sets
+// isFirst for its first failure, and for the first failure after the watch has worked.
+func (m *mirror) OnError(err error, isFirst bool) {
 	m.setUnusable(err)
-	if news {
+	if isFirst {
 		m.log.Warn("the watch of the cloud failed; until the watch works again, the CCM calls the API for each lookup", "err", err)
 	}
 }

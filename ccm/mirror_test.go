@@ -67,8 +67,8 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 	}
 }
 
-// If calls to the cloud fail, the CCM does not use the mirror until a watch of
-// the cloud works.
+// While calls to the cloud fail, the CCM does not use the mirror. It uses the
+// mirror when a watch of the cloud works.
 func TestMirrorFollowsAgain(t *testing.T) {
 	r := newRig(t)
 	i := r.createMachine(t, "node-1")

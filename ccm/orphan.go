@@ -23,11 +23,11 @@ import (
 const sweepPeriod = time.Minute
 
 // sweeper finds load balancers of this cluster that no Service requests. These
-// load balancers are called orphans. For example, a person may have removed the
-// finalizer of a Service, or forced the deletion of a namespace. No other
-// controller deletes orphans, and in a real cloud they cost money. The sweeper
-// reports each orphan. If the setting DeleteOrphans is true, it deletes the
-// orphan after the time OrphanGrace.
+// load balancers are called orphans. For example, a load balancer becomes an
+// orphan if a person removes the finalizer of its Service, or forces the
+// deletion of the namespace. No other controller deletes orphans, and in a real
+// cloud they cost money. The sweeper reports each orphan. If the setting
+// DeleteOrphans is true, it deletes the orphan after the time OrphanGrace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider

@@ -92,15 +92,15 @@ func (r *repairer) run(ctx context.Context) {
 }
 
 // serviceUpdated handles an update event of the informer. In the periodic
-// resync, the parameters before and after are the same object, and the
-// repairer checks the load balancer at once. After a real change, the
-// repairer first waits for upstream's controller.
-func (r *repairer) serviceUpdated(before, after any) {
-	if before == after {
-		r.enqueue(after, 0)
+// resync, oldObj and newObj are the same object, and the repairer checks the
+// load balancer at once. After a real change, the repairer first waits for
+// upstream's controller.
+func (r *repairer) serviceUpdated(oldObj, newObj any) {
+	if oldObj == newObj {
+		r.enqueue(newObj, 0)
 		return
 	}
-	r.serviceChanged(after)
+	r.serviceChanged(newObj)
 }
 
 func (r *repairer) serviceChanged(obj any) {
@@ -204,16 +204,16 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 // is no difference. If no repair can create the requested load balancer, the
 // error has the type permanentError.
 func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
-	to, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)
+	backends, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)
 	if err != nil {
 		return "", err
 	}
-	to.targets = r.existingTargets(to.targets)
-	want, err := requestedBalancer(r.cluster, svc, to, r.p.loadBalancers.defaultMode())
+	backends.targets = r.existingTargets(backends.targets)
+	desired, err := requestedBalancer(r.cluster, svc, backends, r.p.loadBalancers.defaultMode())
 	if err != nil {
 		return "", permanentError{err}
 	}
-	lb, known := r.p.mirror.balancerNamed(want.Name)
+	lb, known := r.p.mirror.balancerNamed(desired.Name)
 	if !known {
 		ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 		defer cancel()
@@ -223,7 +223,7 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 	} else if err := checkOwner(lb, r.cluster, svc); err != nil {
 		return "", permanentError{err}
 	}
-	if want, err = mergeMembers(lb, want, string(svc.UID)); err != nil {
+	if desired, err = mergeMembers(lb, desired, string(svc.UID)); err != nil {
 		return "", permanentError{err}
 	}
 	switch {
@@ -233,7 +233,7 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 		return "it was deleted in the cloud", nil
 	case lb.State != cloudsim.LoadBalancerActive:
 		return "", nil // the next change of lb triggers a new check
-	case !isEqual(lb, want):
+	case !isEqual(lb, desired):
 		return "it or its nodes changed in the cloud", nil
 	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(svc, lb)):
 		return "the status of the Service was wrong", nil

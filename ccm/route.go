@@ -192,7 +192,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 }
 
 // instanceID returns the id of the instance with the Node's name. It finds the
-// instance by name, because the framework does not give the provider id of the
+// instance by name, because the framework does not pass the provider id of the
 // Node.
 func (r *routes) instanceID(ctx context.Context, node string) (cloudsim.InstanceID, error) {
 	i, err := r.instances.findAnyState(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})

@@ -82,8 +82,8 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 }
 
 // runRouteController runs upstream's route controller for the given nodes until
-// the test ends. The argument ranges is the value of --cluster-cidr.
-func (r *rig) runRouteController(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
+// the test ends.
+func (r *rig) runRouteController(t *testing.T, resync time.Duration, clusterCIDR string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
 	for _, n := range nodes {
@@ -93,7 +93,7 @@ func (r *rig) runRouteController(t *testing.T, resync time.Duration, ranges stri
 	}
 	shared := informers.NewSharedInformerFactory(kube, resync)
 	var all []*net.IPNet
-	for s := range strings.SplitSeq(ranges, ",") {
+	for s := range strings.SplitSeq(clusterCIDR, ",") {
 		_, cidr, err := net.ParseCIDR(s)
 		if err != nil {
 			t.Fatal(err)

@@ -20,9 +20,9 @@ import (
 )
 
 // These labels record the owner of a load balancer. The CCM checks the owner
-// with LabelCluster and LabelServiceUID. It uses LabelServiceNamespace and
-// LabelServiceName only in events. Users can read all four labels in lists of load
-// balancers.
+// with LabelCluster and LabelServiceUID. It finds the Service of a load
+// balancer with LabelServiceNamespace and LabelServiceName. Users can read all
+// four labels in lists of load balancers.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"
 	LabelServiceUID       = "kubernetes.io/service-uid"
@@ -67,10 +67,10 @@ func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 	}
 }
 
-// checkOwner returns an error if lb has the name for svc, but belongs to
-// another cluster or to another Service. This can happen if a person restores a
-// cluster from a backup of another cluster. Two clusters must not change the
-// same load balancer.
+// checkOwner returns an error if lb has the name loadBalancerName(svc), but
+// belongs to another cluster or to another Service. This can happen if a person
+// restores a cluster from a backup of another cluster. Two clusters must not
+// change the same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || isShared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil
@@ -94,29 +94,29 @@ var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolT
 // support a part of the request, the function returns an error and never leaves out this part
 // silently. If the function left out such a part, a Service with restrictions might be open to all
 // clients, or a port might never answer.
-func requestedBalancer(cluster string, svc *v1.Service, to backendSet, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
+func requestedBalancer(cluster string, svc *v1.Service, backends backendSet, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
 	s := svc.Spec
-	want := cloudsim.CreateLoadBalancer{
+	desired := cloudsim.CreateLoadBalancer{
 		Name:   loadBalancerName(svc),
 		Labels: ownershipLabels(cluster, svc),
 		Scheme: cloudsim.SchemeExternal,
 		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
-			Targets:     to.targets,
+			Targets:     backends.targets,
 			HealthCheck: healthCheck(svc),
 		},
 	}
 	if len(s.Ports) == 0 {
 		add(errors.New("spec.ports is empty"))
 	}
-	if to.ports != nil {
-		want.HealthCheck = podCheck(svc)
+	if backends.ports != nil {
+		desired.HealthCheck = podCheck(svc)
 	}
 	for i, p := range s.Ports {
 		l := cloudsim.Listener{Protocol: protocols[p.Protocol], Port: int(p.Port), TargetPort: int(p.NodePort), Mode: mode}
-		if to.ports != nil {
-			l.TargetPort = to.ports[i]
+		if backends.ports != nil {
+			l.TargetPort = backends.ports[i]
 		}
 		switch {
 		case l.Protocol == "":
@@ -124,40 +124,40 @@ func requestedBalancer(cluster string, svc *v1.Service, to backendSet, mode clou
 		case l.TargetPort == 0:
 			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network does not route to pods: set spec.allocateLoadBalancerNodePorts to true, or set podRanges of the network", i, p.Port)})
 		}
-		want.Listeners = append(want.Listeners, l)
+		desired.Listeners = append(desired.Listeners, l)
 	}
 	for _, f := range s.IPFamilies {
-		want.Families = append(want.Families, ipFamilies[f])
+		desired.Families = append(desired.Families, ipFamilies[f])
 	}
 	if s.SessionAffinity == v1.ServiceAffinityClientIP {
-		want.Affinity = cloudsim.AffinityClientIP
+		desired.Affinity = cloudsim.AffinityClientIP
 		if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-			want.AffinityTimeoutSeconds = int(*c.ClientIP.TimeoutSeconds)
+			desired.AffinityTimeoutSeconds = int(*c.ClientIP.TimeoutSeconds)
 		}
 	}
 	var err error
-	if want.SourceRanges, err = sourceRanges(svc); err != nil {
+	if desired.SourceRanges, err = sourceRanges(svc); err != nil {
 		add(err)
 	}
-	if want.Addresses, err = staticAddresses(svc); err != nil {
+	if desired.Addresses, err = staticAddresses(svc); err != nil {
 		add(err)
 	}
 	if _, err := nodeSelector(svc); err != nil {
 		add(err)
 	}
-	if err := applyAnnotations(&want, svc); err != nil {
+	if err := applyAnnotations(&desired, svc); err != nil {
 		add(err)
 	}
-	if err := setShared(&want, cluster, svc); err != nil {
+	if err := setShared(&desired, cluster, svc); err != nil {
 		add(err)
 	}
-	return want, errors.Join(bad...)
+	return desired, errors.Join(bad...)
 }
 
 // sourceRanges returns the Service's source ranges, sorted. It reads the ranges
 // from spec.loadBalancerSourceRanges. If this field is empty, it reads the
-// ranges from the annotation that Kubernetes defines for them. An empty result
-// permits clients with any IPv4 or IPv6 address.
+// ranges from the annotation that Kubernetes defines for source ranges. An
+// empty result permits clients with any IPv4 or IPv6 address.
 func sourceRanges(svc *v1.Service) ([]string, error) {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 && strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]) == "" {
 		return nil, nil
@@ -227,13 +227,13 @@ func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	}
 }
 
-func matchingNodes(nodes []*v1.Node, by labels.Selector) []*v1.Node {
-	if by.Empty() {
+func matchingNodes(nodes []*v1.Node, selector labels.Selector) []*v1.Node {
+	if selector.Empty() {
 		return nodes
 	}
 	var kept []*v1.Node
 	for _, n := range nodes {
-		if by.Matches(labels.Set(n.Labels)) {
+		if selector.Matches(labels.Set(n.Labels)) {
 			kept = append(kept, n)
 		}
 	}
@@ -242,32 +242,32 @@ func matchingNodes(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 
 // targetsOf returns the instances of the nodes as targets. The targets are
 // sorted and have no duplicates, so that two leaders send identical requests.
-// In the result, to.skipped contains each node of another cloud, and the reason
-// why this node is not a target. targetsOf omits nodes without a provider id,
-// because the framework updates the load balancer when such a node gets its
-// provider id.
-func targetsOf(nodes []*v1.Node) (to backendSet) {
+// The field skipped of the result contains each node of another cloud, and the
+// reason why this node is not a target. targetsOf omits nodes without a
+// provider id, because the framework updates the load balancer when such a node
+// gets its provider id.
+func targetsOf(nodes []*v1.Node) (backends backendSet) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
 			continue
 		}
 		id, err := providerid.Parse(n.Spec.ProviderID)
 		if err != nil {
-			to.skipped = append(to.skipped, skippedBackend{"NodeNotInCloud", fmt.Errorf("node %q: %w", n.Name, err)})
+			backends.skipped = append(backends.skipped, skippedBackend{"NodeNotInCloud", fmt.Errorf("node %q: %w", n.Name, err)})
 			continue
 		}
-		to.targets = append(to.targets, cloudsim.Target{Instance: cloudsim.InstanceID(id.Instance)})
+		backends.targets = append(backends.targets, cloudsim.Target{Instance: cloudsim.InstanceID(id.Instance)})
 	}
-	to.targets = slices.Compact(sortedTargets(to.targets))
-	return to
+	backends.targets = slices.Compact(sortedTargets(backends.targets))
+	return backends
 }
 
-// isEqual reports whether lb already equals the load balancer want. It
-// ignores the order of listeners and targets. It also ignores labels of lb
-// that are not in want.Labels.
-func isEqual(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
-	return hasLabels(lb, want.Labels) && hasAddressesOf(lb, want) && lb.Scheme == want.Scheme &&
-		normalize(lb.LoadBalancerSpec).Same(normalize(want.LoadBalancerSpec))
+// isEqual reports whether lb already equals the desired load balancer. It
+// ignores the order of listeners and targets. It also ignores labels of lb that
+// are not in desired.Labels.
+func isEqual(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) bool {
+	return hasLabels(lb, desired.Labels) && hasAddressesOf(lb, desired) && lb.Scheme == desired.Scheme &&
+		normalize(lb.LoadBalancerSpec).Same(normalize(desired.LoadBalancerSpec))
 }
 
 func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
@@ -279,15 +279,15 @@ func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
 	return true
 }
 
-// hasAddressesOf reports whether lb has the IP families and the static addresses of
-// want.
-func hasAddressesOf(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
-	for _, ip := range want.Addresses {
+// hasAddressesOf reports whether lb has the IP families and the static
+// addresses of the desired load balancer.
+func hasAddressesOf(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) bool {
+	for _, ip := range desired.Addresses {
 		if !slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == ip }) {
 			return false
 		}
 	}
-	return len(want.Families) == 0 || slices.Equal(lb.Families(), want.Families)
+	return len(desired.Families) == 0 || slices.Equal(lb.Families(), desired.Families)
 }
 
 // normalize returns the spec in a normal form. The normal form contains all

@@ -17,23 +17,23 @@ import (
 )
 
 // These labels of a shared load balancer record its members. Members are the
-// Services that use the load balancer. One label contains the namespace of the
-// members and the name from their annotation. Each member has two labels. The keys
-// of these two labels contain the UID of the Service. The first label contains the name of the
-// Service. With this label the CCM finds the load balancer of a Service even if
-// the annotations of the Service change. The second label contains the
-// listeners of the Service. With this label the CCM prevents port conflicts
-// between members.
+// Services that use the load balancer. LabelShared contains the namespace of
+// the members and the name from their annotation. Each member has two more
+// labels. The keys of these two labels end with the UID of the Service. The
+// label with labelMemberPrefix contains the name of the Service. With this
+// label the CCM finds the load balancer of a Service even if the annotations of
+// the Service change. The label with labelPortsPrefix contains the listeners of
+// the Service. With this label the CCM prevents port conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// setShared sets the name and the labels in the request want to those of a
-// shared load balancer. If the Service does not have the annotation for a
-// shared load balancer, setShared changes nothing.
-func setShared(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
+// setShared gives the desired load balancer the name and the labels of a shared
+// load balancer. If the Service does not have the annotation for a shared load
+// balancer, setShared changes nothing.
+func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {
 		return nil
@@ -50,7 +50,7 @@ func setShared(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Servic
 		return fmt.Errorf("%s and %s exclude each other, because Services that share a load balancer have the same nodes", at, AnnotationLoadBalancerNodeSelector)
 	}
 	var ports []string
-	for _, l := range want.Listeners {
+	for _, l := range desired.Listeners {
 		ports = append(ports, portName(l))
 	}
 	slices.Sort(ports)
@@ -60,8 +60,8 @@ func setShared(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Servic
 	}
 	group = svc.Namespace + "/" + group
 	sum := sha256.Sum256([]byte(cluster + "/" + group))
-	want.Name = "k8s-shared-" + hex.EncodeToString(sum[:16])
-	want.Labels = map[string]string{
+	desired.Name = "k8s-shared-" + hex.EncodeToString(sum[:16])
+	desired.Labels = map[string]string{
 		LabelCluster:                        cluster,
 		LabelShared:                         group,
 		labelMemberPrefix + string(svc.UID): name(svc),
@@ -99,48 +99,48 @@ func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// mergeMembers returns a copy of want for the existing load balancer lb.
-// Several Services, called members, may share lb. mergeMembers adds to the copy
-// the listeners and labels of all members, except those of the Service with the
-// given uid. It returns an error if another member already uses a port in want.
-// It also returns an error if the settings of want and lb differ, because the
-// settings of lb apply to all members.
-func mergeMembers(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
+// mergeMembers returns a copy of the desired load balancer. Several Services,
+// called members, may share the existing load balancer lb. mergeMembers adds to
+// the copy the listeners and labels of all members, except those of the Service
+// with the given uid. It returns an error if another member already uses a
+// desired port. It also returns an error if the settings of desired and lb
+// differ, because the settings of lb apply to all members.
+func mergeMembers(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
 	if !isShared(lb) {
-		return want, nil
+		return desired, nil
 	}
 	var bad []error
 	mine := map[string]bool{}
-	for _, l := range want.Listeners {
+	for _, l := range desired.Listeners {
 		mine[portName(l)] = true
 	}
-	whose := map[string]member{}
+	owners := map[string]member{}
 	for _, m := range membersOf(lb) {
 		if m.uid == uid {
 			continue
 		}
 		for _, p := range portsOf(lb, m.uid) {
-			whose[p] = m
+			owners[p] = m
 			if mine[p] {
 				bad = append(bad, portsError{fmt.Errorf("port %s of the shared load balancer %s is in use by Service %s/%s", p, lb.ID, m.namespace, m.name)})
 			}
 		}
 	}
-	if len(whose) == 0 {
-		return want, nil
+	if len(owners) == 0 {
+		return desired, nil
 	}
 	rest := func(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 		s.Listeners, s.Targets = nil, nil
 		return s
 	}
-	if !rest(normalize(lb.LoadBalancerSpec)).Same(rest(normalize(want.LoadBalancerSpec))) || !hasAddressesOf(lb, want) || lb.Scheme != want.Scheme {
+	if !rest(normalize(lb.LoadBalancerSpec)).Same(rest(normalize(desired.LoadBalancerSpec))) || !hasAddressesOf(lb, desired) || lb.Scheme != desired.Scheme {
 		bad = append(bad, fmt.Errorf("other Services that share the load balancer %s have another scheme, address, health check, source ranges, affinity or timeout: use the same values in all of them", lb.ID))
 	}
-	all := want
-	all.Listeners, all.Labels = slices.Clone(want.Listeners), maps.Clone(lb.Labels)
-	maps.Copy(all.Labels, want.Labels)
+	all := desired
+	all.Listeners, all.Labels = slices.Clone(desired.Listeners), maps.Clone(lb.Labels)
+	maps.Copy(all.Labels, desired.Labels)
 	for _, l := range lb.Listeners {
-		if _, ok := whose[portName(l)]; ok {
+		if _, ok := owners[portName(l)]; ok {
 			all.Listeners = append(all.Listeners, l)
 		}
 	}

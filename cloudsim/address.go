@@ -30,10 +30,10 @@ func (c *checks) family(field string, f IPFamily) {
 // AddressID names a reserved address, e.g. "addr-000001".
 type AddressID string
 
-// Address is an IP address that the cloud reserves for a project. An Address that a
-// caller requested is called a static address. It exists until a caller deletes it. For a
-// load balancer without a static address, the cloud itself reserves an address. The cloud
-// deletes this address together with the load balancer.
+// Address is an IP address that the cloud reserves for a project. An Address that a caller
+// requested is called a static address. A static address exists until a caller deletes
+// this address. For a load balancer without a static address, the cloud itself reserves an
+// address. The cloud deletes this address together with the load balancer.
 type Address struct {
 	ID AddressID `json:"id" example:"addr-000001"`
 	Meta

@@ -4,10 +4,10 @@ import "time"
 
 // AuditEntry records one API call and its outcome.
 type AuditEntry struct {
-	// Number is the position of the entry in the audit trail. The Number of the next entry
-	// is 1 higher. The first entry after a restart of the cloud is an exception: its
-	// Number is more than 1 higher. A client can store the Number of the last entry that
-	// it handled, and continue to read after this entry.
+	// Number is the position of the entry in the audit trail. It is 1 higher than the
+	// Number of the previous entry. The only exception is the first entry after a restart
+	// of the cloud. Its Number is higher by more than 1. A client can store the Number of
+	// the last entry that it handled, and continue to read after this entry.
 	Number    uint64    `json:"number" doc:"Position in the audit trail. Numbers rise by 1, and after a restart of the cloud they continue with a higher number"`
 	Time      time.Time `json:"time" doc:"Time of the call, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`
@@ -45,7 +45,7 @@ type AuditOptions struct {
 	Caller    string    // name of the service account or token
 	Operation string    // pattern of operation ids; "" means all operations
 	Since     time.Time // earliest time, inclusive
-	Limit     int       // maximum number of calls, the newest ones; 0 means all stored calls
+	Limit     int       // maximum number of calls, counted back from the newest call; 0 means all stored calls
 	After     uint64    // only calls after the call with this number; 0 means all stored calls
 }
 

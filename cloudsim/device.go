@@ -45,7 +45,7 @@ func (r ReportDevices) Validate() error {
 	return c.err()
 }
 
-// Of returns the report about one disk. If r does not contain the disk, Of returns the zero
+// Of returns the report about one disk. If r does not contain the disk, the result is the zero
 // value. The zero value means that the machine has no device for the disk.
 func (r ReportDevices) Of(id DiskID) DeviceReport {
 	for _, d := range r.Devices {

@@ -138,8 +138,8 @@ func (d Disk) HasData() bool {
 
 // Attachment returns d's attachment to an instance. It returns false if d is
 // not attached to this instance.
-func (d Disk) Attachment(to InstanceID) (Attachment, bool) {
-	n := slices.IndexFunc(d.Attachments, func(a Attachment) bool { return a.Instance == to })
+func (d Disk) Attachment(instance InstanceID) (Attachment, bool) {
+	n := slices.IndexFunc(d.Attachments, func(a Attachment) bool { return a.Instance == instance })
 	if n < 0 {
 		return Attachment{}, false
 	}

@@ -11,8 +11,8 @@ import (
 // FaultID names a fault, e.g. "fault-000001".
 type FaultID string
 
-// KindFault is the kind of faults in events. The cloud writes an event of this kind for
-// every call that a fault hits. The event contains the request id of the call.
+// KindFault is the kind of resource in events about faults. The cloud writes an event of this kind
+// for every call that a fault hits. The event contains the request id of the call.
 const KindFault ResourceKind = "fault"
 
 // Fault is a rule that makes API calls fail on purpose. The cloud checks the rules in the
@@ -166,11 +166,12 @@ func (m FaultMatch) Covers(operation string) bool {
 	return ok && err == nil
 }
 
-// CoversDialect reports whether the pattern in m.DialectCall matches the parameter named call. A
-// dialect translates a call of another cloud's API to API calls of this cloud. The parameter is the
-// name of the other cloud's call. It is "" if no dialect made the API call.
-func (m FaultMatch) CoversDialect(call string) bool {
-	return m.DialectCall == "" || call != "" && Glob(m.DialectCall, call)
+// CoversDialect reports whether the pattern in m.DialectCall matches dialectCall. A dialect
+// translates a call of another cloud's API to API calls of this cloud, and dialectCall is the name
+// of the other cloud's call. If no dialect made the API call, dialectCall is "". An empty pattern
+// matches every value.
+func (m FaultMatch) CoversDialect(dialectCall string) bool {
+	return m.DialectCall == "" || dialectCall != "" && Glob(m.DialectCall, dialectCall)
 }
 
 // Window returns the time window in which f can hit calls. If the window has no end, the

@@ -8,15 +8,15 @@ type FaultEffectType string
 // The effects of a fault. The method Breaks reports to which operations an effect can
 // apply.
 const (
-	FaultError            FaultEffectType = "error"            // an error instead of the work
-	FaultLatency          FaultEffectType = "latency"          // the work after a delay
-	FaultThrottle         FaultEffectType = "throttle"         // 429 and Retry-After instead of the work
-	FaultHang             FaultEffectType = "hang"             // no answer until the client disconnects or MaxFaultHang passes
+	FaultError            FaultEffectType = "error"            // the cloud does no work and replies with an error
+	FaultLatency          FaultEffectType = "latency"          // the cloud does the work after a delay
+	FaultThrottle         FaultEffectType = "throttle"         // the cloud does no work and replies with status 429 and Retry-After
+	FaultHang             FaultEffectType = "hang"             // the cloud sends no reply until the client disconnects or MaxFaultHang passes
 	FaultDrop             FaultEffectType = "drop"             // the cloud does no work and closes the connection without a reply
 	FaultLoseReply        FaultEffectType = "loseReply"        // the cloud does the work and commits it, and then closes the connection without a reply
 	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the cloud does the work and commits it, and then replies with an error
-	FaultQuota            FaultEffectType = "quota"            // an error as if the quota were used up
-	FaultStockOut         FaultEffectType = "stockOut"         // an error as if the zone had no capacity left for the type
+	FaultQuota            FaultEffectType = "quota"            // the cloud replies with the error of an exhausted quota
+	FaultStockOut         FaultEffectType = "stockOut"         // the cloud replies with the error of a zone without capacity for the type
 	FaultStaleRead        FaultEffectType = "staleRead"        // the answer shows an earlier state of the cloud
 	FaultDuplicate        FaultEffectType = "duplicate"        // the cloud does the work twice and sends the second reply
 	FaultStuckState       FaultEffectType = "stuckState"       // the work begins, but its operation does not end before the fault ends

@@ -278,8 +278,8 @@ func (s LoadBalancerSpec) AffinityTimeout() time.Duration {
 // Check returns the health check with a default value for each unset field.
 func (s LoadBalancerSpec) Check() HealthCheck { return s.HealthCheck.WithDefaults(s.Listeners) }
 
-// Same reports whether s and other are equal. A nil list equals an empty list, except for
-// the targets of a listener. The order of the items in a list matters.
+// Same reports whether two specs are equal. A nil list equals an empty list, except for the
+// targets of a listener. The order of the items in a list matters.
 func (s LoadBalancerSpec) Same(other LoadBalancerSpec) bool {
 	return s.HealthCheck == other.HealthCheck &&
 		s.Affinity == other.Affinity && s.AffinityTimeoutSeconds == other.AffinityTimeoutSeconds &&

@@ -36,8 +36,8 @@ func (l Listener) Pool() string {
 	return l.Key()
 }
 
-// equal reports whether l and other are equal. A nil list of targets differs from
-// an empty list: nil means the load balancer's targets, and an empty list means no targets.
+// equal reports whether two listeners are equal. A nil list of targets differs from an empty
+// list: nil means the load balancer's targets, and an empty list means no targets.
 func (l Listener) equal(other Listener) bool {
 	return l.Protocol == other.Protocol && l.Port == other.Port && l.TargetPort == other.TargetPort &&
 		l.Mode == other.Mode && l.ProxyProtocol == other.ProxyProtocol &&

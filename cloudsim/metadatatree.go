@@ -179,8 +179,8 @@ func (l MetadataLeaf) PathOf(i Instance) string {
 	return MetadataLeaf{Text: l.Path}.Render(i, Token{})
 }
 
-// Render returns the answer of the leaf to the instance i. If the answer contains
-// credentials, they are the credentials of the token t, whose field Secret must be set.
+// Render returns the answer of the leaf to the instance i. If the answer contains credentials,
+// these are the credentials of the token t. In this case, the field Secret of t must be set.
 func (l MetadataLeaf) Render(i Instance, t Token) string {
 	return variableRE.ReplaceAllStringFunc(l.Text, func(s string) string {
 		name := s[len("${") : len(s)-len("}")]
@@ -262,16 +262,16 @@ func (c *checks) header(field, s string) {
 	}
 }
 
-// metadataText checks that each variable in the text s is a variable of metadataVariable
-// or a key of the map more.
-func (c *checks) metadataText(field, s string, more map[string]func(Token) string) {
+// metadataText checks the text s and its variables. For each variable, metadataVariable must
+// return true, or the map extraVariables must have a key with the variable's name.
+func (c *checks) metadataText(field, s string, extraVariables map[string]func(Token) string) {
 	if len(s) > MaxMetadataText || !utf8.ValidString(s) {
 		c.addf(field, "must be UTF-8 text of at most %d bytes, got %d", MaxMetadataText, len(s))
 		return
 	}
 	for _, found := range variableRE.FindAllStringSubmatch(s, -1) {
-		if _, ok := metadataVariable(found[1], Instance{}); !ok && more[found[1]] == nil {
-			all := slices.Concat(slices.Sorted(maps.Keys(metadataVariables)), slices.Sorted(maps.Keys(more)))
+		if _, ok := metadataVariable(found[1], Instance{}); !ok && extraVariables[found[1]] == nil {
+			all := slices.Concat(slices.Sorted(maps.Keys(metadataVariables)), slices.Sorted(maps.Keys(extraVariables)))
 			c.addf(field, "has the unknown variable %q: use labels.KEY or one of %s; the suffixes .number, .decN and .hexN are allowed for %s",
 				clip(found[1]), strings.Join(all, ", "), strings.Join(numberedVariables, ", "))
 		}

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// moveTest applies every verb in every state. The parameter named want contains
-// the allowed transitions. Any other transition must return Conflict and leave
-// the state unchanged.
-func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
+// moveTest applies every verb in every state. The transitions in allowed must
+// succeed. Any other transition must return Conflict and leave the state
+// unchanged.
+func moveTest[S ~string](t *testing.T, states []S, allowed map[S]map[Verb]S, move func(S, Verb) (S, error)) {
 	t.Helper()
 	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Retire, Settle, Fail, Cancel, Lose, Regain}
 	for _, from := range states {
 		for _, verb := range verbs {
 			t.Run(fmt.Sprintf("%s/%s", from, verb), func(t *testing.T) {
-				next, legal := want[from][verb]
+				next, legal := allowed[from][verb]
 				got, err := move(from, verb)
 				switch {
 				case legal && (err != nil || got != next):

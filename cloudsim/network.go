@@ -129,8 +129,8 @@ func (n *Network) Move(verb Verb) error {
 //
 // All networks of a cloud exist on one machine. The ranges of two networks therefore must
 // not overlap, even if the networks belong to different projects. The default networks of
-// the projects are the exception: they share one range, and each instance has its own
-// address in this range.
+// the projects are the exception. All default networks share one range, and each instance
+// has its own address in this range.
 type CreateNetwork struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -230,7 +230,7 @@ func (c *checks) parsePrefix(field, s string, least, most int) (netip.Prefix, bo
 		c.addf(field, "must not have host bits: want %s, got %s", p.Masked(), p)
 	case p.Bits() < least || p.Bits() > most:
 		c.addf(field, "must have a prefix length from /%d to /%d, got /%d", least, most, p.Bits())
-	case c.overlapsReserved(field, p):
+	case c.outsideReserved(field, p):
 		return p, true
 	}
 	return netip.Prefix{}, false

@@ -21,9 +21,9 @@ var reservedRanges = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
-// overlapsReserved checks that the range of a field overlaps no reserved
-// range.
-func (c *checks) overlapsReserved(field string, p netip.Prefix) bool {
+// outsideReserved checks that the range of a field overlaps no reserved range. It returns
+// false if the range overlaps a reserved range.
+func (c *checks) outsideReserved(field string, p netip.Prefix) bool {
 	for _, r := range reservedRanges {
 		if r.Overlaps(p) {
 			c.addf(field, "must not overlap %s, which is reserved (%s); got %s", r.Prefix, r.of, p)
@@ -54,7 +54,7 @@ func ValidateNetworkRanges(all []netip.Prefix) error {
 		case p.Overlaps(loopback4):
 			c.addf("networkRanges", "must not overlap %s, the loopback range; got %s", loopback4, p)
 		default:
-			c.overlapsReserved("networkRanges", p)
+			c.outsideReserved("networkRanges", p)
 		}
 	}
 	return c.err()

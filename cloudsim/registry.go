@@ -8,7 +8,8 @@ import (
 )
 
 // The operations of the image registry. These operations are not routes of the cloud's API.
-// Roles can permit them by name or by class, and faults can affect them.
+// Roles can permit these operations by name or by class. Faults can affect these
+// operations.
 const (
 	RegistryChallenge = "registry.challenge" // the answer that tells a client to request a token
 	RegistryToken     = "registry.token"     // a client's request for a token

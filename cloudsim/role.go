@@ -38,10 +38,10 @@ const (
 // the id. It returns false for a class.
 func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
 
-// Includes reports whether p permits every operation that the permission other permits. If
-// p is a class, the result is true only if p and other are equal.
-func (p Permission) Includes(other Permission) bool {
-	return p == other || p == PermitAll || !strings.HasPrefix(string(other), "@") && Glob(string(p), string(other))
+// Includes reports whether p permits every operation that q permits. If p is a class, the
+// result is true only if p equals q.
+func (p Permission) Includes(q Permission) bool {
+	return p == q || p == PermitAll || !strings.HasPrefix(string(q), "@") && Glob(string(p), string(q))
 }
 
 // The roles that every cloud has.

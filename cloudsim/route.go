@@ -92,7 +92,7 @@ func (r CreateRoute) Validate() error {
 	case p.Masked().String() != r.Destination:
 		c.addf("destination", "must be written as %s, got %q", p.Masked(), clip(r.Destination))
 	default:
-		c.overlapsReserved("destination", p)
+		c.outsideReserved("destination", p)
 	}
 	c.optionalReference("network", string(r.Network))
 	c.reference("nextHop", string(r.NextHop))

@@ -20,9 +20,9 @@ const SignatureSkew = 15 * time.Minute
 // Token as bearer token, and this cloud verifies the signature. Therefore the dialect needs
 // neither the secret of the access key nor its own permissions.
 //
-// The bearer token permits every call of the access key's service account until
-// SignatureSkew after Time. Programs must therefore keep signed requests as secret as
-// tokens.
+// The bearer token expires at the time Time plus SignatureSkew, or earlier if the session
+// token expires. Until then, it permits every call that the access key's service account
+// may make. Programs must therefore keep signed requests as secret as tokens.
 type Signature struct {
 	AccessKey AccessKeyID
 	Time      time.Time // whole seconds

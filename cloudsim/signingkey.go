@@ -29,7 +29,7 @@ type SigningKeyState string
 const (
 	SigningKeyActive   SigningKeyState = "active"   // signs tokens; its signatures are valid
 	SigningKeyRetiring SigningKeyState = "retiring" // does not sign any more; its signatures are still valid
-	SigningKeyRetired  SigningKeyState = "retired"  // final state: only the event of the key's removal shows it
+	SigningKeyRetired  SigningKeyState = "retired"  // final state; only the event of the key's removal shows this state
 )
 
 // signingKeyMoves lists every allowed transition of a key. Move returns

@@ -6,9 +6,9 @@ import "slices"
 // does not reuse ids, except after it has loaded a saved state.
 type SnapshotGroupID string
 
-// SnapshotGroup is a set of snapshots of several disks. All snapshots of a
-// group contain the data of the same instant. They become ready together or
-// not at all. The cloud deletes them together.
+// SnapshotGroup is a set of snapshots of several disks. All snapshots of a group contain
+// the data of the same instant. Either all these snapshots become ready together, or
+// none of them becomes ready. The cloud deletes all snapshots of a group together.
 type SnapshotGroup struct {
 	ID SnapshotGroupID `json:"id" example:"sgrp-000001"`
 	Meta

@@ -30,16 +30,15 @@ type SaveState struct {
 	//
 	// If RecordsOnly is false, the saved state contains the data of all disks at one
 	// instant, as after a power cut. The call returns Conflict if the data is larger than
-	// MaxStateData. It also returns Conflict if an instance writes to a disk without a
-	// pause.
+	// MaxStateData. It also returns Conflict if an instance writes to a disk continuously.
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
 // LoadState is a request to load a saved state.
 type LoadState struct {
 	// If RecordsOnly is true, the call does not change the data of the disks. If
-	// RecordsOnly is false, the call replaces this data by the data in the saved state. In
-	// this case the call returns Conflict while a disk is attached, because an instance
+	// RecordsOnly is false, the call replaces this data with the data in the saved state.
+	// In this case the call returns Conflict while a disk is attached, because an instance
 	// with a mounted disk would continue to use the old file.
 	RecordsOnly bool
 }
@@ -59,7 +58,7 @@ type DataSize struct {
 
 // StagedData is the disk data of a saved state while the cloud loads this saved state.
 type StagedData struct {
-	Folder string   // path of the new files, relative to the folder of disks; "" for none
+	Folder string   // path of the new files, relative to the folder of disks; "" if there are no new files
 	Keep   []string // ids of all disks and snapshots that have a file after the load
 }
 

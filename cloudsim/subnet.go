@@ -32,8 +32,8 @@ func SubnetStates() []SubnetState {
 	return []SubnetState{SubnetCreating, SubnetAvailable, SubnetDeleting, SubnetDeleted}
 }
 
-// Subnet is a part of a network that contains instances. By default, each instance gets the
-// lowest free address of each range of the subnet.
+// Subnet is a part of a network. Each instance of the network is in one subnet. By default,
+// each instance gets the lowest free address of each range of the subnet.
 type Subnet struct {
 	ID SubnetID `json:"id" example:"subnet-000001"`
 	Meta

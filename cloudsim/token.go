@@ -25,8 +25,9 @@ type Token struct {
 }
 
 // AccessKey returns an access key that belongs to t. With this key, a client of the AWS API
-// signs requests, as with temporary credentials of AWS. The Secret of the access key is
-// derived from t.Secret. Each signed request must contain t.Secret as its session token.
+// signs requests, as with temporary credentials of AWS. The method AccessKey derives the
+// Secret of the access key from t.Secret. Each signed request must contain t.Secret as its
+// session token.
 func (t Token) AccessKey() AccessKey {
 	sum := sha256.Sum256([]byte("access key " + t.Secret))
 	return AccessKey{ID: AccessKeyID(t.ID), Secret: hex.EncodeToString(sum[:])}

@@ -24,7 +24,7 @@ type Why struct {
 	Waits []WhyWait    `json:"waits" doc:"Reasons for which the object waits, and faults that can change the next call about the object"`
 }
 
-// MaxWhySteps is the largest number of steps in a Why.
+// MaxWhySteps is the largest number of steps in a value of type Why.
 const MaxWhySteps = 500
 
 // WhyStep is one event: a change of the explained object, a change of an operation on this

@@ -38,30 +38,30 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a started process. When the process has ended, the channel in the field ended
-// receives the error of the process.
+// program is a started process, and a channel. The channel receives the error of the process when
+// the process has ended.
 type program struct {
 	*exec.Cmd
 	ended <-chan error
 }
 
-// StartAPIServer starts etcd and kube-apiserver from the folder programs, and waits until the API
+// StartAPIServer starts etcd and kube-apiserver from the folder binDir, and waits until the API
 // server is ready. Instead of these two programs, the folder can contain this project's program
 // kube, which can run as etcd and as kube-apiserver.
-func StartAPIServer(ctx context.Context, programs string) (*APIServer, error) {
+func StartAPIServer(ctx context.Context, binDir string) (*APIServer, error) {
 	dir, err := os.MkdirTemp("", "cloudconform-")
 	if err != nil {
 		return nil, err
 	}
 	s := &APIServer{dir: dir}
-	if err := s.startAll(ctx, programs); err != nil {
+	if err := s.startAll(ctx, binDir); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
 
 // startAll starts etcd and kube-apiserver, and waits until the API server is ready.
-func (s *APIServer) startAll(ctx context.Context, programs string) error {
+func (s *APIServer) startAll(ctx context.Context, binDir string) error {
 	ports, err := freeport.Choose(3)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *APIServer) startAll(ctx context.Context, programs string) error {
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file=" + key, "--service-account-key-file=" + key,
 			"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--endpoint-reconciler-type=none"},
 	} {
-		if err := s.startProgram(programs, p[0], p[1:]...); err != nil {
+		if err := s.startProgram(binDir, p[0], p[1:]...); err != nil {
 			return err
 		}
 	}
@@ -89,8 +89,8 @@ func (s *APIServer) startAll(ctx context.Context, programs string) error {
 }
 
 // startProgram starts a program. The program writes its output to a file in the folder of s.
-func (s *APIServer) startProgram(programs, name string, args ...string) error {
-	path, err := findProgram(programs, name)
+func (s *APIServer) startProgram(binDir, name string, args ...string) error {
+	path, err := findProgram(binDir, name)
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,9 @@ func (s *APIServer) startProgram(programs, name string, args ...string) error {
 
 func (s *APIServer) log(name string) string { return filepath.Join(s.dir, name+".log") }
 
-// waitUntilReady waits until the API server is ready. Then it sets s.Admin and s.Kubeconfig. These
-// two fields contain the self-signed certificate that the API server has created.
+// waitUntilReady waits until the API server is ready, and then sets s.Kubeconfig. The API server
+// creates a self-signed certificate in the file cert. waitUntilReady stores this certificate in
+// s.Admin and in s.Kubeconfig.
 func (s *APIServer) waitUntilReady(ctx context.Context, cert string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

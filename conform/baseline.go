@@ -95,8 +95,9 @@ func ReadBaseline(r io.Reader) (map[string]int, error) {
 	return report.Budgets, nil
 }
 
-// Grown returns a text for each call budget that exceeds its baseline by more than 20 percent and by
-// more than 2 calls. It also returns a text for each budget of the baseline that the report lacks.
+// Grown returns a text for each call budget that exceeds its baseline by more than 20 percent and
+// by more than 2 calls. It also returns a text for each budget of the baseline that the report does
+// not contain.
 func (r Report) Grown(baseline map[string]int) []string {
 	var grown []string
 	for _, name := range slices.Sorted(maps.Keys(baseline)) {

@@ -23,7 +23,7 @@ type Check struct {
 	Level Level  `json:"level"`
 	// Title is a statement that is true for a CCM that passes the check.
 	Title string `json:"title"`
-	// If the run must skip the check, skipReason returns the reason, else "".
+	// If the run must skip the check, skipReason returns the reason. Otherwise it returns "".
 	skipReason func(Capabilities) string
 	// exclusive is true if no other check may run at the same time, because the check disturbs
 	// all calls or restarts the CCM.
@@ -42,14 +42,15 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// missingError is the error of a check that finds out, while it runs, that its verdict must be
-// Skip. The text of the error is the reason.
+// missingError is the error of a check that must have the verdict Skip. The check notices this only
+// while the check runs. The text of the error is the reason.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }
 
-// requirements returns a function for Check.skipReason. The returned function returns the
-// text of the first requirement that is not fulfilled.
+// requirements combines functions for Check.skipReason into one function. This function returns the
+// first reason that one of the given functions returns. It returns "" if no given function returns
+// a reason.
 func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	return func(c Capabilities) string {
 		for _, skipReason := range all {

@@ -65,7 +65,8 @@ func (e *env) addCleanup(undo func(context.Context) error) {
 	e.undo = append(e.undo, undo)
 }
 
-// cleanup removes all objects of the check, the newest first. It returns the errors of all steps.
+// cleanup removes all objects of the check, the newest first. It returns the errors of all cleanup
+// functions.
 func (e *env) cleanup(ctx context.Context) error {
 	e.mu.Lock()
 	undo := e.undo
@@ -313,7 +314,7 @@ var (
 )
 
 // isPresent returns a function that checks an object. If the object does not exist, this function
-// returns an error. Otherwise it returns the result of checkFn.
+// returns an error. Otherwise this function returns the result of checkFn.
 func isPresent[T any](checkFn func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {
@@ -331,15 +332,15 @@ func isAbsent[T any](o *T) error {
 	return nil
 }
 
-// nodeBecomes waits until the Node exists and fulfils the condition ok.
-func (e *env) nodeBecomes(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
-	return awaitState(ctx, e, nodeKey(name), what, isPresent(ok))
+// nodeBecomes waits until the Node exists and fulfils the condition.
+func (e *env) nodeBecomes(ctx context.Context, name, what string, condition func(*v1.Node) error) error {
+	return awaitState(ctx, e, nodeKey(name), what, isPresent(condition))
 }
 
-// nodeStays waits for the observation time. It returns an error as soon as the Node does not
-// fulfil the condition ok or does not exist.
-func (e *env) nodeStays(ctx context.Context, name, what string, ok func(*v1.Node) error) error {
-	return staysInState(ctx, e, nodeKey(name), what, isPresent(ok))
+// nodeStays waits for the observation time. It returns an error as soon as the Node does not fulfil
+// the condition or does not exist.
+func (e *env) nodeStays(ctx context.Context, name, what string, condition func(*v1.Node) error) error {
+	return staysInState(ctx, e, nodeKey(name), what, isPresent(condition))
 }
 
 // nodeDisappears waits until the Node is deleted.
@@ -347,15 +348,15 @@ func (e *env) nodeDisappears(ctx context.Context, name string) error {
 	return awaitState(ctx, e, nodeKey(name), "deleted", isAbsent[v1.Node])
 }
 
-// serviceBecomes waits until the Service exists and fulfils the condition ok.
-func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
-	return awaitState(ctx, e, serviceKey(s), what, isPresent(ok))
+// serviceBecomes waits until the Service exists and fulfils the condition.
+func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, condition func(*v1.Service) error) error {
+	return awaitState(ctx, e, serviceKey(s), what, isPresent(condition))
 }
 
-// serviceStays waits for the observation time. It returns an error as soon as the Service does not
-// fulfil the condition ok or does not exist.
-func (e *env) serviceStays(ctx context.Context, s *v1.Service, what string, ok func(*v1.Service) error) error {
-	return staysInState(ctx, e, serviceKey(s), what, isPresent(ok))
+// serviceStays watches the Service during the observation time. It returns an error as soon as the
+// Service does not fulfil the condition or does not exist.
+func (e *env) serviceStays(ctx context.Context, s *v1.Service, what string, condition func(*v1.Service) error) error {
+	return staysInState(ctx, e, serviceKey(s), what, isPresent(condition))
 }
 
 // serviceDisappears waits until the Service is deleted.
@@ -373,16 +374,16 @@ func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
 	return nil, errDeleted
 }
 
-// awaitState waits until an object fulfils the condition ok. The argument of ok is nil if
-// the object is deleted.
-func awaitState[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
+// awaitState waits until an object fulfils the condition. If the object is deleted, awaitState
+// calls condition with nil.
+func awaitState[T any](ctx context.Context, e *env, key, what string, condition func(*T) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
 		all, changed := e.seen.versionsOf(key)
 		err := errUnseen
 		if len(all) > 0 {
-			err = ok(lastVersion[T](all))
+			err = condition(lastVersion[T](all))
 		}
 		if err == nil {
 			return nil
@@ -395,15 +396,15 @@ func awaitState[T any](ctx context.Context, e *env, key, what string, ok func(*T
 	}
 }
 
-// staysInState waits for the observation time. It returns an error as soon as an object does
-// not fulfil the condition ok. It does not call ok before the watch has reported the object.
-func staysInState[T any](ctx context.Context, e *env, key, what string, ok func(*T) error) error {
+// staysInState waits for the observation time. It returns an error as soon as an object does not
+// fulfil the condition. It checks the condition only after the watch has reported the object.
+func staysInState[T any](ctx context.Context, e *env, key, what string, condition func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
 		all, changed := e.seen.versionsOf(key)
 		if len(all) > 0 {
-			if err := ok(lastVersion[T](all)); err != nil {
+			if err := condition(lastVersion[T](all)); err != nil {
 				return fmt.Errorf("%s does not stay %s: %w", key, what, err)
 			}
 		}
@@ -417,12 +418,12 @@ func staysInState[T any](ctx context.Context, e *env, key, what string, ok func(
 	}
 }
 
-// retryUntilOK calls ok until ok returns nil, but not longer than the time e.timeout.
-func (e *env) retryUntilOK(ctx context.Context, what string, ok func(context.Context) error) error {
+// retryUntilOK calls fn until fn returns nil, but not longer than the time e.timeout.
+func (e *env) retryUntilOK(ctx context.Context, what string, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
-		err := ok(ctx)
+		err := fn(ctx)
 		if err == nil {
 			return nil
 		}
@@ -434,13 +435,12 @@ func (e *env) retryUntilOK(ctx context.Context, what string, ok func(context.Con
 	}
 }
 
-// checkAlways calls ok repeatedly during the observation time. It returns the first error of
-// ok.
-func (e *env) checkAlways(ctx context.Context, what string, ok func(context.Context) error) error {
+// checkAlways calls fn repeatedly during the observation time. It returns the first error of fn.
+func (e *env) checkAlways(ctx context.Context, what string, fn func(context.Context) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
-		if err := ok(ctx); err != nil {
+		if err := fn(ctx); err != nil {
 			return fmt.Errorf("expected that %s: %w", what, err)
 		}
 		select {

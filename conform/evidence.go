@@ -60,8 +60,8 @@ func (c Call) line(began time.Time) string {
 	return text
 }
 
-// truncate redacts all lines and shortens long lines. If there are too many lines, it omits lines
-// in the middle.
+// truncate redacts all lines and shortens long lines. If there are too many lines, truncate omits
+// lines in the middle.
 func truncate(lines []string) []string {
 	if n := len(lines) - maxEvidence; n > 0 {
 		half := maxEvidence / 2
@@ -79,7 +79,8 @@ func truncate(lines []string) []string {
 }
 
 // aboutCheck returns the lines of a log that concern a check: lines with the prefix of the check's
-// objects, and lines about missing permissions. If there are no such lines, it returns all lines.
+// objects, and lines about missing permissions. If there are no such lines, aboutCheck returns all
+// lines.
 func aboutCheck(log []byte, prefix string) []string {
 	all := strings.Split(strings.TrimSpace(string(log)), "\n")
 	var lines []string

@@ -51,8 +51,8 @@ func (e *env) excludedNode(ctx context.Context) error {
 	return err
 }
 
-// leaseHolders returns the holder of each Lease, by the namespace and name of the Lease. It omits
-// expired Leases, and the Leases of Nodes and API servers.
+// leaseHolders returns the holder of each Lease. The keys of the map have the form NAMESPACE/NAME.
+// leaseHolders omits expired Leases, and the Leases of Nodes and API servers.
 func (e *env) leaseHolders(ctx context.Context) (map[string]string, error) {
 	all, err := e.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {

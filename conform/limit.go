@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// errLimit is the cause of a check's context if the context ends because of the time limit of the
-// check.
+// errLimit is the cancellation cause of the context of a check that exceeds its time limit.
 var errLimit = errors.New("the check has exceeded its time limit")
 
 // errHangs means that a call of the driver does not return.

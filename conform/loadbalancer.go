@@ -78,13 +78,13 @@ func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, 
 	return found[0], nil
 }
 
-// loadBalancers returns the load balancers for which ok returns true.
-func (e *env) loadBalancers(ctx context.Context, ok func(LoadBalancer) bool) ([]LoadBalancer, error) {
+// loadBalancers returns the load balancers for which filter returns true.
+func (e *env) loadBalancers(ctx context.Context, filter func(LoadBalancer) bool) ([]LoadBalancer, error) {
 	all, err := e.driver.ListLoadBalancers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("driver: list load balancers: %w", err)
 	}
-	return slices.DeleteFunc(all, func(lb LoadBalancer) bool { return !ok(lb) }), nil
+	return slices.DeleteFunc(all, func(lb LoadBalancer) bool { return !filter(lb) }), nil
 }
 
 // addedLoadBalancers returns a function that lists new load balancers. A load balancer is new if it
@@ -114,9 +114,9 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, listAdded func(cont
 	return nil
 }
 
-// awaitBalancer waits until the load balancer of the Service fulfils the condition ok. The
-// load balancer must keep its ID.
-func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, what string, ok func(*v1.Service, LoadBalancer) error) error {
+// awaitBalancer waits until the load balancer of the Service fulfils the condition. The load
+// balancer must keep its ID.
+func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, what string, condition func(*v1.Service, LoadBalancer) error) error {
 	return e.retryUntilOK(ctx, "the load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
 		now, err := e.lastService(s)
 		if err != nil {
@@ -129,7 +129,7 @@ func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, what string,
 		if lb.ID != id {
 			return fmt.Errorf("the ID of the load balancer has changed to %s; want %s", lb.ID, id)
 		}
-		return ok(now, lb)
+		return condition(now, lb)
 	})
 }
 
@@ -148,15 +148,15 @@ func samePorts(s *v1.Service, lb LoadBalancer) error {
 	return nil
 }
 
-// forwardsTo returns an error if the load balancer does not forward to all machines in the list
-// yes, or if it forwards to a machine in the list no.
-func forwardsTo(lb LoadBalancer, yes, no []string) error {
-	for _, m := range yes {
+// forwardsTo returns an error if the load balancer does not forward to all required machines, or if
+// it forwards to a forbidden machine.
+func forwardsTo(lb LoadBalancer, required, forbidden []string) error {
+	for _, m := range required {
 		if !slices.Contains(lb.Machines, m) {
 			return fmt.Errorf("the load balancer does not forward to the machine %s, only to %v", m, lb.Machines)
 		}
 	}
-	for _, m := range no {
+	for _, m := range forbidden {
 		if slices.Contains(lb.Machines, m) {
 			return fmt.Errorf("the load balancer still forwards to the machine %s", m)
 		}
@@ -235,7 +235,7 @@ func checkNodes(ctx context.Context, e *env, a Machine) error {
 	return targets("omits the deleted Node", []string{a.Name}, []string{b.Name})
 }
 
-// awaitDeletion waits until the cloud does not have the load balancer.
+// awaitDeletion waits until the cloud no longer has the load balancer.
 func (e *env) awaitDeletion(ctx context.Context, id string) error {
 	return e.retryUntilOK(ctx, "the load balancer "+id+" is deleted", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool { return lb.ID == id })

@@ -41,7 +41,7 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// checkInit checks every recorded version in which the Node does not have the taint. Pods can start
+// checkInit checks every recorded version of the Node that does not have the taint. Pods can start
 // on a Node as soon as the Node has no taint. Upstream's controller writes the addresses only after
 // it has removed the taint. Another check, node.addresses, therefore checks the addresses. See
 // KEP-2392, "Node controller".

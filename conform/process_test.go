@@ -33,9 +33,10 @@ func TestStartsPrograms(t *testing.T) {
 	t.Fatal(err)
 }
 
-// TestProgramsEndWithProcess proves that the CCM, etcd and kube-apiserver end
-// when the process that has started them is killed. Each program keeps a pipe
-// open while it runs. When the pipe is closed, the program has ended.
+// TestProgramsEndWithProcess starts the CCM, etcd and kube-apiserver in another
+// process, and kills this process. It proves that the three programs then end.
+// Each program keeps a pipe open while it runs. When the pipe is closed, the
+// program has ended.
 func TestProgramsEndWithProcess(t *testing.T) {
 	dir, names := t.TempDir(), []string{"ccm", "etcd", "kube-apiserver"}
 	for _, name := range names {

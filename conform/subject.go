@@ -34,7 +34,7 @@ type Command struct {
 
 	process *exec.Cmd
 	ended   chan struct{}
-	err     error // set before ended is closed
+	err     error // Start sets err before it closes ended
 }
 
 // Replica implements Replicable. The environment variable CONFORM_LEADER_ELECT of a replica is true.

@@ -38,8 +38,8 @@ type Config struct {
 	// Subject is the CCM. If Subject is nil, a CCM must already run, and Run skips checks that
 	// restart the CCM.
 	Subject Subject
-	// Capabilities replaces the capabilities from the driver. If Capabilities is nil, it replaces
-	// nothing.
+	// Capabilities replaces the capabilities from the driver. If Capabilities is nil, Run reads the
+	// capabilities from the driver.
 	Capabilities *Capabilities
 	// Level is the lowest level of the checks to run. The default is Should, which selects all checks.
 	Level Level
@@ -107,7 +107,7 @@ type suite struct {
 // Run runs the selected checks and returns their results. It returns an error if no check could
 // run. Run ends early if ctx ends, if the CCM ends by itself, or if the driver does not answer. In
 // these cases, the remaining checks have the verdict Skip, and the field Incomplete of the report
-// has the reason. Run deletes the objects of each check, even if it ends early.
+// contains the reason. Run deletes the objects of each check, even if it ends early.
 func Run(ctx context.Context, c Config) (Report, error) {
 	if err := c.Validate(); err != nil {
 		return Report{}, err
@@ -198,15 +198,15 @@ func known(id string) bool {
 	return slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
-// watchObjects starts the observer, which runs until the context watching ends. watchObjects
-// returns when the observer has received the first list of each kind. If ctx ends earlier,
-// watchObjects returns an error.
-func (s *suite) watchObjects(watching, ctx context.Context) error {
+// watchObjects starts the observer, which runs until watchCtx ends. watchObjects returns when the
+// observer has received the first list of each kind. If ctx ends earlier, watchObjects returns an
+// error.
+func (s *suite) watchObjects(watchCtx, ctx context.Context) error {
 	f := informers.NewSharedInformerFactory(s.kube, 0)
 	if err := s.seen.follow(f); err != nil {
 		return err
 	}
-	f.Start(watching.Done())
+	f.Start(watchCtx.Done())
 	for kind, synced := range f.WaitForCacheSync(ctx.Done()) {
 		if !synced {
 			return fmt.Errorf("watch %s: %w", kind, ctx.Err())

@@ -21,8 +21,8 @@ type Config struct {
 	// ends, and the hub calls Cluster again for the next viewer. If Cluster is nil, the console shows
 	// only the cloud.
 	Cluster func(ctx context.Context, sink Sink)
-	// Logs returns the logs. Only viewers that may read all projects can read the logs. If Logs is nil,
-	// the console shows no logs.
+	// Logs returns the logs. Only viewers that may read all projects can read the logs. If Logs is
+	// nil, the console shows no logs.
 	Logs func() ([]Log, error)
 	// Name is the name of the cloud in the header of the page.
 	Name string
@@ -65,8 +65,8 @@ func (c *Console) Run(ctx context.Context) error { return c.hub.run(ctx) }
 // ServeHTTP implements http.Handler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.mux.ServeHTTP(w, r) }
 
-// Standalone returns a handler that serves the console, and passes the calls below /v1/ to the cloud
-// with the caller's own token.
+// Standalone returns a handler that serves the console, and passes the calls below /v1/ to the
+// cloud with the caller's own token.
 func (c *Console) Standalone() (http.Handler, error) {
 	u, err := url.Parse(c.cfg.Cloud.URL)
 	if err != nil {
@@ -95,11 +95,12 @@ func (c *Console) Standalone() (http.Handler, error) {
 	return mux, nil
 }
 
-// access contains the rights of a viewer. These rights decide which objects and logs the viewer gets.
+// access contains the rights of a viewer. These rights decide which objects and logs the viewer
+// gets.
 type access struct {
 	project             cloudsim.ProjectID // "": all projects
-	read                bool               // all resources of the project
-	faults, holds, logs bool               // these belong to the whole cloud, so they need a grant for all projects
+	read                bool               // may read all resources of the project
+	faults, holds, logs bool               // need a grant for all projects, because faults, holds and logs belong to the whole cloud
 }
 
 // accessOf returns the rights of an identity in the project of the call. It ignores grants for
@@ -122,7 +123,7 @@ func accessOf(me cloudsim.Identity) access {
 	return a
 }
 
-// canSee reports whether a viewer may see an object of the kind in the project.
+// canSee reports whether a viewer may see an object of the given kind in the given project.
 func (a access) canSee(kind string, project cloudsim.ProjectID) bool {
 	switch cloudsim.ResourceKind(kind) {
 	case cloudsim.KindFault:

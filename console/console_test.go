@@ -593,8 +593,8 @@ func TestVendoredFiles(t *testing.T) {
 	}
 }
 
-// The first load of the console has at most 80 KB. All files have the headers that protect the
-// page. No file contains the address of another origin.
+// The first load of the console has at most 80 KB. The server sends a Content-Security-Policy with
+// each file.
 func TestAssets(t *testing.T) {
 	t.Parallel()
 	url := start(t, cloudtest.Start(t), nil)

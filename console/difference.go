@@ -40,7 +40,8 @@ type pair struct {
 	node     *Node
 }
 
-// rule finds a difference in a pair. It returns false if the pair has no such difference.
+// A rule finds one kind of difference in a pair. The function check returns false if the pair does
+// not have this difference.
 type rule struct {
 	id    string
 	check func(pair) (Difference, bool)

@@ -148,7 +148,7 @@ func (h *hub) hasViewers() bool {
 }
 
 // watchObjects watches the cloud and the cluster. When no viewer has been connected for the
-// duration of the constant linger, it stops and discards the copies of the objects.
+// duration of the constant linger, it ends the watches and discards the copies of the objects.
 func (h *hub) watchObjects(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -259,8 +259,8 @@ func (h *hub) pollClock(ctx context.Context) {
 	}
 }
 
-// publishFrames builds a frame of all new changes, at most once in the duration of the
-// constant mergeFor.
+// publishFrames builds a frame of all new changes. It waits for mergeFor after the first change, so
+// that the frame also contains the following changes. It also builds a frame at each heartbeat.
 func (h *hub) publishFrames(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -316,7 +316,7 @@ func (h *hub) appendFrame() {
 }
 
 // newFrame returns a new frame (a message to the viewers) that contains no changes of objects. The
-// message has the type kind. The caller must hold mu.
+// argument kind is the type of the message: snapshot or delta. The caller must hold mu.
 func (h *hub) newFrame(kind string, events []Event) *frame {
 	return &frame{events: events, differences: h.differences, encoded: map[encoding][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,
@@ -358,11 +358,12 @@ func (h *hub) findDifferences(now time.Time) {
 	h.since, h.differences = since, found
 }
 
-// framesAfter returns the frames that a viewer needs, and the number of the last frame. The last
-// frame that the viewer already has is the frame with the number seen. A new viewer, or a viewer
-// that has missed too many frames, gets a snapshot. If the hub has not read the cloud yet, the
-// viewer gets only the state of the connections instead of a snapshot.
-func (h *hub) framesAfter(seen uint64) (frames []*frame, last uint64, changed <-chan struct{}) {
+// framesAfter returns the frames that a viewer needs, and the number of the newest frame. The
+// argument seen is the number of the newest frame that the viewer already has. A new viewer, or a
+// viewer that has missed too many frames, gets a snapshot. If the hub has not read the cloud yet,
+// the viewer gets only the state of the connections instead of a snapshot. The hub closes the
+// channel changed when it appends the next frame.
+func (h *hub) framesAfter(seen uint64) (frames []*frame, newest uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	missing := h.seq - seen

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// RequestLink asks a console for a new link, and returns the URL of this link. The console has the
-// URL consoleURL. The client's token must permit the creation of tokens.
+// RequestLink asks the console at consoleURL for a new link, and returns the URL of this link. The
+// client's token must permit the creation of tokens.
 func RequestLink(ctx context.Context, cl *client.Client, consoleURL string, link CreateLink) (string, error) {
 	u, err := url.Parse(consoleURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

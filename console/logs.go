@@ -32,8 +32,8 @@ type LogText struct {
 }
 
 // mayReadLogs reports whether the token of a request may read the logs. The logs contain text about
-// all projects, so the token must have the right to read all projects. Otherwise mayReadLogs refuses
-// the request.
+// all projects, so the token must have the right to read all projects. Otherwise mayReadLogs
+// refuses the request.
 func (c *Console) mayReadLogs(w http.ResponseWriter, r *http.Request) bool {
 	_, a, ok := c.viewer(w, r)
 	if ok && !a.logs {
@@ -93,11 +93,11 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 }
 
 // readLog reads at most maxLog bytes of the log at path, in complete lines. The text begins at the
-// offset after. If after is negative, or if the log has more than maxLog bytes after this offset,
-// readLog reads the end of the log. A program on a simulated machine can replace the log by a link
-// or by a pipe. So readLog follows no link that leads out of the log's folder, and reads only a
-// regular file.
-func readLog(path string, after int64) (LogText, error) {
+// given offset. If the offset is negative, or if the log has more than maxLog bytes after the
+// offset, readLog reads the end of the log. A program on a simulated machine can replace the log by
+// a link or by a pipe. So readLog follows no link that leads out of the log's folder, and reads
+// only a regular file.
+func readLog(path string, offset int64) (LogText, error) {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return LogText{}, logError(err)
@@ -115,7 +115,7 @@ func readLog(path string, after int64) (LogText, error) {
 	if !info.Mode().IsRegular() {
 		return LogText{}, cloudsim.Errorf(cloudsim.NotFound, "%s is not a regular file", path)
 	}
-	from := after
+	from := offset
 	if from < 0 || from > info.Size() || info.Size()-from > maxLog { // from > size: the log was rotated
 		from = max(0, info.Size()-maxLog)
 	}
@@ -125,7 +125,7 @@ func readLog(path string, after int64) (LogText, error) {
 		return LogText{}, logError(err)
 	}
 	raw = raw[:n]
-	skipped := from != max(after, 0)
+	skipped := from != max(offset, 0)
 	if skipped && from > 0 { // the text may begin in the middle of a line
 		_, rest, _ := bytes.Cut(raw, []byte("\n"))
 		from += int64(len(raw) - len(rest))

@@ -17,12 +17,12 @@ import (
 
 const (
 	recheck     = 5 * time.Second  // interval between two checks of a viewer's token
-	lineTimeout = 10 * time.Second // maximum time in which a viewer must read a line
+	lineTimeout = 10 * time.Second // time within which a viewer must read a line
 	maxViewers  = 1000
 )
 
-// head contains the fields that every message to the viewers has. The type named line contains a
-// head and the changes of objects.
+// head contains the fields that every message to the viewers has. The struct line embeds head and
+// adds the changes of objects.
 type head struct {
 	Type        string       `json:"type"` // snapshot or delta
 	Boot        string       `json:"boot"` // changes when the console restarts
@@ -77,7 +77,7 @@ type encoding struct {
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // deflate compresses a text. The result is independent of earlier data of a stream and ends at a
-// whole byte. So the streams of all viewers can contain the same result.
+// byte boundary. So the streams of all viewers can contain the same result.
 func deflate(text []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.BestSpeed)
@@ -109,7 +109,7 @@ func (f *frame) encodeFor(e encoding) ([]byte, error) {
 	return line, nil
 }
 
-// marshalFor returns the line that contains f, for viewers that have the access in the parameter a.
+// marshalFor returns the line that contains f, for viewers with the given access.
 func (f *frame) marshalFor(a access) ([]byte, error) {
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
 	l.Logs = l.Logs && a.logs

@@ -20,8 +20,8 @@ import (
 const (
 	codeLife    = 2 * time.Minute // after this time a code is invalid
 	wrongDelay  = time.Second     // delay of the answer to a wrong code
-	maxWrong    = 8               // number of requests with a wrong code that wait for their answer at the same time
-	maxCodes    = 1000            // number of unused codes
+	maxWrong    = 8               // maximum number of requests with a wrong code that wait for their answer at the same time
+	maxCodes    = 1000            // maximum number of unused codes
 	defaultTTL  = 12 * time.Hour  // lifetime of a session
 	maxTTL      = 30 * 24 * time.Hour
 	maxFormBody = 4 << 10
@@ -91,8 +91,8 @@ func (c *codeStore) take(code string, now time.Time) (Session, bool) {
 	return p.session, ok && !now.After(p.until)
 }
 
-// createLink creates a token with the rights of the request, and answers with a code for this
-// token. The cloud decides whether the caller may create the token.
+// createLink creates a token with the requested rights, and answers with a code for this token. The
+// cloud decides whether the caller may create the token.
 func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 	as := c.clientFor(r)
 	if as == nil {

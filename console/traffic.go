@@ -15,7 +15,8 @@ const KindTraffic = "traffic"
 
 const trafficEvery = time.Second
 
-// Traffic is the traffic of a load balancer in the last second. Its id is the id of the load balancer.
+// Traffic is the traffic of a load balancer in the last second. The field ID is the id of the load
+// balancer.
 type Traffic struct {
 	ID     cloudsim.LoadBalancerID `json:"id"`
 	Active int                     `json:"active"` // open connections or flows
@@ -47,7 +48,7 @@ type counters struct {
 }
 
 // pollTraffic reads the counters of all load balancers every second, because counters have no
-// events. It adds the differences between two reads to the hub's objects.
+// events. It computes the rates from two reads, and stores them as Traffic objects in the hub.
 func (h *hub) pollTraffic(ctx context.Context) {
 	last, lastAt := map[cloudsim.LoadBalancerID]counters{}, time.Time{}
 	for ; ctx.Err() == nil; backoff.Sleep(ctx, trafficEvery) {
@@ -118,11 +119,11 @@ func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Du
 	return t
 }
 
-// rate returns the growth of a counter per second, rounded to tenths. If the data plane has
-// restarted, now is smaller than before, and rate returns 0.
-func rate(before, now uint64, took time.Duration) float64 {
-	if now < before || took <= 0 {
+// rate returns the growth of a counter per second, rounded to tenths. After a restart of the data
+// plane, newCount is smaller than oldCount, and rate returns 0.
+func rate(oldCount, newCount uint64, took time.Duration) float64 {
+	if newCount < oldCount || took <= 0 {
 		return 0
 	}
-	return math.Round(float64(now-before)/took.Seconds()*10) / 10
+	return math.Round(float64(newCount-oldCount)/took.Seconds()*10) / 10
 }

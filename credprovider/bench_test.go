@@ -12,12 +12,12 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// ecr is the credential plugin of another cloud, as a Go package path with a
-// version. The benchmark also measures that plugin.
+// ecr is the Go package path and the version of AWS's credential plugin. The
+// benchmark also measures this plugin.
 const ecr = "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider@v1.37.0"
 
-// buildProgram builds a program with the given arguments of the go command and
-// returns the path of the program. If the build fails, for example without a
+// buildProgram runs the go command with the given arguments to build a program.
+// It returns the path of the program. If the build fails, for example without a
 // network, it returns "".
 func buildProgram(b *testing.B, args ...string) string {
 	b.Helper()
@@ -36,8 +36,8 @@ func buildProgram(b *testing.B, args ...string) string {
 	return all[0]
 }
 
-// shape is a program of the benchmark, with its arguments, its input and its
-// expected result.
+// shape is a program of the benchmark, with its arguments, its input, its
+// expected result and the measured times.
 type shape struct {
 	name, path, stdin string
 	args              []string
@@ -63,13 +63,13 @@ func (s *shape) median() float64 {
 }
 
 // BenchmarkProgram measures the time from the start of a program to its exit.
-// In each iteration it runs the plugin, the plugin of another cloud, and a
-// program with the name "bare", which only reads and writes JSON. The plugin of the
-// other cloud gets an invalid request, so it makes no calls. The metrics are
-// the medians in milliseconds, and the ratios of these medians to the median of
-// bare. The plugin calls the metadata service and the cloud, so it takes longer
-// than bare. The benchmark fails if the plugin takes more than six times as
-// long as bare.
+// In each iteration it runs the plugin, AWS's credential plugin, and a program
+// with the name "bare", which only reads and writes JSON. AWS's plugin gets an
+// invalid request, so it makes no calls. The metrics are the medians in
+// milliseconds, and the ratios of these medians to the median of bare. The
+// plugin calls the metadata service and the cloud, so it takes longer than
+// bare. The benchmark fails if the plugin takes more than six times as long as
+// bare.
 func BenchmarkProgram(b *testing.B) {
 	path := program(b)
 	_, cfg := node(b)

@@ -22,7 +22,7 @@ type credential struct {
 }
 
 // A credential that expires within minLife is not usable for a pull. The
-// kubelet may reuse a credential for half of the credential's remaining time,
+// kubelet may reuse a credential for half of the time in which it is usable,
 // but for at most maxReuse. So the kubelet runs the plugin again long before
 // the expiry.
 const (

@@ -29,7 +29,7 @@ import (
 const host = "registry.sim:5000"
 
 // node starts a cloud with a registry. It returns a client of the cloud, and
-// the plugin's configuration for a node that may pull.
+// the plugin's configuration for a node with the permission to pull.
 func node(t testing.TB) (*client.Client, credprovider.Config) {
 	t.Helper()
 	return nodeOf(t, host)

@@ -56,10 +56,11 @@ func serveLifetime(t *testing.T, seconds int64) (url string) {
 }
 
 // The cache duration in an answer depends on the remaining life of the
-// password. If the password expires soon, the duration is 0s. For all other
-// passwords, the duration is about half of the remaining life, at most 30
-// minutes. Every answer has a cache duration. Without a cache duration in the
-// answer, the kubelet would use its own default.
+// password. If the password expires within a minute, the plugin returns an
+// error instead of an answer. Otherwise the plugin subtracts a minute from the
+// remaining life, and the duration is half of the result, at most 30 minutes.
+// Every answer has a cache duration. Without a cache duration in the answer,
+// the kubelet would use its own default.
 func TestReuse(t *testing.T) {
 	_, cfg := node(t)
 	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
@@ -131,8 +132,8 @@ func TestThePasswordIsNoToken(t *testing.T) {
 	}
 }
 
-// The cache has one file for the node. It has a separate file for each pair of
-// a pod's token and a repository. So one identity never gets the credential of
+// The cache keeps the credential of the node in one file. It has a separate
+// file for each pair of a pod's token and a repository. So one identity never gets the credential of
 // another identity.
 func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	cl, cfg := node(t)

@@ -212,7 +212,7 @@ func faultyURLs(t *testing.T) map[string]string {
 			}
 		}
 	}
-	t.Cleanup(func() { close(ended) }) // ends the handlers; the servers wait for their handlers when they close
+	t.Cleanup(func() { close(ended) }) // ends the handlers that still run
 	return map[string]string{
 		"refused":      unusedURL(t),
 		"black-holed":  "http://" + blackHole(t),

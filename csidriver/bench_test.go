@@ -81,12 +81,12 @@ func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 // rate returns the median rate of all turns, in cycles per second.
 func (c *contender) rate() float64 { return median(slices.Clone(c.perSecond)) }
 
-// medianRatio divides, for each iteration, the rate of c by the rate of the
-// contender other. It returns the median of these ratios.
-func (c *contender) medianRatio(other *contender) float64 {
+// medianRatio divides, for each iteration, the rate of c by the rate of
+// baseline. It returns the median of these ratios.
+func (c *contender) medianRatio(baseline *contender) float64 {
 	parts := make([]float64, len(c.perSecond))
 	for i := range parts {
-		parts[i] = c.perSecond[i] / other.perSecond[i]
+		parts[i] = c.perSecond[i] / baseline.perSecond[i]
 	}
 	return median(parts)
 }

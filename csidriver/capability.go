@@ -68,10 +68,10 @@ func (u use) readOnly() bool {
 }
 
 // usesOf parses the capabilities of a volume. If a capability allows several
-// nodes, hasManyNodes is true. The text fsTypes lists the filesystems, sorted
-// and separated by commas. For a block volume, the list contains "block". The
-// driver stores this list in a label of the disk. If a later request has the
-// same name as an existing disk, the cloud compares the labels.
+// nodes, hasManyNodes is true. The result fsTypes contains the filesystem
+// types, sorted and separated by commas. For a block volume, fsTypes contains
+// "block". The driver stores fsTypes in a label of the disk. If a later request
+// has the same name as an existing disk, the cloud compares the labels.
 func usesOf(all []*csi.VolumeCapability) (hasManyNodes bool, fsTypes string, err error) {
 	if len(all) == 0 {
 		return false, "", invalidArgument("volume_capabilities", "is required")

@@ -49,9 +49,9 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// Patterns of the cloud's ids. The driver compares each id in a request with
-// the pattern for this kind of id. Text that does not match its pattern never
-// becomes part of a URL or of a file name.
+// These are the patterns of the cloud's ids. The driver compares each id in a
+// request with the pattern for this kind of id. Text that does not match its
+// pattern never becomes part of a URL or of a file name.
 var (
 	diskID     = regexp.MustCompile(`^disk-[0-9a-f]{1,32}$`)
 	snapshotID = regexp.MustCompile(`^snap-[0-9a-f]{1,32}$`)

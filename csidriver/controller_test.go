@@ -98,7 +98,7 @@ func TestSameNameAgain(t *testing.T) {
 }
 
 // TestMinimumSizeOfType proves that a volume gets at least the minimum size of
-// its type. If the limit of the request is smaller than this minimum, the
+// its disk type. If the limit of the request is smaller than this minimum, the
 // request fails. A repeated request gets the existing volume.
 func TestMinimumSizeOfType(t *testing.T) {
 	b := newBench(t)
@@ -222,7 +222,7 @@ func TestSnapshotPages(t *testing.T) {
 		for _, e := range l.GetEntries() {
 			seen[e.GetSnapshot().GetSnapshotId()]++
 		}
-		if token, pages = l.GetNextToken(), pages+1; pages == 1 { // delete the snapshot whose id is the page token
+		if token, pages = l.GetNextToken(), pages+1; pages == 1 { // delete the snapshot with the id in the page token
 			must(t)(b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: l.GetEntries()[1].GetSnapshot().GetSnapshotId()}))
 		}
 	}
@@ -240,8 +240,9 @@ func TestSnapshotPages(t *testing.T) {
 	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
 }
 
-// TestPublishing proves that the driver does not delete an attached volume.
-// After the cloud has deleted a node, no volume is published to this node.
+// TestPublishing proves that the driver does not delete an attached volume. It
+// also proves that ListVolumes shows no attachment to a node after the cloud
+// has deleted the node's instance.
 func TestPublishing(t *testing.T) {
 	b := newBench(t)
 	other := b.instance("node-2", "sim-1a")

@@ -86,8 +86,8 @@ type NodeConfig struct {
 	// empty, the sidecar node-driver-registrar must register the driver.
 	RegistrationDir string
 	// KubeletSocketDir is the path of the endpoint's folder in the mount
-	// namespace of the kubelet. If KubeletSocketDir is empty, the path in this
-	// mount namespace is the same as the path in this process.
+	// namespace of the kubelet. If KubeletSocketDir is empty, the kubelet and
+	// this process use the same path for the folder.
 	KubeletSocketDir string
 }
 

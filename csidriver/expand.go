@@ -12,8 +12,8 @@ import (
 )
 
 // ControllerExpandVolume grows a disk, which may be attached. The response
-// always asks the caller to call NodeExpandVolume. The node must refresh its
-// device, even if an earlier call has grown the disk.
+// always asks the caller to call NodeExpandVolume. The node must refresh the
+// size of the device, even if an earlier call has grown the disk.
 func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -45,9 +45,9 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 
 // growsLaterOr returns ABORTED if err is a conflict with other work on the
 // disk, such as a copy. Such work ends by itself, so the caller can repeat the
-// call later. The code is not FAILED_PRECONDITION, because this code means that
-// the volume cannot grow while it is in use. For other errors, and for a failed
-// disk, growsLaterOr returns err.
+// call later. It does not return FAILED_PRECONDITION, because
+// FAILED_PRECONDITION means that the volume cannot grow while it is in use. For
+// other errors, and for a failed disk, growsLaterOr returns err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -87,7 +87,8 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.Contro
 }
 
 // GetCapacity returns the free capacity of the cloud's pools for a StorageClass
-// in a zone (KEP-1472). It also returns the largest possible volume.
+// in a zone (KEP-1472). It also returns the minimum and the maximum size of a
+// volume.
 func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	s := shape{diskType: c.cfg.DiskType}
 	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {
@@ -133,12 +134,11 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside compares the pools that have the same disk type as the given pool,
-// but are in another zone. It returns the largest free capacity of these pools,
-// in GiB.
-func roomBeside(pools []cloudsim.DiskPool, of cloudsim.DiskPool) (room int) {
+// roomBeside returns the largest free capacity in GiB of the pools in other
+// zones. It considers only pools with the same disk type as pool.
+func roomBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
-		if p.Type == of.Type && p.Zone != of.Zone {
+		if p.Type == pool.Type && p.Zone != pool.Zone {
 			room = max(room, p.FreeGiB)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// injectFault applies an effect to the calls of an operation until the caller
-// calls the returned function. It affects at most maxCalls calls, or all calls if
+// injectFault applies the effect e to the calls of an operation until the
+// caller calls undo. It affects at most maxCalls calls, or all calls if
 // maxCalls is 0.
 func (b *bench) injectFault(operation string, e cloudsim.FaultEffect, maxCalls uint64) (undo func()) {
 	b.t.Helper()
@@ -187,7 +187,8 @@ func shutdown(t *testing.T, path string) {
 }
 
 // fuse mounts a FUSE filesystem whose server does not answer. Calls to this
-// filesystem hang until the server ends, and then fail with ENOTCONN.
+// filesystem hang until the caller calls die, which ends the server. The calls
+// then fail with ENOTCONN.
 func fuse(t *testing.T, path string) (die func()) {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)

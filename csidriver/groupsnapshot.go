@@ -125,10 +125,9 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// findGroup returns the snapshot group with the given id. The slice named members
-// contains ids of snapshots. findGroup returns an error if one of these snapshots
-// does not belong to the group.
-func (g *groupController) findGroup(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
+// findGroup returns the snapshot group with the given id. It returns an error
+// if one of the snapshots in snapshotIDs does not belong to the group.
+func (g *groupController) findGroup(ctx context.Context, id string, snapshotIDs []string) (group cloudsim.SnapshotGroup, err error) {
 	if err := checkRequired("group_snapshot_id", id); err != nil {
 		return group, err
 	}
@@ -142,7 +141,7 @@ func (g *groupController) findGroup(ctx context.Context, id string, members []st
 	for _, m := range group.Snapshots {
 		has[string(m)] = true
 	}
-	for _, m := range members {
+	for _, m := range snapshotIDs {
 		if !has[m] {
 			return group, invalidArgument("snapshot_ids", "must be members of group %[2]s, got %[1]q", m, id)
 		}

@@ -155,31 +155,31 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
-// mountedDisk returns the id of the disk that is mounted at a path. It reads
+// mountedDisk returns the id of the disk that is mounted at mountPath. It reads
 // the id from the mount, because the cloud cannot always answer. The cloud may
 // be down, or may have deleted the disk, or may have another disk with the name
-// in the handle. If no disk of this driver is mounted at the path, the function
-// returns the handle.
-func mountedDisk(at, handle string) (string, error) {
-	file, err := machine.FileAt(at)
+// in the handle. If no disk of this driver is mounted at mountPath, the
+// function returns the handle.
+func mountedDisk(mountPath, handle string) (string, error) {
+	file, err := machine.FileAt(mountPath)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
 		return disk, err
 	}
 	return handle, err
 }
 
-// stagedDisk returns the id of the disk that is staged at a path. For a
+// stagedDisk returns the id of the disk that is staged at stagingPath. For a
 // filesystem it calls mountedDisk. For a block volume it returns the name of
-// the device file in the folder at this path (see stagedAt).
-func stagedDisk(at, handle string) (string, error) {
-	disk, err := mountedDisk(at, handle)
+// the device file in the folder at stagingPath (see stagedAt).
+func stagedDisk(stagingPath, handle string) (string, error) {
+	disk, err := mountedDisk(stagingPath, handle)
 	if err != nil || disk != handle {
 		return disk, err
 	}
-	if top, err := machine.Seen(at); err != nil || top != nil {
+	if top, err := machine.Seen(stagingPath); err != nil || top != nil {
 		return handle, err // another filesystem is mounted at the path, so the files at the path are not device files
 	}
-	inside, err := os.ReadDir(at)
+	inside, err := os.ReadDir(stagingPath)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -191,7 +191,7 @@ func stagedDisk(at, handle string) (string, error) {
 	return handle, nil
 }
 
-// Names of the fields of CSI messages that contain volume ids and node ids.
+// These fields of CSI messages contain volume ids and node ids.
 var (
 	volumeFields = []protoreflect.Name{"volume_id", "source_volume_id", "source_volume_ids"}
 	nodeFields   = []protoreflect.Name{"node_id", "published_node_ids"}

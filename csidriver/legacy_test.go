@@ -190,8 +190,8 @@ func TestLegacyUndoWaits(t *testing.T) {
 	wantCode(t, "unstage", unstage(), codes.OK)
 }
 
-// TestLegacyTypeIsUnknown proves that the driver refuses an unknown disk type
-// of the other cloud. The error contains the name of the type.
+// TestLegacyTypeIsUnknown proves that the driver refuses a disk type that the
+// legacy driver does not have. The error contains the name of the type.
 func TestLegacyTypeIsUnknown(t *testing.T) {
 	b := newBench(t, "ebs.csi.aws.com")
 	_, err := csi.NewControllerClient(dial(t, b.path("ebs.csi.aws.com.sock"))).CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {

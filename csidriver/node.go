@@ -202,8 +202,8 @@ func newBusy() *volumeLocks { return &volumeLocks{volumes: map[string]chan struc
 
 // take reserves a volume for one call. If another call has reserved the volume,
 // the method waits until the other call releases the volume or ctx ends. The
-// caller must call done to release the volume.
-func (b *volumeLocks) take(ctx context.Context, volume string) (done func(), err error) {
+// function release ends the reservation.
+func (b *volumeLocks) take(ctx context.Context, volume string) (release func(), err error) {
 	for {
 		b.mu.Lock()
 		other, taken := b.volumes[volume]
@@ -230,7 +230,7 @@ func (b *volumeLocks) take(ctx context.Context, volume string) (done func(), err
 // takeAt reserves a volume, and also the staging or target path of the call.
 // The path is necessary, because the volume id in an unpublish or unstage
 // request does not always identify the disk.
-func (b *volumeLocks) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
+func (b *volumeLocks) takeAt(ctx context.Context, volume, path string) (release func(), err error) {
 	first, err := b.take(ctx, volume)
 	if err != nil {
 		return nil, err
@@ -255,8 +255,9 @@ func (n *node) file(volume string) (string, error) {
 	return filepath.Join(n.cfg.DisksDir, volume+".img"), nil
 }
 
-// awaitSize waits until a disk's file or device exists on this machine with its full size.
-// The cloud can report a disk or a new size before the data plane has changed the file.
+// awaitSize waits until the file or device at path exists on this machine with a size of at least
+// the given number of bytes. The cloud can report a disk or a new size before the data plane has
+// changed the file.
 func awaitSize(ctx context.Context, path string, bytes int64) error {
 	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane often makes the file before the cloud's answer arrives
 	for {

@@ -106,7 +106,7 @@ func TestDevicesOfTheHypervisor(t *testing.T) {
 	}
 }
 
-// TestBlockDevicesOfTheHypervisor is like TestDevicesOfTheHypervisor, for a raw volume.
+// TestBlockDevicesOfTheHypervisor is like TestDevicesOfTheHypervisor, for a block volume.
 func TestBlockDevicesOfTheHypervisor(t *testing.T) {
 	b := newDeviceBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })

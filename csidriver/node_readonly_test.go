@@ -69,7 +69,8 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 
 // TestBlockReadOnly proves that the device of a read-only block volume refuses
 // writes. A read-only bind mount alone does not prevent writes to the device.
-// The driver refuses to publish the volume for reading and for writing at once.
+// The driver does not publish the volume read-only at one path and writable at
+// another path at the same time.
 func TestBlockReadOnly(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -118,7 +119,7 @@ func TestAfterBlockReadOnly(t *testing.T) {
 	b.publish(v, raw())
 	next := b.volume("pvc-2")
 	b.publish(next, mounted("ext4"))
-	for range 100 { // other processes on this machine may take the number first
+	for range 100 { // other processes on this machine may take the device number first
 		wantCode(t, "stage", b.stage(v, raw()), codes.OK)
 		wantCode(t, "publish for reading", b.show(v, "reader", raw(), true), codes.OK)
 		number := b.number(v)

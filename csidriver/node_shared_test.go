@@ -43,11 +43,10 @@ func (b *bench) deviceNumber(volume string) int {
 	return l.Number
 }
 
-// readStart returns the first bytes of the device that is published at a
-// path.
-func (b *bench) readStart(at string) string {
+// readStart returns the first bytes of the device at target.
+func (b *bench) readStart(target string) string {
 	b.t.Helper()
-	f, err := os.Open(b.path(at))
+	f, err := os.Open(b.path(target))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -59,14 +58,14 @@ func (b *bench) readStart(at string) string {
 	return string(got)
 }
 
-// writeTo writes data to the device at a path and syncs the data to the disk.
-func (b *bench) writeTo(at, what string) error {
-	f, err := os.OpenFile(b.path(at), os.O_WRONLY, 0)
+// writeTo writes data to the device at target and syncs the data to the disk.
+func (b *bench) writeTo(target, data string) error {
+	f, err := os.OpenFile(b.path(target), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if _, err := f.WriteAt([]byte(what+strings.Repeat("\x00", 4096-len(what))), 0); err != nil {
+	if _, err := f.WriteAt([]byte(data+strings.Repeat("\x00", 4096-len(data))), 0); err != nil {
 		return err
 	}
 	return f.Sync()

@@ -117,13 +117,13 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 	return l.Close()
 }
 
-// checkWritable returns an error if the device is read-only and the
-// attachment is writable, or if the device is writable and the attachment is
-// read-only. A device with the wrong mode belongs to an earlier attachment or
-// to another node on this machine.
-func checkWritable(l *machine.Loop, want bool) error {
+// checkWritable returns an error if the device is read-only and the attachment
+// is writable, or if the device is writable and the attachment is read-only. A
+// device with the wrong mode belongs to an earlier attachment or to another
+// node on this machine.
+func checkWritable(l *machine.Loop, writable bool) error {
 	readOnly, err := l.IsReadOnly()
-	if err == nil && readOnly == want {
+	if err == nil && readOnly == writable {
 		err = status.Errorf(codes.FailedPrecondition, "the volume is already staged on this machine with read-only %t: unstage it first", readOnly)
 	}
 	return err
@@ -387,30 +387,30 @@ func unstage(l *machine.Loop, volume, staging string) error {
 	return unmount(l, volume, device)
 }
 
-// unmount removes the volume's mount at a path. It returns an error if the
-// mount at the path does not belong to the volume.
-func unmount(l *machine.Loop, volume, at string) error {
-	here, err := mountAt(l, at)
+// unmount removes the volume's mount at path. It returns an error if the mount
+// at path does not belong to the volume.
+func unmount(l *machine.Loop, volume, path string) error {
+	here, err := mountAt(l, path)
 	if err != nil || here == nil {
 		return err
 	}
 	if err := checkUnpublished(l, volume, here.Path); err != nil {
 		return err
 	}
-	return machine.UnmountAll(at)
+	return machine.UnmountAll(path)
 }
 
-// unmountDevice removes the bind mount of a device file. This function is
-// necessary for a block volume after a person, or another node on this host,
-// has detached the loop device of the volume. Because the kernel can reuse the
-// device number for another volume, unmountDevice does not check the file of
-// the device.
-func unmountDevice(at string) error {
-	there, err := machine.Seen(at)
+// unmountDevice removes the bind mount of the device file at path. This
+// function is necessary for a block volume after a person, or another node on
+// this host, has detached the loop device of the volume. Because the kernel can
+// reuse the device number for another volume, unmountDevice does not check the
+// file of the device.
+func unmountDevice(path string) error {
+	there, err := machine.Seen(path)
 	if err != nil || there == nil || !there.IsDevice() {
 		return err
 	}
-	return machine.UnmountAll(at)
+	return machine.UnmountAll(path)
 }
 
 // checkUnpublished returns an error if the volume is mounted at a path other

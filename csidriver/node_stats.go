@@ -34,8 +34,8 @@ func (n *node) deviceAndMount(volume, path string) (*machine.Loop, machine.Mount
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not mounted at %s", volume, path)
 }
 
-// checkUsage returns the usage of a volume at a path. If the disk hangs, the
-// method returns DEADLINE_EXCEEDED after the time limit of a check.
+// checkUsage returns the usage of a volume at path. If the disk hangs, the
+// method returns DEADLINE_EXCEEDED after n.checkTimeout.
 func (n *node) checkUsage(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.checkTimeout)
 	defer cancel()

@@ -153,8 +153,8 @@ func (b *bench) startSwapping(volume, outside string) (stop func() bool) {
 	}
 }
 
-// statsOf returns the owner, group, mode, size and time of the last change of
-// each file below dir.
+// statsOf returns the owner, the group, the mode, the size and the change time
+// (ctime) of each file below dir.
 func statsOf(t *testing.T, dir string) (all string) {
 	t.Helper()
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {

@@ -341,7 +341,7 @@ func TestExpandStaged(t *testing.T) {
 // TestStagingIsFinished proves that a repeated staging call finishes the work
 // of a driver that has died. The driver has mounted a filesystem, but the
 // filesystem is still smaller than its disk. The repeated call grows the
-// filesystem, and gives the files to the group.
+// filesystem, and changes the group of the files to the group in the call.
 func TestStagingIsFinished(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

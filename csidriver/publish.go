@@ -43,15 +43,15 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{deviceKey: a.Device}}, nil
 }
 
-// incompatibleOr returns ALREADY_EXISTS if the disk is already attached to the
-// node for reading and the request is for writing, or the reverse. Otherwise it
-// returns the result of busyOr.
-func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to cloudsim.InstanceID, readOnly bool, err error) error {
+// incompatibleOr returns ALREADY_EXISTS if the disk is already attached to
+// node, but the attachment is writable and the request is read-only, or the
+// reverse. Otherwise it returns the result of busyOr.
+func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, node cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
 	}
 	if d, gone := c.cloud.GetDisk(ctx, id); gone == nil {
-		if a, ok := d.Attachment(to); ok && a.State != cloudsim.AttachmentDetaching && a.ReadOnly != readOnly {
+		if a, ok := d.Attachment(node); ok && a.State != cloudsim.AttachmentDetaching && a.ReadOnly != readOnly {
 			return status.Error(codes.AlreadyExists, err.Error())
 		}
 	}
@@ -59,8 +59,8 @@ func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to 
 }
 
 // ControllerUnpublishVolume detaches a disk from a node, or from all nodes if
-// the request has no node. It detaches the disk by force if the node is off. If
-// the disk or the node does not exist, the call succeeds.
+// the request has no node. It detaches the disk by force if the node is stopped
+// or terminating. If the disk or the node does not exist, the call succeeds.
 func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	id, node := cloudsim.DiskID(req.GetVolumeId()), req.GetNodeId()
 	switch {
 	case !diskID.MatchString(req.GetVolumeId()) || node != "" && !instanceID.MatchString(node):
-		return &csi.ControllerUnpublishVolumeResponse{}, nil // such a volume or node does not exist
+		return &csi.ControllerUnpublishVolumeResponse{}, nil // no volume or node has an invalid id
 	case node != "":
 		return &csi.ControllerUnpublishVolumeResponse{}, c.detach(ctx, id, cloudsim.InstanceID(node))
 	}
@@ -84,32 +84,32 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-// detach removes the attachment of a disk to a node, and waits for the end of
-// this work. If the cloud does not detach the disk at once and the node is off,
-// the method detaches the disk by force.
-func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) error {
-	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from})
+// detach removes the attachment of a disk to node, and waits until the cloud
+// has finished this work. If the cloud does not detach the disk at once, and
+// the node is stopped or terminating, the method detaches the disk by force.
+func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, node cloudsim.InstanceID) error {
+	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: node})
 	if err != nil && cloudsim.KindOf(err) != cloudsim.Conflict {
 		return goneIsDone(err)
 	}
-	if _, still := d.Attachment(from); err == nil && !still {
+	if _, still := d.Attachment(node); err == nil && !still {
 		return nil
 	}
-	i, unknown := c.cloud.GetInstance(ctx, from)
+	i, unknown := c.cloud.GetInstance(ctx, node)
 	if unknown != nil {
 		return goneIsDone(unknown)
 	}
 	if i.State == cloudsim.InstanceStopped || i.State == cloudsim.InstanceTerminating {
-		d, err = c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from, Force: true})
+		d, err = c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: node, Force: true})
 	}
-	if _, still := d.Attachment(from); err == nil && still {
+	if _, still := d.Attachment(node); err == nil && still {
 		_, err = c.awaitSettled(ctx, d)
 	}
 	return c.busyOr(ctx, id, goneIsDone(err))
 }
 
 // goneIsDone returns nil if err means that the disk or the node does not exist,
-// because such a disk or node has no attachment. Otherwise it returns err.
+// because the disk is then not attached to the node. Otherwise it returns err.
 func goneIsDone(err error) error {
 	if errors.Is(err, cloudsim.NotFound) {
 		return nil

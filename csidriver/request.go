@@ -74,7 +74,7 @@ type shape struct {
 	regional         bool
 }
 
-// Keys of parameters.
+// These are the keys of parameters that the driver accepts.
 const (
 	keyType        = "type"
 	keyIOPS        = "iops"
@@ -87,16 +87,17 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. The argument known lists the permitted keys. For
-// any other key, the method returns an error.
-func (s *shape) read(field string, parameters map[string]string, known ...string) error {
+// read adds parameters to s. If field is "parameters", it ignores keys with the
+// prefix metadataPrefix. For any other key that is not in permittedKeys, read
+// returns an error.
+func (s *shape) read(field string, parameters map[string]string, permittedKeys ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]
 		if strings.HasPrefix(k, metadataPrefix) && field == "parameters" {
 			continue
 		}
-		if !slices.Contains(known, k) {
-			return invalidArgument(field+"."+k, "is unknown: the known parameters are %s", cmp.Or(strings.Join(known, ", "), "none"))
+		if !slices.Contains(permittedKeys, k) {
+			return invalidArgument(field+"."+k, "is unknown: the known parameters are %s", cmp.Or(strings.Join(permittedKeys, ", "), "none"))
 		}
 		if err := s.set(field, k, v); err != nil {
 			return err

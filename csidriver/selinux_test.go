@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// SELinux labels. askedLabel and otherLabel have the form in which the kubelet
-// passes labels, with quotes and with categories in any order. shownLabel is
-// askedLabel in the form in which the kernel shows labels.
+// These are SELinux labels. askedLabel and otherLabel have the form in which
+// the kubelet passes labels, with quotes and with categories in any order.
+// shownLabel is askedLabel in the form in which the kernel shows labels.
 const (
 	askedLabel = `context="system_u:object_r:usr_t:s0:c10,c5"`
 	shownLabel = "system_u:object_r:usr_t:s0:c5,c10"

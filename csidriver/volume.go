@@ -40,7 +40,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	if made.State == cloudsim.DiskFailed { // the cloud lost the source; delete the failed disk, because a retry needs its name
+	if made.State == cloudsim.DiskFailed { // the cloud lost the source; delete the failed disk, because a retry needs the name of this disk
 		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
 		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "data of disk %s not created: %s", d.ID, made.Status.Error), gone)
 	}
@@ -94,22 +94,22 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// source adds to o the snapshot or the disk from which the cloud copies the
-// volume. It returns the size of the source, which is the minimum size of the
-// volume.
-func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, o *order) (least int, err error) {
+// source sets contentSource, a snapshot or a volume, as the source of the new
+// disk in o. It returns the size of this source, which is the minimum size of
+// the new disk. If contentSource is nil, source returns 0.
+func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
-	case from == nil:
+	case contentSource == nil:
 		return 0, nil
-	case from.GetSnapshot() != nil:
-		s, err := c.snapshot(ctx, from.GetSnapshot().GetSnapshotId())
+	case contentSource.GetSnapshot() != nil:
+		s, err := c.snapshot(ctx, contentSource.GetSnapshot().GetSnapshotId())
 		if err != nil {
 			return 0, err
 		}
 		o.disk.SourceSnapshot = s.ID
 		return s.SizeGiB, nil
-	case from.GetVolume() != nil:
-		d, err := c.disk(ctx, from.GetVolume().GetVolumeId())
+	case contentSource.GetVolume() != nil:
+		d, err := c.disk(ctx, contentSource.GetVolume().GetVolumeId())
 		if err != nil {
 			return 0, err
 		}
@@ -127,8 +127,9 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 
 // sizeOf chooses the size of a volume. If the request contains a required size,
 // the volume gets this size. Otherwise the volume gets the size of the source.
-// Without a source, the volume gets the default size within the limits of the
-// request and the type.
+// Without a source, the volume gets the default size. sizeOf reduces the
+// default size to the limit of the request, or increases it to the minimum of
+// the disk type.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
 		return 0, status.Errorf(codes.OutOfRange, "capacity_range must allow %d GiB, the size of the source", least)
@@ -181,16 +182,16 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 }
 
 // raise increases the size in the order o to the minimum of the disk type. The
-// argument small is the error of the cloud about the size. The method returns
-// this error if the size in o is already large enough, or if the minimum
-// exceeds the limit of the request.
-func (c *controller) raise(ctx context.Context, o order, small error) (order, error) {
+// argument sizeErr is the error of the cloud about the size. The method returns
+// sizeErr if the size in o is already large enough, or if the minimum exceeds
+// the limit of the request.
+func (c *controller) raise(ctx context.Context, o order, sizeErr error) (order, error) {
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
 	if err != nil {
 		return o, err
 	}
 	if t.MinGiB <= o.disk.SizeGiB || !o.sizes.take(t.MinGiB) {
-		return o, small
+		return o, sizeErr
 	}
 	o.disk.SizeGiB, o.raised = t.MinGiB, true
 	return o, nil
@@ -245,7 +246,7 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 		return nil, err
 	}
 	if !diskID.MatchString(req.GetVolumeId()) {
-		return &csi.DeleteVolumeResponse{}, nil // such a volume does not exist
+		return &csi.DeleteVolumeResponse{}, nil // no volume has an invalid id
 	}
 	id := cloudsim.DiskID(req.GetVolumeId())
 	d, err := c.cloud.DeleteDisk(ctx, id)

@@ -90,7 +90,7 @@ func isValidCredential(ctx context.Context, c *client.Client, credential func() 
 
 // EnsureAccessKey makes sure that a service account has its role, and that the given file is a
 // credentials file with a valid access key of the account. If the file contains no valid access
-// key, EnsureAccessKey deletes the account's access keys and creates a new one.
+// key, EnsureAccessKey deletes the account's access keys and creates a new access key.
 func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file string) error {
 	a, err := ensureAccount(ctx, c, want)
 	if err != nil {
@@ -133,10 +133,10 @@ func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file s
 }
 
 // Seed creates the components' service accounts, and writes the token of each account to the file
-// that the function tokenFile returns. If first is true, Seed also creates the instances. After an
-// interruption, the caller can call Seed again: if an instance with the requested name exists, the
-// cloud returns this instance.
-func Seed(ctx context.Context, c *client.Client, tokenFile func(component string) string, nodes Nodes, instances int, first bool) error {
+// that the function tokenFile returns. If withInstances is true, Seed also creates the lab's first
+// instances. After an interruption, the caller can call Seed again: if an instance with the
+// requested name exists, the cloud returns this instance.
+func Seed(ctx context.Context, c *client.Client, tokenFile func(component string) string, nodes Nodes, instances int, withInstances bool) error {
 	for _, a := range nodes.componentAccounts() {
 		if err := EnsureToken(ctx, c, a, tokenFile(a.Name)); err != nil {
 			return fmt.Errorf("service account of %s: %w", a.Name, err)
@@ -149,7 +149,7 @@ func Seed(ctx context.Context, c *client.Client, tokenFile func(component string
 			return fmt.Errorf("service account of the nodes: %w", err)
 		}
 	}
-	if !first {
+	if !withInstances {
 		return nil
 	}
 	zones, _, err := cloudsim.All(ctx, c.ListZones, cloudsim.ListOptions{})

@@ -159,8 +159,9 @@ func agentOf(i cloudsim.Instance) wire.Identifiers {
 	return id
 }
 
-// Hash returns a hash of eight hexadecimal digits, for names on the host.
-func Hash(of string) string {
-	sum := sha256.Sum256([]byte(of))
+// Hash returns a hash of text. The hash has eight hexadecimal digits and is a part of names on the
+// host.
+func Hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:4])
 }

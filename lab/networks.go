@@ -103,22 +103,22 @@ var errClaimed = errors.New("another lab uses these networks")
 // claimTimeout limits the wait until the kernel has closed the socket of a killed lab.
 const claimTimeout = time.Second
 
-// ClaimHollowNetworks claims the networks of the last start if there was a start, because the
-// instances of the cloud already have addresses in these networks. Otherwise it claims the first
-// networks in which no program listens.
-func ClaimHollowNetworks(ctx context.Context, last Networks) (n Networks, release func(), err error) {
-	used, err := usedNetworks()
+// ClaimHollowNetworks claims the networks of the previous start, because the instances of the cloud
+// already have addresses in these networks. If previous is empty, ClaimHollowNetworks claims the
+// first networks in which no program listens.
+func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
+	listeners, err := usedNetworks()
 	if err != nil {
-		return last, nil, err
+		return previous, nil, err
 	}
-	if last.Instances != "" {
-		if n, err = last.orUnused(used); err == nil {
+	if previous.Instances != "" {
+		if n, err = previous.orUnused(listeners); err == nil {
 			release, err = n.claimAgain(ctx)
 		}
 		return n, release, err
 	}
 	for {
-		n, err := last.orUnused(used)
+		n, err := previous.orUnused(listeners)
 		if err != nil {
 			return n, nil, err
 		}
@@ -126,20 +126,20 @@ func ClaimHollowNetworks(ctx context.Context, last Networks) (n Networks, releas
 		if !errors.Is(err, errClaimed) {
 			return n, release, err
 		}
-		used[n.octet()] = "a lab that starts"
+		listeners[n.octet()] = "a lab that starts"
 	}
 }
 
-// ClaimRealNetworks claims the networks of the last start if there was a start, because the
-// instances of the cloud already have addresses in these networks. Otherwise it claims the first
-// networks that are free.
-func ClaimRealNetworks(ctx context.Context, last Networks) (n Networks, release func(), err error) {
+// ClaimRealNetworks claims the networks of the previous start, because the instances of the cloud
+// already have addresses in these networks. If previous is empty, ClaimRealNetworks claims the
+// first networks to which this host has no route.
+func ClaimRealNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
 	switch {
-	case last.VPC != "":
-		release, err = last.claimAgain(ctx)
-		return last, release, err
-	case last.Instances != "":
-		return last, nil, errors.New("the instances in this data dir are not real machines, so their addresses are not in a VPC; start real nodes in another --data-dir, or delete this lab with `allinone reset`")
+	case previous.VPC != "":
+		release, err = previous.claimAgain(ctx)
+		return previous, release, err
+	case previous.Instances != "":
+		return previous, nil, errors.New("the instances in this data dir are not real machines, so their addresses are not in a VPC; start real nodes in another --data-dir, or delete this lab with `allinone reset`")
 	}
 	for octet := FirstVPC; octet <= lastVPC; octet += 2 {
 		n := RealNetworks(octet)
@@ -155,7 +155,7 @@ func ClaimRealNetworks(ctx context.Context, last Networks) (n Networks, release 
 			return n, release, err
 		}
 	}
-	return last, nil, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", FirstVPC, lastVPC+1)
+	return previous, nil, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", FirstVPC, lastVPC+1)
 }
 
 // claim reserves the networks for this process until the caller calls release,
@@ -174,7 +174,7 @@ func (n Networks) claim() (release func(), err error) {
 	return func() { l.Close() }, nil
 }
 
-// claimAgain claims the networks of the last start. It waits up to claimTimeout, because
+// claimAgain claims the networks of the previous start. It waits up to claimTimeout, because
 // the kernel may not have closed the socket of a killed lab yet.
 func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
 	release, err = n.claim()
@@ -188,12 +188,11 @@ func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
 func (n Networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
 
 // orUnused returns n if n is not empty and no program listens in n. It returns an error if a
-// program listens in n. If n is empty, orUnused returns the first unused networks. The keys of the
-// map used are the second bytes of 127.x networks in which a program listens. Each value is an
-// address on which the program listens.
-func (n Networks) orUnused(used map[int]string) (Networks, error) {
+// program listens in n. If n is empty, orUnused returns the first unused networks. The map
+// listeners has the same kind of keys and values as the result of usedNetworks.
+func (n Networks) orUnused(listeners map[int]string) (Networks, error) {
 	if n.Instances != "" {
-		for octet, addr := range used {
+		for octet, addr := range listeners {
 			if in := fmt.Sprintf("127.%d.0.0/16", octet); in == n.Instances || in == n.LoadBalancers {
 				return n, fmt.Errorf("addresses of this lab's cloud (%s) are in use: a program listens on %s; if this is another lab, stop it first", in, addr)
 			}
@@ -201,7 +200,7 @@ func (n Networks) orUnused(used map[int]string) (Networks, error) {
 		return n, nil
 	}
 	for octet := FirstHollowNetwork; octet < lastNetwork; octet += 2 {
-		if used[octet] == "" && used[octet+1] == "" {
+		if listeners[octet] == "" && listeners[octet+1] == "" {
 			return HollowNetworks(octet), nil
 		}
 	}

@@ -4,8 +4,8 @@ package lab
 type Nodes string
 
 const (
-	// A hollow node is a Node without containers. Its instance exists only as a record in the
-	// cloud, and kwok keeps the Node Ready.
+	// Hollow nodes are Nodes without containers. Their instances exist only as records in the
+	// cloud, and kwok keeps these Nodes Ready.
 	Hollow Nodes = "hollow"
 	// Real nodes are machines: Linux namespaces with a kubelet. Real nodes need root
 	// privileges.

@@ -315,8 +315,9 @@ func parseECKey(raw []byte) *ecdsa.PrivateKey {
 	return key
 }
 
-// ClientTLS returns the TLS configuration of a client. The client uses the certificate named
-// client and trusts the authority named ca.
+// ClientTLS returns the TLS configuration of a client. The argument ca is the name of the
+// certificate authority that the client trusts. The argument client is the name of the client's own
+// certificate.
 func (p PKI) ClientTLS(ca, client string) (*tls.Config, error) {
 	pool, err := loadPool(p.CertFile(ca))
 	if err != nil {

@@ -134,7 +134,7 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	if err := errors.Join(i.resolveTarget(ctx, cl, later), resolve(ctx, cl, i.body, later)); err != nil {
 		return a, err
 	}
-	have, err := findByName(ctx, cl, i.path, i.name)
+	existing, err := findByName(ctx, cl, i.path, i.name)
 	if err != nil {
 		return a, err
 	}
@@ -143,8 +143,8 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 		return a, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
 	switch {
-	case have != nil:
-		return i.updateExisting(ctx, cl, dryRun, a, have, raw)
+	case existing != nil:
+		return i.updateExisting(ctx, cl, dryRun, a, existing, raw)
 	case dryRun:
 		later[i.path+" "+i.name] = true
 		a.Result = "would be created"
@@ -158,16 +158,16 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	return a, err
 }
 
-// updateExisting updates an existing resource that differs from the file. It returns an error if
-// the file and the cloud have different values of a member that an update cannot change.
-func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
-	want := map[string]any{}
-	if err := json.Unmarshal(raw, &want); err != nil {
+// updateExisting updates an existing resource if this resource differs from the file. It returns an
+// error if the file and the cloud have different values of a member that an update cannot change.
+func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, existing map[string]any, raw []byte) (Result, error) {
+	desired := map[string]any{}
+	if err := json.Unmarshal(raw, &desired); err != nil {
 		return a, err
 	}
-	fields := differingMembers(have, want, i.update)
+	fields := differingMembers(existing, desired, i.update)
 	if fixed := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return slices.Contains(i.update, f) }); len(fixed) > 0 {
-		return a, differenceError(have, fixed)
+		return a, differenceError(existing, fixed)
 	}
 	a.Result, a.Fields = "unchanged", strings.Join(fields, ", ")
 	if len(fields) == 0 {
@@ -179,7 +179,7 @@ func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool
 	a.Result = "updated"
 	body := map[string]any{}
 	for _, k := range i.update {
-		if v := mergeValues(have[k], want[k]); v != nil {
+		if v := mergeValues(existing[k], desired[k]); v != nil {
 			body[k] = v
 		}
 	}
@@ -187,7 +187,7 @@ func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool
 	if err != nil {
 		return a, err
 	}
-	id, _ := have["id"].(string)
+	id, _ := existing["id"].(string)
 	answer, err := cl.Do(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
 	if err != nil {
 		return a, err
@@ -196,24 +196,24 @@ func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool
 	if err := json.Unmarshal(answer, &now); err != nil {
 		return a, err
 	}
-	if now["revision"] == have["revision"] { // the file asks for a default value, which the resource already has
+	if now["revision"] == existing["revision"] { // the file asks for a default value, which the resource already has
 		a.Result, a.Fields = "unchanged", ""
 	}
 	return a, nil
 }
 
-// mergeValues returns the value of a member after an update. The parameter named have is the value
-// in the cloud, and the parameter named want is the value in the file. If both values are JSON
-// objects, the result is a copy of have, in which mergeValues updates the members that want
-// contains. If want is nil, the result is have. In all other cases, the result is want.
-func mergeValues(have, want any) any {
-	if want == nil {
-		return have
+// mergeValues returns the value of a member after an update: current is the value in the cloud, and
+// desired is the value in the file. If both values are JSON objects, the result is a copy of
+// current, in which mergeValues updates the members that desired contains. If desired is nil, the
+// result is current. In all other cases, the result is desired.
+func mergeValues(current, desired any) any {
+	if desired == nil {
+		return current
 	}
-	is, ok1 := have.(map[string]any)
-	more, ok2 := want.(map[string]any)
+	is, ok1 := current.(map[string]any)
+	more, ok2 := desired.(map[string]any)
 	if !ok1 || !ok2 {
-		return want
+		return desired
 	}
 	all := maps.Clone(is)
 	for k, v := range more {
@@ -240,9 +240,9 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 // the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
 // first case the member is not in the cloud's answer, because some members exist only in requests.
 // In the second case the file has an empty value, which means the default value.
-func differingMembers(have, want map[string]any, update []string) (fields []string) {
-	for k, v := range want {
-		is, shown := have[k]
+func differingMembers(current, desired map[string]any, update []string) (fields []string) {
+	for k, v := range desired {
+		is, shown := current[k]
 		canUpdate := slices.Contains(update, k)
 		if !canUpdate && (!shown || v == "" || v == 0.0) {
 			continue
@@ -257,45 +257,45 @@ func differingMembers(have, want map[string]any, update []string) (fields []stri
 
 // differenceError returns an Exists error that names the fields that differ and cannot be
 // updated.
-func differenceError(have map[string]any, fields []string) error {
+func differenceError(existing map[string]any, fields []string) error {
 	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "a resource with this name exists and differs from the file"}
 	for _, k := range fields {
-		shown, _ := json.Marshal(have[k])
+		shown, _ := json.Marshal(existing[k])
 		e.Fields = append(e.Fields, cloudsim.FieldError{Field: k, Reason: fmt.Sprintf("is %.200s in the cloud, and cannot be updated", shown)})
 	}
 	return e
 }
 
-// isCovered reports whether the cloud's value includes the value in the file. The cloud's value may
-// have more members than the file, e.g. default values. If the cloud's answer does not contain the
-// value, the function returns true for a zero value in the file. A null in the file matches any
-// value.
-func isCovered(have, want any) bool {
-	switch want := want.(type) {
+// isCovered reports whether current, the value in the cloud, includes desired, the value in the
+// file. The value in the cloud may have more members than the value in the file, e.g. default
+// values. If current is nil, the result is true for a zero value in the file. A null in the file
+// matches any value.
+func isCovered(current, desired any) bool {
+	switch desired := desired.(type) {
 	case nil:
 		return true
 	case map[string]any:
-		is, ok := have.(map[string]any)
-		ok = ok || have == nil
-		for k, v := range want {
+		is, ok := current.(map[string]any)
+		ok = ok || current == nil
+		for k, v := range desired {
 			ok = ok && isCovered(is[k], v)
 		}
 		return ok
 	case []any:
-		is, ok := have.([]any)
-		ok = (ok || have == nil) && len(is) == len(want)
-		for n := range want {
-			ok = ok && isCovered(is[n], want[n])
+		is, ok := current.([]any)
+		ok = (ok || current == nil) && len(is) == len(desired)
+		for n := range desired {
+			ok = ok && isCovered(is[n], desired[n])
 		}
 		return ok
 	case string:
-		is, ok := have.(string)
-		return (ok || have == nil) && (is == want || sameInstant(is, want))
+		is, ok := current.(string)
+		return (ok || current == nil) && (is == desired || sameInstant(is, desired))
 	}
-	if have == nil {
-		return want == 0.0 || want == false
+	if current == nil {
+		return desired == 0.0 || desired == false
 	}
-	return reflect.DeepEqual(have, want)
+	return reflect.DeepEqual(current, desired)
 }
 
 // sameInstant reports whether a and b are the same time, even if they have different time zones.
@@ -305,7 +305,7 @@ func sameInstant(a, b string) bool {
 	return errX == nil && errY == nil && x.Equal(y)
 }
 
-// resolveTarget replaces the name of the target in a hold or a fault by the target's id.
+// resolveTarget replaces the name of the target in a hold or a fault with the target's id.
 func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
 	in, field, of := i.body, "target", ""
 	switch i.list {
@@ -330,7 +330,7 @@ func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[st
 	return err
 }
 
-// resolve replaces the names of resources in v by the ids of these resources.
+// resolve replaces the names of resources in v with the ids of these resources.
 func resolve(ctx context.Context, cl *client.Client, v any, later map[string]bool) error {
 	switch v := v.(type) {
 	case []any:

@@ -77,7 +77,7 @@ func (i item) locate(err error) error {
 
 // Read reads the resources from a file, or from stdin if file is "-". It returns one error
 // that contains all errors in the file, with their positions.
-func Read(file string, stdin io.Reader) (all []item, err error) {
+func Read(file string, stdin io.Reader) (items []item, err error) {
 	if file == "" {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file is required: the file to apply, or - for standard input")
 	}
@@ -102,7 +102,7 @@ func Read(file string, stdin io.Reader) (all []item, err error) {
 
 // parseApply reads the resources of all YAML documents in a file. It sorts the resources so that a
 // resource comes before the resources that refer to it.
-func parseApply(file string, raw []byte) (all []item, err error) {
+func parseApply(file string, raw []byte) (items []item, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	var wrong []error
 	for {
@@ -121,17 +121,17 @@ func parseApply(file string, raw []byte) (all []item, err error) {
 		if err != nil {
 			wrong = append(wrong, err)
 		}
-		all = append(all, more...)
+		items = append(items, more...)
 	}
 	order := map[string]int{}
 	for n, kind := range appliable {
 		order[kind.key] = n
 	}
-	slices.SortStableFunc(all, func(a, b item) int { return order[a.list] - order[b.list] })
-	return all, cloudsim.OneOrMany(wrong)
+	slices.SortStableFunc(items, func(a, b item) int { return order[a.list] - order[b.list] })
+	return items, cloudsim.OneOrMany(wrong)
 }
 
-func itemsOf(file string, top *yaml.Node) (all []item, err error) {
+func itemsOf(file string, top *yaml.Node) (items []item, err error) {
 	bad := func(n *yaml.Node, format string, args ...any) error {
 		return cloudsim.Errorf(cloudsim.Invalid, "%s:%d: %s", file, n.Line, fmt.Sprintf(format, args...))
 	}
@@ -157,7 +157,7 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, reasonOf(err)))
 				continue
 			}
-			all = append(all, i)
+			items = append(items, i)
 		}
 	}
 	seen := map[string]bool{}
@@ -171,7 +171,7 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 		}
 		seen[key.Value] = true
 	}
-	return all, cloudsim.OneOrMany(wrong)
+	return items, cloudsim.OneOrMany(wrong)
 }
 
 func reasonOf(err error) string {

@@ -272,9 +272,8 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// TestAllEvents proves that AllEvents returns all events from revision 0. After the load of
-// a saved state, AllEvents returns the events of this state, even if they do not fit in one
-// page.
+// TestAllEvents proves that AllEvents returns all events after revision 0. After the load of a
+// saved state, AllEvents returns the events of this state, even if they do not fit in one page.
 func TestAllEvents(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {

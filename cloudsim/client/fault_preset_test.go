@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// callAffected makes a call that the faults of a preset affect. It returns true if the call had the
-// expected effect.
+// callAffected makes a call that is affected by the faults of a preset. It returns true if the
+// faults had the expected effect on the call.
 type callAffected func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) callAffected {
@@ -33,9 +33,9 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll returns a function that calls makeChange. It returns true if makeChange returns an error
-// of the given kind, although the cloud has made the change. After the change, the cloud has the
-// given number of instances.
+// doneAll returns a function that calls makeChange. The returned function checks that makeChange
+// returns an error of the given kind, although the cloud has made the change. After the change,
+// the cloud must have the given number of instances.
 func doneAll(with cloudsim.Kind, makeChange func(context.Context, *client.Client) error, instances int) callAffected {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := makeChange(ctx, c)
@@ -105,8 +105,9 @@ var effectChecks = map[string]callAffected{
 	},
 }
 
-// TestEveryPreset proves that each preset has its expected effect, and no effect after its faults
-// are deleted. The test repeats the calls, because some faults hit only a few calls.
+// TestEveryPreset proves that each preset has its expected effect. After the deletion of the
+// preset's faults, a list of the instances succeeds. The test repeats the calls, because some
+// faults hit only a few calls.
 func TestEveryPreset(t *testing.T) {
 	for _, p := range cloudsim.FaultPresets() {
 		t.Run(p.Name, func(t *testing.T) {

@@ -28,7 +28,8 @@ func (c *Client) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return err
 }
 
-// ReleaseOperation excludes one operation from all holds, so that the operation can end.
+// ReleaseOperation excludes one operation from all holds, and from faults that block the
+// operation, so that the operation can end.
 func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/release", nil)
 }

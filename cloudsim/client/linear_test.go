@@ -79,7 +79,7 @@ func checkLinearizable(t *testing.T, history []porcupine.Operation) {
 	for _, op := range history {
 		kinds[op.Input.(input).verb+" "+op.Output.(output).err.Error()]++
 	}
-	t.Logf("%v", kinds) // error kind 0 prints as "internal", but means success here: do refuses internal errors
+	t.Logf("%v", kinds) // the kind 0 prints as "internal", but means success here: for an internal error, the method do fails the test
 	if result := porcupine.CheckOperationsTimeout(registerModel(), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("%d calls are not linearizable: %v", len(history), result)
 	}
@@ -180,8 +180,9 @@ func (k *caller) do(t *testing.T, in input) output {
 	return out
 }
 
-// register is the state of one name in the model. If an answer was lost, the new id or revision is
-// unknown until the next answer. An unknown id is "?", and an unknown revision is 0.
+// register is the model's state of the load balancer with one name. If an answer was lost, the new
+// id or revision is unknown until the next answer. An unknown id is "?", and an unknown revision
+// is 0.
 type register struct {
 	there bool
 	id    cloudsim.LoadBalancerID

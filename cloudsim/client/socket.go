@@ -54,10 +54,10 @@ func (c *Client) base() string {
 	return strings.TrimSuffix(c.URL, "/")
 }
 
-// Trust makes the transport t accept only certificates of the authorities in caFile, a PEM file.
-// This restriction applies only to clouds at an https URL. If caFile is "", Trust changes nothing,
-// and t trusts the authorities of the system. If Trust cannot read a certificate from the file, it
-// returns an Invalid error that names the file.
+// Trust makes the transport t accept only certificates of the certificate authorities in the PEM
+// file caFile. This restriction applies only to clouds at an https URL. If caFile is "", Trust
+// changes nothing, and t trusts the certificate authorities of the system. If Trust cannot read a
+// certificate from the file, it returns an Invalid error that names the file.
 func Trust(t *http.Transport, caFile string) error {
 	if caFile == "" {
 		return nil

@@ -20,7 +20,7 @@ func (c *Client) ListStates(ctx context.Context) (cloudsim.States, error) {
 	return call[cloudsim.States](ctx, c, "GET", "/v1/states", nil)
 }
 
-// LoadState replaces the contents of the cloud by a saved state. All watches end with Gone.
+// LoadState replaces the contents of the cloud with a saved state. All watches end with Gone.
 func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	path := "/v1/states/" + seg(name) + "/load"
 	if req.RecordsOnly {
@@ -68,7 +68,8 @@ func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) erro
 	return nil
 }
 
-// ImportState saves an exported state under a name.
+// ImportState reads the file of an exported state from r, and saves this state under the given
+// name.
 func (c *Client) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	return call[cloudsim.State](ctx, c.withoutTimeout(), "PUT", "/v1/states/"+seg(name), nil, func(req *http.Request) {
 		req.Body = io.NopCloser(r)

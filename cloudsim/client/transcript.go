@@ -34,20 +34,20 @@ type Replayed struct {
 // has then done the work of all calls before the difference, and perhaps also of the call with the
 // difference. Replay returns Invalid for a damaged transcript. Replay ignores an incomplete last
 // line, because a killed cloud can leave such a line.
-func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err error) {
+func (c *Client) Replay(ctx context.Context, r io.Reader) (result Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
 	lines.Split(wholeLines)
-	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &done.Head) != nil || done.Head.Format != cloudsim.TranscriptFormat {
-		return done, cloudsim.Errorf(cloudsim.Invalid, "not a transcript: the header is missing")
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &result.Head) != nil || result.Head.Format != cloudsim.TranscriptFormat {
+		return result, cloudsim.Errorf(cloudsim.Invalid, "not a transcript: the header is missing")
 	}
-	if done.Head.Version != cloudsim.TranscriptVersion {
-		return done, cloudsim.Errorf(cloudsim.Invalid, "the transcript has version %d; this program reads version %d", done.Head.Version, cloudsim.TranscriptVersion)
+	if result.Head.Version != cloudsim.TranscriptVersion {
+		return result, cloudsim.Errorf(cloudsim.Invalid, "the transcript has version %d; this program reads version %d", result.Head.Version, cloudsim.TranscriptVersion)
 	}
-	if err := c.checkStart(ctx, done.Head); err != nil {
-		return done, err
+	if err := c.checkStart(ctx, result.Head); err != nil {
+		return result, err
 	}
-	p := player{c: c, head: done.Head, secrets: map[cloudsim.TokenID]string{}}
+	p := player{c: c, head: result.Head, secrets: map[cloudsim.TokenID]string{}}
 	p.http = &http.Client{Timeout: c.HTTP.Timeout, Transport: withoutReuse(c.HTTP.Transport)}
 	defer p.http.CloseIdleConnections()
 	for n := 2; lines.Scan(); n++ {
@@ -56,23 +56,23 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err er
 			cloudsim.TranscriptFull
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return done, cloudsim.Errorf(cloudsim.Invalid, "line %d is damaged: %w", n, err)
+			return result, cloudsim.Errorf(cloudsim.Invalid, "line %d is damaged: %w", n, err)
 		}
-		if done.Full = line.Full; done.Full {
+		if result.Full = line.Full; result.Full {
 			break
 		}
 		if err := p.play(ctx, line.TranscriptCall); err != nil {
 			if ctx.Err() != nil {
-				return done, context.Cause(ctx)
+				return result, context.Cause(ctx)
 			}
-			return done, fmt.Errorf("line %d, %s %s of %s: %w", n, line.Method, line.Path, cmp.Or(line.Caller, "an unknown caller"), err)
+			return result, fmt.Errorf("line %d, %s %s of %s: %w", n, line.Method, line.Path, cmp.Or(line.Caller, "an unknown caller"), err)
 		}
-		done.Calls++
+		result.Calls++
 	}
 	if err := lines.Err(); err != nil {
-		return done, cloudsim.Errorf(cloudsim.Invalid, "reading the transcript: %w", err)
+		return result, cloudsim.Errorf(cloudsim.Invalid, "reading the transcript: %w", err)
 	}
-	return done, nil
+	return result, nil
 }
 
 // wholeLines splits data at newlines, and ignores an incomplete last line.

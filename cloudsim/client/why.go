@@ -7,10 +7,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Why explains the current state of an object. The argument object is an id or kind/name. For a
-// deleted object, the explanation contains the events that the journal still has.
-func (c *Client) Why(ctx context.Context, object string) (cloudsim.Why, error) {
-	return call[cloudsim.Why](ctx, c, "GET", "/v1/why?object="+url.QueryEscape(object), nil)
+// Why explains the current state of an object. The parameter ref is the id of the object, or the
+// kind and the name of the object, e.g. instance/node-1. For a deleted object, the explanation
+// contains the events that the journal still has.
+func (c *Client) Why(ctx context.Context, ref string) (cloudsim.Why, error) {
+	return call[cloudsim.Why](ctx, c, "GET", "/v1/why?object="+url.QueryEscape(ref), nil)
 }
 
 // WhyRequest explains the effects of the request with the given id: the calls, operations, changes

@@ -51,18 +51,18 @@ func WithProfile(p engine.Profile) Option { return func(o *options) { o.cfg.Prof
 
 // WithFrozenClock stops the cloud's clock at the given time. The zero time means
 // the beginning of 2030. The client's AdvanceClock moves the clock.
-func WithFrozenClock(at time.Time) Option {
-	if at.IsZero() {
-		at = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+func WithFrozenClock(start time.Time) Option {
+	if start.IsZero() {
+		start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	return func(o *options) { o.cfg.FrozenAt = at }
+	return func(o *options) { o.cfg.FrozenAt = start }
 }
 
 // WithSeed makes all random values except secrets repeatable: the same seed gives the same
 // values.
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
-// WithConfig changes any other part of the cloud's configuration.
+// WithConfig changes the parts of the cloud's configuration that have no Option of their own.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
 // WithTranscript records every call, and writes the records to w. The client's Replay can send the

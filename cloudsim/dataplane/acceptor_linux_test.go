@@ -20,7 +20,7 @@ import (
 // If a client connects while there are no free descriptors, the data plane accepts its connection
 // later. The data plane then forwards and counts the bytes that the client has already sent.
 func TestAcceptFailureIsOutlived(t *testing.T) {
-	percent := debug.SetGCPercent(-1) // the garbage collector would close splice pipes of earlier tests, and so free descriptors
+	percent := debug.SetGCPercent(-1) // the garbage collector would close splice pipes of earlier tests, which would free descriptors
 	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	f := newFleet(t, 1, each(echo))
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}

@@ -56,7 +56,7 @@ type balancer struct {
 	reported  *cloudsim.LoadBalancerStatus // the status that was last sent to the cloud; nil if unknown
 }
 
-// pool contains the state of a set of targets. All these targets have the same health check.
+// pool describes a set of targets that have the same health check.
 type pool struct {
 	check cloudsim.HealthCheck
 	used  bool // a listener chooses targets from the pool

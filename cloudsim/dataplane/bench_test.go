@@ -15,8 +15,9 @@ import (
 // balancer and without a load balancer. It reports the ratio of the two times,
 // because other load on the machine changes both times but not their ratio.
 
-// runAlternating runs both functions for b.N rounds each, in alternating slices. It returns
-// the total time of each function.
+// runAlternating runs each function for b.N rounds. It divides the rounds into slices, and
+// alternates between the two functions after each slice. It returns the total time of each
+// function.
 func runAlternating(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
 	timed := func(do func(int), rounds int) time.Duration {
 		begin := time.Now()
@@ -94,8 +95,8 @@ func BenchmarkThroughput(b *testing.B) {
 	b.ReportMetric(float64(straight)/float64(through), "throughput/direct")
 }
 
-// onlyWriter hides the method ReadFrom of a writer. Without it, io.CopyBuffer would call ReadFrom,
-// which allocates its own buffer.
+// onlyWriter hides the method ReadFrom of a writer. Without onlyWriter, io.CopyBuffer would call
+// ReadFrom, which allocates its own buffer.
 type onlyWriter struct{ io.Writer }
 
 // BenchmarkLatency measures a round trip of 64 bytes on an open connection. The metric

@@ -69,8 +69,8 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 }
 
 // bind opens the socket s at its address. If this machine denies a port below 1024, the method
-// opens the port plus LowPortOffset instead. If o is nil, or if o is at another port than the
-// configured port, bind also returns the reason.
+// opens the port plus LowPortOffset instead. If o is nil, or if o has another port than the
+// configured port, problem contains the reason.
 func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)

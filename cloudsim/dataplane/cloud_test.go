@@ -243,7 +243,7 @@ func (m *fakeCloud) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStat
 }
 
 // await waits until the status of a load balancer contains all of its listeners and targets, and
-// passes the check of the caller. The function named check returns "" if the status passes, or else
+// passes the check of the caller. If the status passes, check returns "". Otherwise check returns
 // the reason.
 func (m *fakeCloud) await(t testing.TB, id cloudsim.LoadBalancerID, check func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
@@ -289,15 +289,15 @@ func unreadyReason(s cloudsim.LoadBalancerStatus) string {
 	return wantHealth(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
 }
 
-// wantHealth returns a check for await: the health of the targets must be equal to the list named
-// want.
+// wantHealth returns a check for await. The check passes if the targets have the given health
+// states, in the same order.
 func wantHealth(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
 	return func(s cloudsim.LoadBalancerStatus) string {
-		var have []cloudsim.TargetHealth
+		var got []cloudsim.TargetHealth
 		for _, t := range s.Targets {
-			have = append(have, t.Health)
+			got = append(got, t.Health)
 		}
-		if !slices.Equal(have, want) {
+		if !slices.Equal(got, want) {
 			return fmt.Sprintf("want targets %v", want)
 		}
 		return ""

@@ -14,11 +14,13 @@ import (
 
 // phase is the state of a connection:
 //
-//	phase       it ends when                               next phase
-//	dialling    a target has answered                      forwarding
-//	            no target answers, or the listener closes  gone
-//	forwarding  both sides have ended, one has failed,
-//	            the idle timeout is over, or it is cut     gone
+//	phase       end of the phase                                next phase
+//	dialling    a target has answered                           forwarding
+//	            no target answers, or the listener closes       gone
+//	forwarding  the client and the target have ended their
+//	            halves, or one of the two sockets has failed    gone
+//	            the idle timeout has passed                     gone
+//	            the balancer cuts the connection                gone
 type phase int
 
 const (
@@ -27,7 +29,7 @@ const (
 	gone
 )
 
-// conn is the connection of a client together with the connection to the client's target. Only the
+// conn contains the connection of a client and the connection to the client's target. Only the
 // loop's goroutine may use a conn. As an exception, the balancer also uses some fields of the
 // embedded struct session. The balancer's mu protects these fields.
 type conn struct {
@@ -200,7 +202,7 @@ func (s *endpoint) handleEvents(events uint32) {
 	}
 }
 
-// halfOf returns the direction that reads from s.
+// halfOf returns the direction whose bytes come from s.
 func (c *conn) halfOf(s *endpoint) *halfConn {
 	if s == &c.front {
 		return &c.halves[in]
@@ -214,13 +216,12 @@ func (c *conn) moveBytes() {
 		return
 	}
 	more := false
-	for _, d := range [...]direction{out, in} { // the direction named out is first, because the target may have sent bytes before it stopped reading
+	for _, d := range [...]direction{out, in} { // bytes to the client first, because the target may have sent bytes before it stopped reading
 		w := &c.halves[d]
 		again, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If dst has sent everything and then failed, dst takes no more bytes. The
-			// other side can still read the bytes that dst has sent, so the other side
-			// gets no reset.
+			// If dst has sent everything and then failed, dst takes no more bytes. The peer of src
+			// can still read the bytes that dst has sent, so the loop does not reset src.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -279,7 +280,7 @@ func (c *conn) hasWaitingBytes() bool {
 }
 
 // cutSoon tells the loop to reset the connection, and does not wait for the
-// loop. The loop resets the connection only in the phase forwarding. Any
+// loop. The loop resets the connection only in the phase named forwarding. Any
 // goroutine may call cutSoon.
 func (c *conn) cutSoon() {
 	c.loop.enqueue(func() {

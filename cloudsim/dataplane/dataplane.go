@@ -75,8 +75,8 @@ type Config struct {
 	// answers back to this machine. The caller must also configure this machine to accept these
 	// answers, although their destination address is the client's.
 	//
-	// HideClients are ranges of clients for which ShowClients has no effect. They are for clients
-	// that a target would answer directly and not through this machine.
+	// HideClients are ranges of clients for which ShowClients has no effect. The caller must add
+	// the ranges of clients that the targets answer directly, and not through this machine.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.
@@ -101,7 +101,7 @@ type Config struct {
 
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
 
-// Validate returns an error for each field that is not valid.
+// Validate returns one error that lists all invalid fields of c.
 func (c Config) Validate() error {
 	var errs []error
 	if c.LowPortOffset < 0 || c.LowPortOffset > 65535-1023 {

@@ -19,8 +19,8 @@ type dialPolicy struct {
 	host                func() ([]netip.Prefix, error) // addresses of this machine
 
 	mu    sync.Mutex
-	until time.Time // time at which the list known expires
-	known []netip.Prefix
+	until time.Time      // time at which the addresses in known expire
+	known []netip.Prefix // addresses of this machine at the last call of host
 	err   error
 }
 

@@ -3,11 +3,12 @@
 //
 // The package lists and watches load balancers, instances and zones. For each listener of a load
 // balancer that is active or updating, it opens a TCP or UDP socket at each address of the load
-// balancer. It also opens a socket at each published port of the host. A new connection goes to the
-// healthy target with the lowest ratio of connections to weight. Targets with the same ratio get
-// turns in proportion to their weights, so sequential requests spread by weight, too. With
-// affinity, a new connection of a client goes to the target of the client's previous connection.
-// The package reports the addresses of the listeners and the probed health of each target.
+// balancer. It also opens a socket for each published port of the load balancer. A new connection
+// goes to the healthy target with the lowest ratio of connections to weight. Targets with the same
+// ratio get turns in proportion to their weights, so sequential requests spread by weight, too.
+// With affinity, a new connection of a client goes to the target of the client's previous
+// connection. The package reports the addresses of the listeners and the probed health of each
+// target.
 //
 // Guarantees for clients:
 //
@@ -17,15 +18,15 @@
 //     the port in these cases, because it would lose connections whenever it
 //     closes or opens the port.)
 //   - The client or the target may close its half of a connection. The other half continues until
-//     the peer closes that half, too. If one of them resets the connection, the data plane also
-//     resets the connection to its peer.
+//     the peer closes that half, too. If the client or the target resets its connection, the data
+//     plane also resets the connection to the peer.
 //   - A target that turns unhealthy takes no new connections. Its open connections stay open.
 //   - A removed target, a removed listener and an instance that is shutting down take no new
 //     connections. Their open connections have Config.DrainTimeout to finish. Then the data plane
 //     resets these connections.
-//   - If an instance is off, rebooting or gone, the data plane resets the instance's connections
-//     at once, because the machine has lost them. It also resets the connections of a deleted
-//     load balancer at once.
+//   - If an instance is off, is rebooting or was deleted, the data plane resets the instance's
+//     connections at once, because the machine has lost them. It also resets the connections of a
+//     deleted load balancer at once.
 //   - The data plane resets a connection that has no traffic for Config.IdleTimeout.
 //   - A UDP flow is the traffic of one client port, in both directions. Each flow has its own
 //     socket. A flow ends if its target turns unhealthy, refuses datagrams or was removed. The

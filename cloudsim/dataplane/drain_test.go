@@ -39,7 +39,7 @@ func TestDrainingIsVisible(t *testing.T) {
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy))
 }
 
-// A probe of a target that sends an endless answer reads only the beginning of the answer.
+// If a target sends an endless answer, a probe reads only the beginning of the answer.
 func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	sent := make(chan int, 100)

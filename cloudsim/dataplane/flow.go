@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// flow is the traffic between one client port and a UDP listener, in both directions. It has
-// its own socket to one target. It ends when both sides have been silent for the idle timeout.
+// flow is the traffic between one client port and a UDP listener, in both directions. It has its
+// own socket to one target. It ends when the client and the target have been silent for the idle
+// timeout.
 type flow struct {
 	session
 	peer   netip.AddrPort // the client's port
@@ -23,9 +24,9 @@ type flow struct {
 	last   atomic.Int64 // time of the last datagram, in ns since startTime
 }
 
-// startTime is the beginning of the time scale of flows and loops: they store times as durations
-// since startTime. It contains a monotonic clock reading, so changes of the system time have no
-// effect.
+// startTime is the origin of the times that flows and loops store. Flows and loops store each time
+// as a duration since startTime. startTime contains a monotonic clock reading, so changes of the
+// system time have no effect.
 var startTime = time.Now()
 
 func (f *flow) passed() { f.last.Store(int64(time.Since(startTime))) }
@@ -62,8 +63,9 @@ func (p *udpServer) receive(ctx context.Context) {
 	}
 }
 
-// forward sends a datagram to the target of its client's flow, or begins a new flow. If a
-// target refuses the datagram, the flow ends and the datagram goes to another target.
+// forward sends a datagram to the target of the client's flow. If the client has no flow, forward
+// begins a new flow. If a target refuses the datagram, the flow ends and the datagram goes to
+// another target.
 func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	p.mu.Lock()
 	f := p.flows[from]

@@ -18,7 +18,7 @@ import (
 )
 
 // udpServer answers every datagram with its name, a colon and the datagram.
-func udpServer(t testing.TB, ip string, port int, name string) (stop func(), at int) {
+func udpServer(t testing.TB, ip string, port int, name string) (stop func(), boundPort int) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip), Port: port})
 	if err != nil {

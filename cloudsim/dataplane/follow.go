@@ -87,14 +87,13 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed returns the keys of a map, without the keys of the items in the list. The parameter
-// named have is the map.
-func notListed[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K {
-	gone := maps.Clone(have)
+// notListed returns the keys of the map known, without the keys of the items in list.
+func notListed[K comparable, V, T any](known map[K]V, list []T, key func(T) K) []K {
+	missing := maps.Clone(known)
 	for _, item := range list {
-		delete(gone, key(item))
+		delete(missing, key(item))
 	}
-	return slices.Collect(maps.Keys(gone))
+	return slices.Collect(maps.Keys(missing))
 }
 
 // Take applies an event.

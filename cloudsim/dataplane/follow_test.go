@@ -138,7 +138,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 
 // The first of two changes removes a target, and the cloud deletes the status of this target. The
 // second change adds the target again. The data plane reports the status of the target again, even
-// if the target is the same as before the two changes.
+// if this status is equal to the last reported status.
 func TestUndoneChangeIsReported(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.start(t, dataplane.Config{})

@@ -7,7 +7,7 @@ import (
 
 const (
 	dialTimeout  = 2 * time.Second
-	dialAttempts = 3 // maximum number of targets that a connection tries
+	dialAttempts = 3 // maximum number of targets that the data plane dials for a connection
 )
 
 // direction is the direction of traffic through a connection.

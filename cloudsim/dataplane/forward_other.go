@@ -59,7 +59,7 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 // connections.
 var dialer = net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
 
-// conn is the connection of a client together with the connection to the client's target.
+// conn contains the connection of a client and the connection to the client's target.
 type conn struct {
 	session
 	client, server *net.TCPConn
@@ -85,13 +85,13 @@ func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, fr
 // connectTarget connects to a target, and returns nil if no target
 // answers. If a dial fails, the method tries another target. A failed dial does
 // not change the target's health, because only probes change the health.
-func (b *balancer) connectTarget(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
+func (b *balancer) connectTarget(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, chosen choice) *conn {
 	var tried []*target
 	for ok := true; ok; {
-		server, err := b.cfg.dialTCP(ctx, from.Addr(), to)
+		server, err := b.cfg.dialTCP(ctx, from.Addr(), chosen)
 		if err == nil {
 			c := &conn{client: client, server: server}
-			c.session = session{b: b, l: s.l, socket: s, client: from.Addr(), choice: to, cut: c.resetBoth}
+			c.session = session{b: b, l: s.l, socket: s, client: from.Addr(), choice: chosen, cut: c.resetBoth}
 			if b.join(&c.session) {
 				if err = c.introduce(from); err == nil {
 					return c
@@ -100,11 +100,11 @@ func (b *balancer) connectTarget(ctx context.Context, s *socket, client *net.TCP
 			}
 			resetConn(server)
 		}
-		tried = append(tried, to.target)
+		tried = append(tried, chosen.target)
 		if ctx.Err() != nil {
 			err = nil // the data plane ended the dial, not the target
 		}
-		to, ok = b.retry(s.l, from.Addr(), to, tried, err)
+		chosen, ok = b.retry(s.l, from.Addr(), chosen, tried, err)
 	}
 	return nil
 }
@@ -122,18 +122,18 @@ func (c *conn) introduce(from netip.AddrPort) error {
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
 // the client's address. If the socket has no source address, the system chooses the source port
-// when it connects the socket. It then knows the target, so connections to different targets can
-// have the same source port.
-func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
-	at, d := addrPort(to.ip, to.port), dialer
-	if err := c.dials.check(at.Addr()); err != nil {
+// when it connects the socket. The system then knows the target, so connections to different
+// targets can have the same source port.
+func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (*net.TCPConn, error) {
+	address, d := addrPort(chosen.ip, chosen.port), dialer
+	if err := c.dials.check(address.Addr()); err != nil {
 		return nil, err
 	}
 	if from := c.source(client); from.IsValid() {
 		d.Control = allowForeign
-		return d.DialTCP(ctx, "tcp", from, at)
+		return d.DialTCP(ctx, "tcp", from, address)
 	}
-	conn, err := d.DialContext(ctx, "tcp", at.String())
+	conn, err := d.DialContext(ctx, "tcp", address.String())
 	if err != nil {
 		return nil, err
 	}
@@ -188,8 +188,8 @@ const idleChecks = 4
 //
 // If the listener has an idle timeout, moveBytes divides the timeout into equal parts. The number
 // of parts is the constant idleChecks. While moveBytes waits for src, it wakes up after each part.
-// This version cannot detect bytes that wait for a slow reader. The reader must read these bytes
-// within the idle timeout.
+// Unlike the version with epoll, this version cannot detect bytes that wait for a slow reader. The
+// reader must read these bytes within the idle timeout.
 func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

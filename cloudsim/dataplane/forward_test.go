@@ -33,7 +33,7 @@ func TestSpreads(t *testing.T) {
 	for range 3 * rounds {
 		word, _ := ask(t, f.address())
 		got[word]++
-		eventually.Empty(t, func() string { // the balancer may see the end later than the client
+		eventually.Empty(t, func() string { // the balancer may detect the end of the connection later than the client
 			if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
 				return fmt.Sprintf("got %v open connections, want 0", n)
 			}

@@ -24,7 +24,7 @@ func TestOldNewsOfAnInstance(t *testing.T) {
 	}
 }
 
-// A balancer ignores an event that only contains its own report.
+// A balancer ignores an event that only contains the balancer's own report.
 func TestOwnReportsAreNoNews(t *testing.T) {
 	b := newBalancer(&plane{log: slog.New(slog.DiscardHandler)}, "lb-000001")
 	b.stopReport = func() {} // no goroutine reports, so the token stays in changed

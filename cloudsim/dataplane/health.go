@@ -16,7 +16,7 @@ import (
 
 const (
 	maxProbes    = 256      // maximum number of concurrent probes of all load balancers, shared fairly
-	maxProbeBody = 64 << 10 // maximum number of bytes that a probe reads of an answer
+	maxProbeBody = 64 << 10 // maximum number of bytes that a probe reads from an answer's body
 )
 
 // prober runs the health checks of targets. All load balancers share one
@@ -50,15 +50,15 @@ func newProber(most int, dials *dialPolicy) *prober {
 // one target never overlap. A probe runs only while it has a slot, and the load balancers share the
 // slots fairly. If many targets of a load balancer do not answer, only the probes of this load
 // balancer are late.
-func (p *prober) repeatCheck(ctx context.Context, own *probeShare, check cloudsim.HealthCheck, ip string, tellResult func(error)) {
+func (p *prober) repeatCheck(ctx context.Context, share *probeShare, check cloudsim.HealthCheck, ip string, tellResult func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()
 	for {
-		if !p.slots.takeSlot(ctx, own) {
+		if !p.slots.takeSlot(ctx, share) {
 			return
 		}
 		err := p.probe(ctx, check, ip)
-		p.slots.giveSlot(own)
+		p.slots.giveSlot(share)
 		tellResult(err)
 		select {
 		case <-ctx.Done():
@@ -68,9 +68,9 @@ func (p *prober) repeatCheck(ctx context.Context, own *probeShare, check cloudsi
 	}
 }
 
-// probe runs the check once. The error contains the request and the answer. The
-// same failure always has the same text, because the balancer reports each new
-// text to the cloud.
+// probe runs the check once. The error contains the request and the reason of
+// the failure. The same failure always has the same text, because the balancer
+// reports each new text to the cloud.
 func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip string) error {
 	if check.Protocol == cloudsim.HealthNone {
 		return nil
@@ -98,9 +98,9 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	return nil
 }
 
-// get sends an HTTP request. It returns "" if check expects the answer, else the reason why the
-// target is not healthy. It follows no redirect, because a redirect can lead to another host than
-// the target.
+// get sends an HTTP request. If the answer is one that the health check expects, it returns "".
+// Otherwise it returns the reason why the target is not healthy. It follows no redirect, because a
+// redirect can lead to another host than the target.
 func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -67,8 +67,8 @@ func (l *listener) limit(cfg Config) int {
 	return min(cfg.MaxConnections, (cfg.MaxOpen+1)/2)
 }
 
-// socketKey identifies a socket: a port of one of the load balancer's addresses, or a published
-// port of the host.
+// socketKey identifies a socket. It contains an address and a port of the load balancer, or the
+// host and the port of a published port.
 type socketKey struct {
 	protocol cloudsim.Protocol
 	ip       string
@@ -163,9 +163,9 @@ func (s *socket) endpointOf(a net.Addr) string {
 
 // waitRetry logs the first of several consecutive errors of a socket. It then waits until the
 // next try.
-func (b *balancer) waitRetry(ctx context.Context, again *backoff.Backoff, cannot string, at net.Addr, err error) {
+func (b *balancer) waitRetry(ctx context.Context, again *backoff.Backoff, action string, address net.Addr, err error) {
 	if again.Fresh() {
-		b.log.Warn("cannot "+cannot+"; trying again", "endpoint", at.String(), "error", err)
+		b.log.Warn("cannot "+action+"; trying again", "endpoint", address.String(), "error", err)
 	}
 	again.Wait(ctx)
 }

@@ -86,8 +86,8 @@ func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 	return least
 }
 
-// descriptorOwner is the owner of a descriptor that a loop waits for. Only the loop calls its
-// methods.
+// descriptorOwner is the owner of a descriptor that a loop waits for. Only the loop calls the
+// methods of the owner.
 type descriptorOwner interface {
 	// handleEvents handles epoll events of the descriptor.
 	handleEvents(events uint32)
@@ -264,7 +264,7 @@ func (l *loop) checkDeadlines() {
 }
 
 // scheduleCheck moves the next check to the given time, unless the next check is already earlier.
-func (l *loop) scheduleCheck(at time.Duration) { l.next = min(l.next, at) }
+func (l *loop) scheduleCheck(checkTime time.Duration) { l.next = min(l.next, checkTime) }
 
 // watch makes the loop wait for events of fd. The loop passes the events to s.
 func (l *loop) watch(fd int, events uint32, s descriptorOwner) (id uint64, err error) {
@@ -278,8 +278,8 @@ func (l *loop) watch(fd int, events uint32, s descriptorOwner) (id uint64, err e
 }
 
 // newEpollEvent returns an epoll event. Its data is the id of a connection or listener. The data is
-// not the descriptor number, because the kernel uses descriptor numbers again. The loop never uses
-// an id again.
+// not the descriptor number, because the kernel reuses descriptor numbers. The loop never reuses an
+// id.
 func newEpollEvent(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // the two halves of the id
 }

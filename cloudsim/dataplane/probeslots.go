@@ -9,14 +9,14 @@ import (
 // probeSlots limits the total number of slots in use, and shares the slots fairly between load
 // balancers. A load balancer gets another slot only while the number of its slots is less than the
 // number of free slots. So n load balancers with long probes leave 1/(n+1) of the slots to another
-// load balancer. As a disadvantage, a single load balancer gets only half of the slots. A free slot
-// goes to the waiting load balancer with the fewest slots. If several waiting load balancers have
-// this number of slots, the free slot goes to the load balancer that has waited longest. Each grant
-// takes O(waiting load balancers).
+// load balancer. The disadvantage is that a single load balancer gets only half of the slots. A
+// free slot goes to the waiting load balancer with the fewest slots. If several waiting load
+// balancers have this lowest number of slots, the free slot goes to the load balancer that has
+// waited longest. Each grant takes O(waiting load balancers).
 type probeSlots struct {
 	mu      sync.Mutex
 	free    int
-	waiting []*probeShare // shares with waiting calls, in the order in which they began to wait or got their last slot; no share has fewer slots than are free
+	waiting []*probeShare // shares with waiting calls, in the order in which they began to wait or got their last slot
 }
 
 // probeShare is the share of one load balancer. The zero value has no slots. The mu of probeSlots
@@ -45,7 +45,7 @@ func (r *probeSlots) takeSlot(ctx context.Context, p *probeShare) bool {
 	defer r.mu.Unlock()
 	i := slices.Index(p.queue, served)
 	if i < 0 {
-		return true // a slot was granted at the same moment
+		return true // serve granted a slot at the moment at which ctx ended
 	}
 	if p.queue = slices.Delete(p.queue, i, i+1); len(p.queue) == 0 {
 		r.waiting = slices.DeleteFunc(r.waiting, func(w *probeShare) bool { return w == p })

@@ -60,17 +60,17 @@ func (q *queue) Pop() any {
 	return s
 }
 
-// setQueued adds s to the queue or removes s from the queue. If s was in the queue and stays in the
-// queue, setQueued moves s to its new place in the order. The place can be new, because the target
-// of s may have changed. When setQueued adds s to the queue, it sets s.turn to the present virtual
-// time, unless s.turn is later. So s does not wait for a whole round, and does not get the turns
-// that it missed.
-func (q *queue) setQueued(s *slot, in bool) {
+// setQueued adds s to the queue if queued is true. Otherwise it removes s from the queue. If s is
+// already in the queue and queued is true, setQueued moves s to its new place in the order. The
+// place may differ, because the target of s may have changed. When setQueued adds s to the queue,
+// it sets s.turn to the present virtual time, unless s.turn is later. So s gets a turn soon, but
+// does not get the turns that it missed.
+func (q *queue) setQueued(s *slot, queued bool) {
 	switch {
-	case in && s.at < 0:
+	case queued && s.at < 0:
 		s.turn = max(s.turn, q.now)
 		heap.Push(q, s)
-	case in:
+	case queued:
 		heap.Fix(q, s.at)
 	case s.at >= 0:
 		heap.Remove(q, s.at)

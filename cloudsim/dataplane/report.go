@@ -97,8 +97,8 @@ func (b *balancer) drainingTargets() []*target {
 	return all
 }
 
-// forgetReport makes the next call of status return false, because the status
-// in the cloud is unknown.
+// forgetReport makes the second result of the next call of status false,
+// because the status in the cloud is unknown.
 func (b *balancer) forgetReport() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

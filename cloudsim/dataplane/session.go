@@ -19,8 +19,8 @@ type session struct {
 	cut func() // ends the session at once; callers may call cut at any time and more than once
 
 	// The balancer's mu protects these fields.
-	end   *time.Timer // calls cut() at the time in the field until; nil unless the session drains
-	until time.Time
+	end   *time.Timer // calls cut when the drain timeout ends; nil unless the session drains
+	until time.Time   // end of the drain timeout
 }
 
 // begin checks whether the rules allow the client, and chooses a target that the caller has not
@@ -85,7 +85,8 @@ func (b *balancer) dialFailed(t *target) {
 }
 
 // retry releases the target of c, and chooses another target that the caller has not tried. If err
-// is nil, the cause is a change of the rules, so retry does not count a failed dial.
+// is nil, the target did not cause the retry, so retry does not count a failed dial. It returns
+// false if no other target is available, or if the caller has tried dialAttempts targets.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +106,8 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 	return c, false
 }
 
-// join starts a session, unless the rules no longer allow the session.
+// join starts a session and returns true. If the rules no longer allow the session, join returns
+// false.
 func (b *balancer) join(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,8 +212,8 @@ func (b *balancer) drainTimeout() time.Duration {
 	return b.cfg.DrainTimeout
 }
 
-// drain cuts the session after the duration d. A call of undrain prevents the cut. If an earlier
-// call of drain has set an earlier time for the cut, this time stays.
+// drain cuts the session after the duration d. A call of undrain prevents the cut. If a previous
+// call of drain has set an earlier time for the cut, the earlier time stays in force.
 func (s *session) drain(d time.Duration) {
 	if d <= 0 {
 		s.cut()

@@ -18,9 +18,9 @@ func (c Config) source(client netip.Addr) netip.AddrPort {
 }
 
 // dialUDP opens a socket for a flow to a target.
-func (c Config) dialUDP(client netip.Addr, to choice) (*net.UDPConn, error) {
-	at := addrPort(to.ip, to.port)
-	if err := c.dials.check(at.Addr()); err != nil {
+func (c Config) dialUDP(client netip.Addr, chosen choice) (*net.UDPConn, error) {
+	address := addrPort(chosen.ip, chosen.port)
+	if err := c.dials.check(address.Addr()); err != nil {
 		return nil, err
 	}
 	from := c.source(client)
@@ -28,7 +28,7 @@ func (c Config) dialUDP(client netip.Addr, to choice) (*net.UDPConn, error) {
 	if from.IsValid() {
 		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), allowForeign
 	}
-	conn, err := d.Dial("udp", at.String())
+	conn, err := d.Dial("udp", address.String())
 	if err != nil {
 		return nil, err
 	}

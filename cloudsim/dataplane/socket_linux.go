@@ -12,17 +12,17 @@ import (
 
 // socketTo makes a socket for a connection to a target. It binds the socket to a source address
 // only if the target should see the client's address. If the socket has no source address, the
-// kernel chooses the source port when it connects the socket. It then knows the target, so
+// kernel chooses the source port when it connects the socket. The kernel then knows the target, so
 // connections to different targets can have the same source port.
-func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err error) {
-	if !at.IsValid() {
+func (c Config) socketTo(client netip.Addr, address netip.AddrPort) (fd int, err error) {
+	if !address.IsValid() {
 		return -1, syscall.EADDRNOTAVAIL
 	}
-	if err := c.dials.check(at.Addr()); err != nil {
+	if err := c.dials.check(address.Addr()); err != nil {
 		return -1, err
 	}
 	family := unix.AF_INET6
-	if at.Addr().Is4() {
+	if address.Addr().Is4() {
 		family = unix.AF_INET
 	}
 	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)

@@ -129,7 +129,7 @@ type verdict struct {
 	good, bad int    // numbers of successful and failed probes in a row
 }
 
-// afterProbe returns the verdict after one more probe. The value probeErr is the error of this
+// afterProbe returns the verdict after one more probe. The parameter probeErr is the error of this
 // probe, or nil if the probe succeeded.
 func (v verdict) afterProbe(probeErr error, check cloudsim.HealthCheck) verdict {
 	if probeErr == nil {

@@ -31,8 +31,8 @@ type Dialect struct {
 	// Select returns the name of the requested call. If Select is nil, the method and the path
 	// of the request determine the call.
 	Select func(*Request) (name string, err error)
-	// Token returns the bearer token for calls to this cloud: the caller's own token, or a
-	// cloudsim.Signature. It returns "" if the request has no token.
+	// Token returns the bearer token for calls to this cloud: the caller's own token, or the token
+	// of a cloudsim.Signature. It returns "" if the request has no token.
 	Token func(*Request) (string, error)
 	// Write writes the answer of a call in the format of the other cloud. If Write is nil, the
 	// server encodes the body as JSON.
@@ -80,8 +80,8 @@ type Call struct {
 	Do func(*Request) (status int, body any, err error) `json:"-"`
 }
 
-// Unsupported is the error for a call that a dialect does not translate, or for a feature of a call
-// that it does not translate.
+// Unsupported is the error for a call, or for a feature of a call, that a dialect does not
+// translate.
 type Unsupported struct {
 	What string // e.g. "POST /v1/certificates"
 	Why  string // the reason and the next step; "" for none
@@ -105,7 +105,8 @@ func CloneLabels(labels map[string]string) map[string]string {
 	return out
 }
 
-// Visible returns all labels that do not begin with LabelPrefix. The result is not nil.
+// Visible returns all labels, except the labels with keys that begin with LabelPrefix. The result
+// is not nil.
 func Visible(labels map[string]string) map[string]string {
 	out := make(map[string]string, len(labels))
 	for k, v := range labels {
@@ -116,11 +117,11 @@ func Visible(labels map[string]string) map[string]string {
 	return out
 }
 
-// WithLabels returns the labels that a caller has given, and the existing labels that begin
-// with LabelPrefix. It returns an Invalid error if a given label begins with LabelPrefix.
-func WithLabels(given, existing map[string]string) (map[string]string, error) {
-	out := make(map[string]string, len(given)+len(existing))
-	for k, v := range given {
+// WithLabels returns the requested labels, and the existing labels with keys that begin with
+// LabelPrefix. It returns an Invalid error if the key of a requested label begins with LabelPrefix.
+func WithLabels(requested, existing map[string]string) (map[string]string, error) {
+	out := make(map[string]string, len(requested)+len(existing))
+	for k, v := range requested {
 		if hidden(k) {
 			return nil, cloudsim.InvalidField("labels", "must not have keys with the prefix "+LabelPrefix+", which is reserved")
 		}

@@ -226,9 +226,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestSelect proves that a dialect can select the call itself, and can write answers in its own
-// format. The header Date of an answer contains the cloud's time. If the function Token returns an
-// error, the caller gets this error.
+// TestSelect proves that a dialect can select the call with the function Select, and can write the
+// answer with the function Write. The header Date of an answer contains the cloud's time. If the
+// function Token returns an error, the caller gets this error.
 func TestSelect(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(at))

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Number returns the number in an id of this cloud. For example, the number of i-00002a
-// is 42. It returns 0 if the id contains no such number.
+// Number returns the number in an id of this cloud. For example, the number of i-00002a is 42. It
+// returns 0 if the id contains no valid number.
 func Number[S ~string](id S) int64 {
 	_, hex, _ := strings.Cut(string(id), "-")
 	n, err := strconv.ParseInt(hex, 16, 64)

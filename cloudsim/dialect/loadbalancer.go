@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Attempts is the number of attempts to change a resource that other callers change at the same
-// time.
+// Attempts is the maximum number of attempts to change a resource that other callers change at the
+// same time.
 const Attempts = 10
 
 // Retry calls fn until fn returns nil or an error other than Stale. It calls fn at most Attempts

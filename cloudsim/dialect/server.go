@@ -78,14 +78,14 @@ func (r *Request) ReadBody() ([]byte, error) {
 // Decode reads the JSON body of the request and decodes it like the function Decode. It returns an
 // Invalid error for a body that is too large or cannot be read.
 //
-// The function Do of a Call uses Decode after its first call to the cloud. So a caller without a
-// valid token cannot make the server read a body.
-func (r *Request) Decode(into any) error {
+// The function Do of each Call calls the cloud before it calls Decode. So the server does not
+// decode the body for a caller without a valid token.
+func (r *Request) Decode(target any) error {
 	raw, err := r.ReadBody()
 	if err != nil {
 		return err
 	}
-	return Decode(raw, into)
+	return Decode(raw, target)
 }
 
 // NotJSON is the error for a body that is not exactly one JSON value.
@@ -93,14 +93,14 @@ type NotJSON struct{ error }
 
 // Decode decodes a JSON body. It returns NotJSON for a body that is not exactly one JSON value. For
 // an unknown field or a wrong type, it returns an Invalid error with the name of the field. If the
-// body is empty, Decode does not change the value of the parameter into.
-func Decode(raw []byte, into any) error {
+// body is empty, Decode does not change target.
+func Decode(raw []byte, target any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	err := d.Decode(into)
+	err := d.Decode(target)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return cloudsim.InvalidField(cmp.Or(wrong.Field, "body"), "must have the type "+jsonType(wrong.Type)+", got "+wrong.Value)
 	}
@@ -155,13 +155,13 @@ type server struct {
 	metrics metrics
 }
 
-// New returns an HTTP handler that serves a dialect. At the path /readyz it reports
+// New returns an HTTP handler that serves a dialect. At the path /readyz, the handler reports
 // whether the cloud is ready.
 func New(log *slog.Logger, d Dialect, cfg Config) http.Handler {
 	if cfg.Transport == nil {
 		cfg.Transport = http.DefaultTransport
 	}
-	d.CloudHeaders = slices.Concat(d.CloudHeaders, []string{"Date"}) // programs that sign requests correct their clocks with the Date
+	d.CloudHeaders = slices.Concat(d.CloudHeaders, []string{"Date"}) // programs that sign requests use this header to correct their clocks
 	s := &server{log: log, dialect: d, cfg: cfg, mux: http.NewServeMux(), routes: map[string]Call{}, calls: map[string]Call{}, metrics: newMetrics(cfg.Metrics)}
 	for _, c := range d.Calls {
 		if d.Select != nil {
@@ -203,8 +203,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-// selectedCall returns the call that the dialect's function Select selects. If Select fails, or if
-// the dialect does not support the call, selectedCall returns a call that fails with the error.
+// selectedCall returns the call that the dialect's function Select selects. If Select returns an
+// error, the result is a call that returns this error. If the dialect does not support the selected
+// call, the result is a call that returns Unsupported.
 func (s *server) selectedCall(r *Request) Call {
 	name, err := s.dialect.Select(r)
 	if err != nil {

@@ -88,9 +88,9 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 // verifySignature verifies a bearer token that contains an AWS signature (Signature Version 4). It
 // returns Unauthenticated if the access key or the session token does not exist, if the session
 // token has expired, or if the signature is wrong. It also returns Unauthenticated if the
-// signature's time is more than SignatureSkew after the cloud's time. verifySignature accepts old
-// signatures. The caller of verifySignature then calls signerToken, which refuses expired
-// signatures. The error contains the name of the wrong part of the signature. With this name, a
+// signature's time is more than SignatureSkew after the cloud's time. verifySignature accepts
+// expired signatures, because its caller then calls signerToken, which refuses these signatures. An
+// error of verifySignature contains the name of the wrong part of the signature. With this name, a
 // dialect (a server for the API of another cloud) can choose the error code of its API.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)

@@ -110,9 +110,9 @@ func TestAccessKey(t *testing.T) {
 	})
 }
 
-// TestSessionToken proves that a request that is signed with a token's session token has the
+// TestSessionToken proves that a signed request with the session token of a token has the
 // permissions of this token. The engine refuses the request if the token has expired or is deleted.
-// It also refuses the request if the session token belongs to another token.
+// It also refuses the request if the access key and the session token belong to different tokens.
 func TestSessionToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

@@ -30,9 +30,9 @@ var addresses = store.Table[cloudsim.Address]{
 // range that is in use, the store could assign an address twice.
 var addressRanges = store.Notes[netip.Prefix]{Name: "range"}
 
-// keepRanges stores the configured ranges of load balancers. It returns an error if a range changed
-// while addresses of the old range are in use. keepDefaultNetworks stores and checks the ranges of
-// instances.
+// keepRanges stores the configured ranges of load balancers. It returns an error if a configured
+// range differs from the stored range and addresses of the stored range are in use.
+// keepDefaultNetworks stores and checks the ranges of instances.
 func (e *Engine) keepRanges(tx *store.Tx) error {
 	for _, r := range []struct {
 		key  string
@@ -323,8 +323,8 @@ func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	return string(id)
 }
 
-// reserveAddress assigns an address that a client has reserved to load balancer lb. The address
-// must belong to the project of lb.
+// reserveAddress assigns the address ip to load balancer lb. A client must have reserved this
+// address before. The address must belong to the project of lb.
 func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
 	found, err := addresses.Lookup(tx, byIP, ip)
 	if err != nil {

@@ -126,22 +126,22 @@ func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 
 // forceDetach detaches a disk at once from an instance that is stopped or
 // terminating.
-func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) (d cloudsim.Disk, err error) {
+func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, instance cloudsim.InstanceID) (d cloudsim.Disk, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if d, err = get(tx, call, disks, string(id)); err != nil {
 			return err
 		}
-		if _, ok := d.Attachment(from); !ok {
+		if _, ok := d.Attachment(instance); !ok {
 			return nil
 		}
-		i, err := instances.Get(tx, string(from))
+		i, err := instances.Get(tx, string(instance))
 		if err != nil {
 			return err // a deleted instance has no attachments, so NotFound is not possible
 		}
 		if i.State != cloudsim.InstanceStopped && i.State != cloudsim.InstanceTerminating {
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach disk %s from %s by force: the instance is %s and could still write: stop the instance first", id, from, i.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach disk %s from %s by force: the instance is %s and could still write: stop the instance first", id, instance, i.State)
 		}
-		return e.forgetAttachment(tx, &d, from)
+		return e.forgetAttachment(tx, &d, instance)
 	})
 	return d, err
 }

@@ -149,7 +149,7 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 
 // choose sets the project of the call to the project that the caller requested. A
 // caller may request the project to which it belongs, and each project in which
-// it has a role. For any other project, this method returns Denied.
+// it has a role. For any other project, choose returns Denied.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil

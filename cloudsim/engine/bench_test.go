@@ -95,38 +95,37 @@ type kv struct{ key, value []byte }
 
 // content returns all keys and values of a bbolt file, and the number of committed transactions in
 // the file.
-func content(b *testing.B, path string) (all map[string][]kv, commits int) {
+func content(b *testing.B, path string) (buckets map[string][]kv, commits int) {
 	b.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer db.Close()
-	all = map[string][]kv{}
+	buckets = map[string][]kv{}
 	if err := db.View(func(tx *bolt.Tx) error {
 		commits = tx.ID()
 		return tx.ForEach(func(name []byte, bk *bolt.Bucket) error {
 			return bk.ForEach(func(k, v []byte) error {
-				all[string(name)] = append(all[string(name)], kv{bytes.Clone(k), bytes.Clone(v)})
+				buckets[string(name)] = append(buckets[string(name)], kv{bytes.Clone(k), bytes.Clone(v)})
 				return nil
 			})
 		})
 	}); err != nil {
 		b.Fatal(err)
 	}
-	return all, commits
+	return buckets, commits
 }
 
-// addedKeys returns the keys, with their values, that are in the map named now but not in the map
-// named before.
-func addedKeys(now, before map[string][]kv) map[string][]kv {
+// addedKeys returns the keys of newContent, with their values, that oldContent does not have.
+func addedKeys(newContent, oldContent map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
-	for bucket, all := range now {
+	for bucket, pairs := range newContent {
 		old := map[string]bool{}
-		for _, p := range before[bucket] {
+		for _, p := range oldContent[bucket] {
 			old[string(p.key)] = true
 		}
-		for _, p := range all {
+		for _, p := range pairs {
 			if !old[string(p.key)] {
 				out[bucket] = append(out[bucket], p)
 			}

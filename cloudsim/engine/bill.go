@@ -22,9 +22,9 @@ const auditKeep = 16_384
 type ledger struct {
 	mu    sync.Mutex
 	ring  []cloudsim.AuditEntry
-	base  uint64        // number before the first entry after the start of the cloud; each start sets a higher base
+	base  uint64        // the first entry after the start of the cloud has the number base+1; each start sets a higher base
 	total uint64        // number of entries since the start; if ring is full, ring[total % len] is the oldest entry
-	added chan struct{} // closed by the next Record; nil if no watch waits for it
+	added chan struct{} // the next call of Record closes this channel; nil if no watch waits for the next call
 	from  time.Time
 	rows  map[billKey]*cloudsim.BillCounts
 }
@@ -77,7 +77,7 @@ func (l *ledger) checkNumber(number uint64) error {
 // read returns a page of the entries that match the options o and that come after the given number.
 // It also returns the number of the last entry that read has checked, and whether more entries
 // follow. If number is 0, read begins with the oldest entry in memory.
-func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.AuditLine, next uint64, more bool, err error) {
+func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (lines []cloudsim.AuditLine, lastChecked uint64, hasMore bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.base + l.total
@@ -87,12 +87,12 @@ func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (all []cloudsim.Au
 	if err := l.checkNumber(number); err != nil {
 		return nil, number, false, err
 	}
-	for next = number; next < last && len(all) < cloudsim.DefaultPageSize; next++ {
-		if entry := l.ring[(next-l.base)%auditKeep]; o.Covers(entry) {
-			all = append(all, cloudsim.AuditLine{AuditEntry: &entry})
+	for lastChecked = number; lastChecked < last && len(lines) < cloudsim.DefaultPageSize; lastChecked++ {
+		if entry := l.ring[(lastChecked-l.base)%auditKeep]; o.Covers(entry) {
+			lines = append(lines, cloudsim.AuditLine{AuditEntry: &entry})
 		}
 	}
-	return all, next, next < last, nil
+	return lines, lastChecked, lastChecked < last, nil
 }
 
 // nextRecord returns a channel that the next call of Record closes.
@@ -106,10 +106,9 @@ func (l *ledger) nextRecord() <-chan struct{} {
 }
 
 // WatchAudit yields the calls that match the options o and that come after the number o.After. It
-// yields them in the order of their numbers, until ctx ends. WatchAudit also yields a bookmark at a
-// regular interval, which is the argument named bookmark. A bookmark is an item that contains only
-// a number. A later watch can continue from this number. WatchAudit yields an error at most once,
-// as the last item:
+// yields them in the order of their numbers, until ctx ends. WatchAudit also yields a bookmark in
+// each bookmarkInterval. A bookmark is an item that contains only a number. A later watch can
+// continue from this number. WatchAudit yields an error at most once, as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.
@@ -117,7 +116,7 @@ func (l *ledger) nextRecord() <-chan struct{} {
 //
 // Before each page of calls and each bookmark, WatchAudit checks whether the caller may still
 // watch.
-func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookmark time.Duration) iter.Seq2[cloudsim.AuditLine, error] {
+func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookmarkInterval time.Duration) iter.Seq2[cloudsim.AuditLine, error] {
 	return func(yield func(cloudsim.AuditLine, error) bool) {
 		number := o.After
 		read := func() (lines []cloudsim.AuditLine, more bool, err error) {
@@ -132,7 +131,7 @@ func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookma
 			return lines, more, err
 		}
 		mark := func() cloudsim.AuditLine { return cloudsim.AuditLine{Bookmark: number} }
-		watch(ctx, &e.watchShares, bookmark, e.ledger.nextRecord, read, mark)(yield)
+		watch(ctx, &e.watchShares, bookmarkInterval, e.ledger.nextRecord, read, mark)(yield)
 	}
 }
 
@@ -183,7 +182,8 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
 // last reset. Otherwise Bill sums only those calls since o.Since that are still in memory. The
-// field Complete of the result is false if memory does not contain all calls since o.Since.
+// field Complete of the result is false if the engine may have removed other calls since o.Since
+// from memory.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

@@ -62,11 +62,11 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindSnapshotGroup:
 		return undoWork(tx, op, snapshotGroups, func(g *cloudsim.SnapshotGroup) error {
-			all, err := membersOf(tx, g)
+			members, err := membersOf(tx, g)
 			if err != nil {
 				return err
 			}
-			if err := moveGroup(tx, g, all, cloudsim.Cancel); err != nil {
+			if err := moveGroup(tx, g, members, cloudsim.Cancel); err != nil {
 				return err
 			}
 			return e.settledSnapshotGroup(tx, g)

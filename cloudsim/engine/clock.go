@@ -59,7 +59,7 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 }
 
 // SetClock changes the time or the rate of the cloud's clock, or both. The change is effective when
-// SetClock returns. Soon afterwards, the loop in Run completes the work that is due by the new
+// SetClock returns. Soon afterwards, the loop in Run completes the work that is due at the new
 // time. Unlike AdvanceClock, SetClock does not wait for this work. SetClock waits until a running
 // AdvanceClock ends, because AdvanceClock would overwrite the new time.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
@@ -149,7 +149,7 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 
 // stepTo moves the clock from one due time to the next. At each due time it completes the due work.
 // It reports whether the clock has reached goal. It stops earlier if the transaction has reached
-// its maximum size (see step).
+// its maximum size (see stepLimit).
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
 	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()

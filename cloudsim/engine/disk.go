@@ -289,16 +289,15 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// findCopying calls its last argument, a function, for each resource of a
-// table. It returns the resources for which this function returns true. It
-// reads the whole table before it returns, so the caller may then change the
-// resources.
-func findCopying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
+// findCopying returns the resources of a table for which isCopying returns
+// true. It reads the whole table before it returns, so the caller may then
+// change the resources.
+func findCopying[T any](tx *store.Tx, t store.Table[T], isCopying func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
 			return nil, err
 		}
-		if is(&v) {
+		if isCopying(&v) {
 			all = append(all, v)
 		}
 	}

@@ -105,8 +105,8 @@ func TestModifyCooldown(t *testing.T) {
 	})
 }
 
-// TestDiskOfSource proves that CreateDisk makes valid copies of snapshots and disks. For an invalid
-// copy, for example a copy that is smaller than its source, CreateDisk returns an error.
+// TestDiskOfSource proves that CreateDisk makes valid copies of snapshots and disks. CreateDisk
+// returns an error if the copy is invalid, for example if the copy is smaller than its source.
 func TestDiskOfSource(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {

@@ -240,7 +240,7 @@ func TestForcedDetach(t *testing.T) {
 		if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != cloudsim.OperationDone {
 			t.Errorf("operation: %+v", op)
 		}
-		time.Sleep(21 * time.Second) // the work item of the normal detach does nothing
+		time.Sleep(21 * time.Second) // the work item of the normal detachment does nothing
 		synctest.Wait()
 		if late := must(e.GetDisk(ctx, d.ID))(t); late.Revision != got.Revision {
 			t.Errorf("the disk changed again: %+v", late)

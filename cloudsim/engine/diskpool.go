@@ -17,8 +17,8 @@ var diskPools = store.Table[cloudsim.DiskPool]{
 }
 
 // diskPoolUsed stores the used GiB of each disk pool, by the name of the pool.
-// The usage is not a field of the pool, because each new disk would then write
-// an event of the pool.
+// If the usage were a field of the pool, each new disk would write an event of
+// the pool.
 var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
 
 // keepDiskPools creates the missing pools, and computes the usage of all pools from the sizes of

@@ -64,7 +64,7 @@ type Config struct {
 	FrozenAt time.Time
 
 	// DiskData is true if a data plane stores the data of disks. A new snapshot or copied disk then
-	// becomes ready only after the data plane reports that its data is complete.
+	// becomes ready only after the data plane reports complete data of this snapshot or disk.
 	DiskData bool
 	// DiskFiles saves the data of disks in saved states, and restores this
 	// data. If DiskFiles is nil, saved states contain only records.
@@ -187,8 +187,8 @@ type replaceable interface {
 	prepare(*store.Tx) error
 	// loadZones, loadFaults and loadRates update the copies of records in
 	// memory. LoadState and ResetState call loadZones only if their transaction
-	// failed. The call is necessary because prepare may already have changed the
-	// copy of the zones.
+	// failed, because prepare may then already have changed the copy of the
+	// zones.
 	loadZones() error
 	loadFaults() error
 	loadRates() error
@@ -202,7 +202,7 @@ func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	e.access.core, e.access.projectOf, e.access.placeOf = c, e.projectOf, e.placeOf
 	e.imageManager.core, e.imageManager.projectOf = c, e.projectOf
 	e.stateManager.core, e.cloud = c, e
-	e.ledger.base = uint64(time.Now().UnixMicro()) // a later start has a higher base than all earlier entry numbers, because the number grows by less than one per microsecond
+	e.ledger.base = uint64(time.Now().UnixMicro()) // after a restart, base is higher than all earlier entry numbers, because these numbers grow by less than one per microsecond
 	return e
 }
 

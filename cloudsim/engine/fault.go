@@ -105,14 +105,14 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 	return hit, nil
 }
 
-// matchingFaults returns the ids of the faults that match a call, in the order
-// of live. It reads the zone, type and labels of the target at most once, and
-// only if a fault needs them.
-func (e *Engine) matchingFaults(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
+// matchingFaults returns the ids of the faults in list that match a call, in the
+// order of list. It reads the zone, type and labels of the target at most once,
+// and only if a fault needs these values.
+func (e *Engine) matchingFaults(list []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
 	now := e.Now()
 	var at *resourceInfo
-	for i := range live {
-		f := &live[i]
+	for i := range list {
+		f := &list[i]
 		m := f.Match
 		if !m.Covers(s.Operation) || !f.Effect.Strikes(s.Operation) || !m.CoversDialect(call.DialectCall) || m.Caller != "" && m.Caller != call.Caller || m.Target != "" && m.Target != s.Target || !f.ActiveAt(now) {
 			continue

@@ -155,8 +155,9 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	}
 }
 
-// TestStuckStateEndsWithItsWindow proves that an operation that a fault blocks ends at its due time
-// if the time window of the fault has ended by then. The operation does not end earlier.
+// In TestStuckStateEndsWithItsWindow, a fault blocks an operation, and the time window of the fault
+// ends before the due time of the operation. The test proves that the operation ends at its due
+// time, and not earlier.
 func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile = engine.Profile{Name: "slow", Shutdown: 10 * time.Minute} })

@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, filepath.Join(dir, "cloud.db"), func(c *engine.Config) { c.Profile.Provision = soon })
 	defer down()
-	large := map[string]string{} // large labels, so that each change needs more space than the file has free
+	large := map[string]string{} // large labels, so that each change needs more free space than the file has
 	for n := range 50 {
 		large[fmt.Sprint("label", n)] = strings.Repeat("x", 63)
 	}

@@ -202,8 +202,8 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	}
 }
 
-// In TestHeldWorkWhenTheClockIsSetBack, a hold blocks work, a user sets the clock back, and a user
-// releases the work. The test proves that the work still ends at its due time.
+// In TestHeldWorkWhenTheClockIsSetBack, a hold blocks work. A user sets the clock back, and then
+// deletes the hold. The test proves that the work still ends at its due time.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

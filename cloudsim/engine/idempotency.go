@@ -24,7 +24,7 @@ type madeByKey struct {
 
 // idempotent runs createFn and returns the new resource. If an earlier call with the same
 // Idempotency-Key created a resource, idempotent returns that resource instead. It returns Conflict
-// if the earlier call had another request, or if that resource no longer exists.
+// if the earlier call had a different request, or if that resource no longer exists.
 func idempotent[T any](tx *store.Tx, call Call, t store.Table[T], req any, createFn func() (T, error)) (v T, err error) {
 	if call.IdempotencyKey == "" {
 		return createFn()

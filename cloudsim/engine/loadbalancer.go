@@ -134,29 +134,30 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
 }
 
-// nonNilList replaces a nil list by an empty list, so that the API always returns a list of
+// nonNilList replaces a nil list with an empty list, so that the API always returns a list of
 // listeners.
-func nonNilList(all []cloudsim.Listener) []cloudsim.Listener {
-	if all == nil {
+func nonNilList(listeners []cloudsim.Listener) []cloudsim.Listener {
+	if listeners == nil {
 		return []cloudsim.Listener{}
 	}
-	return all
+	return listeners
 }
 
 // checkTargets returns Invalid for targets that are not instances of the project
 // and the region, and for addresses that do not belong to their instances. The
-// error lists all invalid targets. checkTargets skips the current targets (had),
-// because an earlier call has checked them. The current targets are still valid,
-// because the cloud removes a terminated instance from its load balancers.
-func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, spec, had cloudsim.LoadBalancerSpec) error {
+// error lists all invalid targets. checkTargets skips the targets that oldSpec
+// also contains, because an earlier call has checked these targets. They are
+// still valid, because the cloud removes a terminated instance from its load
+// balancers.
+func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, newSpec, oldSpec cloudsim.LoadBalancerSpec) error {
 	known := map[cloudsim.TargetKey]bool{}
-	for _, list := range had.TargetLists() {
+	for _, list := range oldSpec.TargetLists() {
 		for _, t := range list {
 			known[t.Key()] = true
 		}
 	}
 	var bad []cloudsim.FieldError
-	lists := spec.TargetLists()
+	lists := newSpec.TargetLists()
 	for _, list := range slices.Sorted(maps.Keys(lists)) {
 		more, err := checkTargetList(tx, project, region, list, lists[list], known)
 		if err != nil {

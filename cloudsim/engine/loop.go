@@ -23,9 +23,9 @@ const settleBatch = 256
 // full disk.
 const tryAgain = 2 * time.Second
 
-// Run completes (settles) due work until ctx ends. Run first completes the work that became due
-// while the process was not running. Run also compacts the journal. If a write to the file fails,
-// Run tries again after a pause. During the pause, read-only calls continue to work.
+// Run completes due work until ctx ends. Run first completes the work that became due while the
+// process was not running. Run also compacts the journal. If a write to the file fails, Run tries
+// again after a pause. During the pause, read-only calls continue to work.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -95,12 +95,12 @@ func (e *Engine) nextWork() (a schedule, err error) {
 const journalLeast = 1000
 
 // journalKeep returns the number of events to keep in a journal of n events. Normally this number
-// is JournalKeep. If the used part of the file has more than JournalBytes bytes, the number is half
-// of n, but at least journalLeast and at most JournalKeep. Events can be large, because an event
-// contains the whole resource. The event of a load balancer with thousands of targets has about a
-// third of a megabyte.
-func (e *Engine) journalKeep(n uint64, used int64) uint64 {
-	if used <= e.cfg.JournalBytes {
+// is JournalKeep. If usedBytes (the size of the used part of the file) is greater than
+// JournalBytes, the number is half of n, but at least journalLeast and at most JournalKeep. Events
+// can be large, because an event contains the whole resource. For example, the size of the event of
+// a load balancer with thousands of targets is about a third of a megabyte.
+func (e *Engine) journalKeep(n uint64, usedBytes int64) uint64 {
+	if usedBytes <= e.cfg.JournalBytes {
 		return e.cfg.JournalKeep
 	}
 	return min(e.cfg.JournalKeep, max(n/2, journalLeast))

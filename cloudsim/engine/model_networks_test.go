@@ -94,9 +94,9 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// hasAny reports whether isMatch returns true for at least one value of the map named all.
-func hasAny[T any](all map[string]*T, isMatch func(*T) bool) bool {
-	for _, v := range all {
+// hasAny reports whether isMatch returns true for at least one value of the map resources.
+func hasAny[T any](resources map[string]*T, isMatch func(*T) bool) bool {
+	for _, v := range resources {
 		if isMatch(v) {
 			return true
 		}

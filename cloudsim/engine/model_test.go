@@ -20,10 +20,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestModel makes random sequences of calls to the cloud and to a simple model, and proves that
-// both behave alike. It compares states, errors, ids, addresses and references. The package rapid
-// generates the calls. If the cloud and the model differ after a sequence, rapid searches for a
-// shorter sequence after which they also differ.
+// TestModel makes random sequences of calls to the cloud and to a simple model, and proves that the
+// cloud behaves like the model. It compares states, errors, ids, addresses and references. The
+// package rapid generates the calls. If the cloud and the model differ after a sequence, rapid
+// searches for a shorter sequence after which they also differ.
 func TestModel(t *testing.T) {
 	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
 		_ = steps.Value.Set("100") // fewer steps would reach too few states; with the flag -short, rapid makes half of these steps
@@ -128,11 +128,12 @@ func (w *world) id(prefix string) string {
 	return fmt.Sprintf("%s-%06x", prefix, w.seq[prefix])
 }
 
-// lowestFree returns the lowest address of range p that is not in held.
-// It returns "" if there is no such address.
-func lowestFree(p netip.Prefix, held map[string]bool) string {
+// lowestFree returns the lowest free address of range p. The addresses in
+// usedIPs are not free, and neither are the first and the last address of p.
+// lowestFree returns "" if no address is free.
+func lowestFree(p netip.Prefix, usedIPs map[string]bool) string {
 	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
-		if !held[a.String()] {
+		if !usedIPs[a.String()] {
 			return a.String()
 		}
 	}
@@ -157,28 +158,28 @@ func (w *world) freeAddress() string {
 
 // idOfName returns the id of the resource with the given name. It returns "" if there is no such
 // resource.
-func idOfName[T any](all map[string]*T, name string, of func(*T) string) string {
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		if of(all[id]) == name {
+func idOfName[T any](resources map[string]*T, name string, nameOf func(*T) string) string {
+	for _, id := range slices.Sorted(maps.Keys(resources)) {
+		if nameOf(resources[id]) == name {
 			return id
 		}
 	}
 	return ""
 }
 
-// mustAgree fails the test unless the cloud returned the error that the model
-// expects. If want is nil, the cloud must have returned no error.
-func mustAgree(t *rapid.T, got error, want error) {
+// mustAgree fails the test unless the cloud returned the error modelErr, which
+// the model expects. If modelErr is nil, the cloud must have returned no error.
+func mustAgree(t *rapid.T, got error, modelErr error) {
 	t.Helper()
-	if want == nil && got == nil || want != nil && errors.Is(got, want) {
+	if modelErr == nil && got == nil || modelErr != nil && errors.Is(got, modelErr) {
 		return
 	}
-	t.Fatalf("result of the cloud: got %v, want the model's result %v", got, want)
+	t.Fatalf("result of the cloud: got %v, want the model's result %v", got, modelErr)
 }
 
-// randomID returns the id of a random resource in the map named all, or an id that does not exist.
-func randomID[T any](t *rapid.T, all map[string]*T) string {
-	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
+// randomID returns a random key of the map resources, or an id that does not exist.
+func randomID[T any](t *rapid.T, resources map[string]*T) string {
+	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(resources)), "none-000001")).Draw(t, "id")
 }
 
 // passTime waits for a random time, so that the cloud completes work.

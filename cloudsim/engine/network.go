@@ -17,7 +17,7 @@ var networks = store.Table[cloudsim.Network]{
 	Uses: store.One[cloudsim.Network](cloudsim.QuotaNetworks),
 }
 
-// byNetwork names the index of resources by their network.
+// byNetwork is the name of the index that finds resources by their network.
 const byNetwork = "network"
 
 // CreateNetwork begins to create a network. It returns Conflict if a range of
@@ -92,7 +92,7 @@ func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
 
 // checkOverlap returns Conflict if a range of n overlaps a range of another network or of load
 // balancers. All networks and load balancers have their addresses on the same machine, so their
-// ranges must not overlap. Only two default networks may have identical ranges.
+// ranges must not overlap. Only default networks may have identical ranges.
 func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 	if err := e.checkReserved(n); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// expectError fails the test unless err has the given kind and its text
-// contains each string of the argument words.
+// expectError fails the test unless err has the given kind, and its text
+// contains all given words.
 func expectError(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -315,7 +315,7 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 }
 
 // TestNearestSubnet proves that an instance gets the subnet that serves the fewest zones. If
-// several subnets serve equally few zones, the instance gets the oldest of these subnets.
+// several subnets serve this number of zones, the instance gets the oldest of these subnets.
 func TestNearestSubnet(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

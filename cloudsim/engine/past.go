@@ -53,7 +53,7 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 // an event at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For
 // later events, addEvent uses only the first event of each resource. If the resource was created
 // after pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime.
-// Otherwise addEvent stores the value in this event in p.was. If lastValues also contains a value
+// Otherwise addEvent stores the value from this event in p.was. If lastValues also contains a value
 // of the resource, pastOf later uses the value in lastValues.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)

@@ -33,8 +33,8 @@ func takePodRanges(tx *store.Tx, n cloudsim.Network) ([]string, error) {
 
 // givePodRanges releases the pod ranges of an instance, so that other instances
 // can get these ranges. It ignores ranges that the network no longer has.
-func givePodRanges(tx *store.Tx, n cloudsim.Network, had []string) error {
-	for _, s := range had {
+func givePodRanges(tx *store.Tx, n cloudsim.Network, ranges []string) error {
+	for _, s := range ranges {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
 			return fmt.Errorf("pod range %s: %w", s, err)

@@ -35,18 +35,18 @@ func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/"
 // without a published port. The run time of publish grows with the number of ports in the
 // configured range.
 func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
-	had := lb.Published
+	oldPorts := lb.Published
 	lb.Published = nil
 	r := e.cfg.Published
 	if r.Host == "" {
 		return nil
 	}
 	for _, l := range lb.Listeners {
-		at := slices.IndexFunc(had, func(p cloudsim.PublishedPort) bool { return p.Protocol == l.Protocol && p.Port == l.Port })
+		at := slices.IndexFunc(oldPorts, func(p cloudsim.PublishedPort) bool { return p.Protocol == l.Protocol && p.Port == l.Port })
 		p := cloudsim.PublishedPort{Protocol: l.Protocol, Port: l.Port, Host: r.Host}
-		if at >= 0 && r.First <= had[at].PublishedPort && had[at].PublishedPort <= r.Last {
-			p.PublishedPort = had[at].PublishedPort
-		} else if err := e.choosePublished(tx, lb, had, &p); err != nil {
+		if at >= 0 && r.First <= oldPorts[at].PublishedPort && oldPorts[at].PublishedPort <= r.Last {
+			p.PublishedPort = oldPorts[at].PublishedPort
+		} else if err := e.choosePublished(tx, lb, oldPorts, &p); err != nil {
 			return err
 		}
 		if p.PublishedPort != 0 {
@@ -57,12 +57,12 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 }
 
 // choosePublished sets p.PublishedPort to the lowest free port in the configured range. If no port
-// is free, it does not change p. A port is not free if a load balancer has the port, or if lb had
-// the port before the call of publish.
-func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
+// is free, it does not change p. A port is not free if a load balancer has the port, or if oldPorts
+// contains the port. oldPorts contains the published ports that lb had before the call of publish.
+func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, oldPorts []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }
-		if slices.ContainsFunc(lb.Published, same) || slices.ContainsFunc(had, same) {
+		if slices.ContainsFunc(lb.Published, same) || slices.ContainsFunc(oldPorts, same) {
 			continue
 		}
 		others, err := loadBalancers.Lookup(tx, byPublished, publishedKey(p.Protocol, port))

@@ -36,7 +36,7 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 // checkQuota returns Exhausted if the wanted uses would exceed a quota of the project. Call
 // checkQuota before the first write. The store commits several transactions as one batch. A
 // transaction that fails before its first write does not slow down the other transactions of the
-// batch (see store.Update).
+// batch (see store.Store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := c.quotaLimit(tx, project, w.Name)
@@ -60,13 +60,13 @@ func (e *Engine) checkQuotaEach(tx *store.Tx, project cloudsim.ProjectID, name c
 	return err
 }
 
-// CheckQuota returns Exhausted if used+wanted exceeds a quota of the project. It is for quotas of
-// resources that the store does not count, so the caller must count the used resources.
-func (e *Engine) CheckQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted int64) error {
+// CheckQuota returns Exhausted if usedCount+wantedCount exceeds a quota of the project. It is for
+// quotas of resources that the store does not count, so the caller must count the used resources.
+func (e *Engine) CheckQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, usedCount, wantedCount int64) error {
 	return e.store.View(func(tx *store.Tx) error {
 		limit, err := e.quotaLimit(tx, project, name)
-		if err == nil && used+wanted > limit {
-			return overQuota(project, name, used, wanted, limit)
+		if err == nil && usedCount+wantedCount > limit {
+			return overQuota(project, name, usedCount, wantedCount, limit)
 		}
 		return err
 	})

@@ -15,13 +15,13 @@ type wantedRange struct {
 	netip.Prefix
 }
 
-// newRanges returns the ranges that a change adds to a network. The change replaces the network old
-// by the network n.
-func newRanges(n, old cloudsim.Network) []wantedRange {
+// newRanges returns the ranges that a change adds to a network. The change replaces oldNetwork with
+// newNetwork. For a new network, oldNetwork is the zero value.
+func newRanges(newNetwork, oldNetwork cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
-		{"ipv4", n.IPv4, old.IPv4}, {"ipv6", n.IPv6, old.IPv6},
-		{"podRanges.ipv4", n.PodRanges.IPv4, old.PodRanges.IPv4}, {"podRanges.ipv6", n.PodRanges.IPv6, old.PodRanges.IPv6},
+		{"ipv4", newNetwork.IPv4, oldNetwork.IPv4}, {"ipv6", newNetwork.IPv6, oldNetwork.IPv6},
+		{"podRanges.ipv4", newNetwork.PodRanges.IPv4, oldNetwork.PodRanges.IPv4}, {"podRanges.ipv6", newNetwork.PodRanges.IPv6, oldNetwork.PodRanges.IPv6},
 	} {
 		if p, err := netip.ParsePrefix(r.is); err == nil && r.is != r.was {
 			all = append(all, wantedRange{r.field, p})
@@ -90,20 +90,20 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 }
 
 // checkAddressQuota returns Exhausted if a change would give the networks of a project more
-// addresses than the quota of the project permits. The change replaces the network old by the
-// network n.
-func (e *Engine) checkAddressQuota(tx *store.Tx, n, old cloudsim.Network) error {
-	more := e.addressesOf(n) - e.addressesOf(old)
+// addresses than the quota of the project permits. The change replaces oldNetwork with newNetwork.
+// For a new network, oldNetwork is the zero value.
+func (e *Engine) checkAddressQuota(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
+	more := e.addressesOf(newNetwork) - e.addressesOf(oldNetwork)
 	if more <= 0 {
 		return nil
 	}
-	used, err := e.networkAddresses(tx, n.Project)
+	used, err := e.networkAddresses(tx, newNetwork.Project)
 	if err != nil {
 		return err
 	}
-	limit, err := e.quotaLimit(tx, n.Project, cloudsim.QuotaNetworkAddresses)
+	limit, err := e.quotaLimit(tx, newNetwork.Project, cloudsim.QuotaNetworkAddresses)
 	if err == nil && used+more > limit {
-		return overQuota(n.Project, cloudsim.QuotaNetworkAddresses, used, more, limit)
+		return overQuota(newNetwork.Project, cloudsim.QuotaNetworkAddresses, used, more, limit)
 	}
 	return err
 }
@@ -135,17 +135,17 @@ func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Insta
 // default networks get pod ranges from the same address ranges. If the
 // destination overlaps one of these address ranges, it must be inside a pod
 // range of the next hop. Otherwise routableToPods returns Conflict.
-func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
+func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil
 	}
 	for _, s := range hop.PodRanges {
-		if p, err := netip.ParsePrefix(s); err == nil && cloudsim.Inside(to, p) {
+		if p, err := netip.ParsePrefix(s); err == nil && cloudsim.Inside(dest, p) {
 			return nil
 		}
 	}
-	if _, b, ok := clash(wholeRanges(to), n.PodRanges.Families(), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: with the next hop %s, only its own pod ranges %v are possible", to, b, hop.ID, hop.PodRanges)
+	if _, b, ok := clash(wholeRanges(dest), n.PodRanges.Families(), false); ok {
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: with the next hop %s, only its own pod ranges %v are possible", dest, b, hop.ID, hop.PodRanges)
 	}
 	return nil
 }

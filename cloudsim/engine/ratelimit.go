@@ -41,9 +41,9 @@ type bucketKey struct {
 	project cloudsim.ProjectID // only for the bucket of a project, which uses the machine's clock
 }
 
-// maxBuckets limits the memory for buckets. If there are maxBuckets buckets, takeToken deletes all
-// full buckets that use the clock of the new bucket before it adds this bucket. The deletion of a
-// full bucket does not affect its caller, because a new bucket is also full.
+// maxBuckets limits the memory for buckets. If there are maxBuckets buckets, takeToken first
+// deletes all full buckets that use the same clock as the new bucket. Then it adds the new bucket.
+// The deletion of a full bucket does not affect its caller, because a new bucket is also full.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
@@ -147,9 +147,9 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 	return c.Token
 }
 
-// takeToken takes a token from a bucket and returns 0. If the bucket is empty, takeToken returns the
-// time until the bucket has a token again. It stores the state of the bucket in c.RateLimit, unless
-// c.RateLimit already has the state of a bucket with fewer tokens.
+// takeToken takes a token from a bucket and returns 0. If the bucket is empty, takeToken returns
+// the time until the bucket has a token again. It stores the state of the bucket in c.RateLimit,
+// unless c.RateLimit already has the state of a bucket with fewer tokens.
 func (r *rates) takeToken(c *Call, key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

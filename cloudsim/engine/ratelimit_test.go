@@ -31,7 +31,7 @@ func TestProjectRate(t *testing.T) {
 		limit := func(secret string) (engine.RateLimit, error) {
 			ctx, err := e.Authorize(context.Background(), engine.Request{Secret: secret, Access: engine.Read})
 			c, _ := engine.CallOf(ctx)
-			c.RateLimit.Reset = c.RateLimit.Reset.Add(-time.Duration(c.At.UnixNano())) // make Reset relative to the cloud's time, so that the test can compare it
+			c.RateLimit.Reset = c.RateLimit.Reset.Add(-time.Duration(c.At.UnixNano())) // make Reset relative to the time of the call, so that the test can compare Reset
 			return c.RateLimit, err
 		}
 		call := func(secret string) error {

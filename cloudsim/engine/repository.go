@@ -18,8 +18,8 @@ var repositories = store.Table[cloudsim.Repository]{
 	Index: map[string]func(*cloudsim.Repository) []string{byPath: func(r *cloudsim.Repository) []string { return []string{r.Name} }},
 }
 
-// findRepository returns the repository with that name in any project, or
-// NotFound.
+// findRepository returns the repository with the given name, from any project.
+// It returns NotFound if the repository does not exist.
 func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 	found, err := repositories.Lookup(tx, byPath, name)
 	if err == nil && len(found) == 0 {

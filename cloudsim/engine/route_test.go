@@ -54,9 +54,10 @@ func TestRouteFollowsItsNextHop(t *testing.T) {
 	})
 }
 
-// TestRouteRefusals proves that a network has one route to each destination,
-// and no more routes than its maximum. A wider or narrower range counts as a
-// different destination. The destination must be outside the network.
+// TestRouteRefusals proves that a network has at most one route to each
+// destination, and no more routes than its maximum. A wider or narrower range
+// counts as a different destination. The destination must be outside the
+// network.
 func TestRouteRefusals(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

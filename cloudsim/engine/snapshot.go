@@ -71,15 +71,15 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 
 // newSnapshot returns a new snapshot of a disk. The name of the snapshot is its id. The caller must
 // store the snapshot.
-func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
-	d, err := disks.Get(tx, string(of))
+func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, diskID cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
+	d, err := disks.Get(tx, string(diskID))
 	switch {
 	case errors.Is(err, cloudsim.NotFound) || err == nil && d.Project != project:
-		return s, errReferenceNotFound(field, string(of), "see GET /v1/disks")
+		return s, errReferenceNotFound(field, string(diskID), "see GET /v1/disks")
 	case err != nil:
 		return s, err
 	case !d.HasData():
-		return s, cloudsim.Errorf(cloudsim.Conflict, "cannot take a snapshot of disk %s: it is %s", of, d.State)
+		return s, cloudsim.Errorf(cloudsim.Conflict, "cannot take a snapshot of disk %s: it is %s", diskID, d.State)
 	}
 	if err := e.checkQuota(tx, d.Project, store.Use{Name: cloudsim.QuotaSnapshots, N: 1}); err != nil {
 		return s, err
@@ -87,7 +87,7 @@ func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of clouds
 	id, err := snapshots.NextID(tx)
 	return cloudsim.Snapshot{
 		ID: cloudsim.SnapshotID(id), Meta: cloudsim.Meta{Name: id, Project: project},
-		Disk: of, Region: d.Region, SizeGiB: d.SizeGiB, State: cloudsim.SnapshotCreating,
+		Disk: diskID, Region: d.Region, SizeGiB: d.SizeGiB, State: cloudsim.SnapshotCreating,
 	}, err
 }
 
@@ -114,7 +114,7 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 // has copied the data.
 func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
 
-// lostDataError returns the error for an operation that waits for copied data, if this data is
+// lostDataError returns the error for an operation that waits for a copy of data, if the data is
 // lost.
 func lostDataError(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}

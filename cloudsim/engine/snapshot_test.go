@@ -125,7 +125,7 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	expectRefused(t, "deleted", err, cloudsim.NotFound, "")
 }
 
-// TestSourceStaysWhileItIsCopied proves that a client cannot delete the source of a copy until the
+// TestSourceStaysWhileItIsCopied proves that a client cannot delete the source of a copy before the
 // copy is complete.
 func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())

@@ -83,21 +83,21 @@ func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 
 // membersOf returns the snapshots of a group.
 func membersOf(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, error) {
-	all := make([]cloudsim.Snapshot, len(g.Snapshots))
+	members := make([]cloudsim.Snapshot, len(g.Snapshots))
 	for i, id := range g.Snapshots {
 		var err error
-		if all[i], err = snapshots.Get(tx, string(id)); err != nil {
+		if members[i], err = snapshots.Get(tx, string(id)); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return members, nil
 }
 
 // moveGroup applies a verb to the state of a group and of its members. It deletes the members with
 // the new state SnapshotDeleted, and stores the other members. The caller must store the group.
-func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot, verb cloudsim.Verb) error {
-	for i := range all {
-		m := &all[i]
+func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, members []cloudsim.Snapshot, verb cloudsim.Verb) error {
+	for i := range members {
+		m := &members[i]
 		if err := m.Move(verb); err != nil {
 			return err
 		}
@@ -113,17 +113,17 @@ func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot,
 }
 
 func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) error {
-	all, err := membersOf(tx, g)
+	members, err := membersOf(tx, g)
 	if err != nil {
 		return err
 	}
-	if g.State == cloudsim.SnapshotCreating && slices.ContainsFunc(all, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
-		if err := moveGroup(tx, g, all, cloudsim.Copy); err != nil {
+	if g.State == cloudsim.SnapshotCreating && slices.ContainsFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
+		if err := moveGroup(tx, g, members, cloudsim.Copy); err != nil {
 			return err
 		}
-		return e.copiedGroup(tx, g, all)
+		return e.copiedGroup(tx, g, members)
 	}
-	if err := moveGroup(tx, g, all, cloudsim.Settle); err != nil {
+	if err := moveGroup(tx, g, members, cloudsim.Settle); err != nil {
 		return err
 	}
 	if err := e.endOperation(tx, g.Operation, cloudsim.Settle, nil); err != nil {
@@ -138,12 +138,12 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 // copiedGroup stores a group in state copying. When the data of all members is
 // complete, copiedGroup completes the work. If the data of a member is lost,
 // the group and its operation fail.
-func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot) error {
-	for _, m := range all {
+func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, members []cloudsim.Snapshot) error {
+	for _, m := range members {
 		if !e.lacksData(m.Status) || !m.Status.Lost {
 			continue
 		}
-		if err := moveGroup(tx, g, all, cloudsim.Fail); err != nil {
+		if err := moveGroup(tx, g, members, cloudsim.Fail); err != nil {
 			return err
 		}
 		if err := e.endOperation(tx, g.Operation, cloudsim.Fail, lostDataError(m.Status)); err != nil {
@@ -151,7 +151,7 @@ func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []clou
 		}
 		return snapshotGroups.Put(tx, g)
 	}
-	if slices.ContainsFunc(all, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
+	if slices.ContainsFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
 		return snapshotGroups.Put(tx, g)
 	}
 	return e.settledSnapshotGroup(tx, g)
@@ -169,11 +169,11 @@ func (e *Engine) copiedGroups(tx *store.Tx, ids []cloudsim.SnapshotGroupID) erro
 		if g.State != cloudsim.SnapshotCopying {
 			continue
 		}
-		all, err := membersOf(tx, &g)
+		members, err := membersOf(tx, &g)
 		if err != nil {
 			return err
 		}
-		if err := e.copiedGroup(tx, &g, all); err != nil {
+		if err := e.copiedGroup(tx, &g, members); err != nil {
 			return err
 		}
 	}
@@ -204,11 +204,11 @@ func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGr
 				return err
 			}
 		}
-		all, err := membersOf(tx, &g)
+		members, err := membersOf(tx, &g)
 		if err != nil {
 			return err
 		}
-		if err := moveGroup(tx, &g, all, cloudsim.Delete); err != nil {
+		if err := moveGroup(tx, &g, members, cloudsim.Delete); err != nil {
 			return err
 		}
 		return beginWork(e, tx, call, snapshotGroups, &g, cloudsim.Delete, e.cfg.Profile.Disk, e.settledSnapshotGroup)

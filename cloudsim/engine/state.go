@@ -238,7 +238,7 @@ func (ss *stateManager) DeleteState(ctx context.Context, name string) error {
 	return nil
 }
 
-// LoadState replaces the contents of the cloud by a saved state in one transaction. After a crash
+// LoadState replaces the contents of the cloud with a saved state in one transaction. After a crash
 // the cloud has either the old or the new contents, with the matching disk data. After the load,
 // the cloud has the ids, addresses and open operations of the saved state, and the engine completes
 // the work that is due. Tokens of the running cloud stay valid if their project and service account
@@ -257,14 +257,14 @@ func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim
 					return err
 				}
 			}
-			own, err := ownTokens(tx)
+			cloudTokens, err := ownTokens(tx)
 			if err != nil {
 				return err
 			}
 			if err := errors.Join(tx.Replace(from), ss.cloud.prepare(tx)); err != nil {
 				return cloudsim.Errorf(cloudsim.Conflict, "the state does not fit this cloud: %w", err)
 			}
-			return keepTokens(tx, own)
+			return keepTokens(tx, cloudTokens)
 		})
 	})
 }
@@ -284,14 +284,14 @@ func (ss *stateManager) ResetState(ctx context.Context) error {
 	})
 }
 
-// replaceAll replaces the records and the disk data of the cloud. It calls fn to replace the records.
-// The new records are in the store source. The new disk data comes from the reader data (see
+// replaceAll replaces the records and the disk data of the cloud. It calls fn to replace the
+// records. The store source contains the new records, and dataReader returns the new disk data (see
 // stage). The engine completes no work while fn runs. At the end, replaceAll updates the engine's
 // copies of records in memory.
-func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
+func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dataReader *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()
-	s, err := ss.stage(ctx, source, data)
+	s, err := ss.stage(ctx, source, dataReader)
 	if err != nil {
 		return err
 	}
@@ -400,10 +400,11 @@ func fieldsThatDiffer(was, is map[string]any) (names []string) {
 	return names
 }
 
-// objectsOf reads all objects of a saved state. It omits revisions, times and
-// secrets, because these differ between any two saved states.
-func (ss *stateManager) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
-	all = map[objectKey]map[string]any{}
+// objectsOf reads the objects of a saved state. For the name "" it reads the
+// present objects of the cloud. It omits the revisions, times and secrets of the
+// objects, because a comparison of two states must ignore these values.
+func (ss *stateManager) objectsOf(name string) (objects map[objectKey]map[string]any, err error) {
+	objects = map[objectKey]map[string]any{}
 	read := func(st *store.Store) error {
 		return st.View(func(tx *store.Tx) error {
 			return tx.Objects(func(kind cloudsim.ResourceKind, id string, raw []byte) error {
@@ -414,13 +415,13 @@ func (ss *stateManager) objectsOf(name string) (all map[objectKey]map[string]any
 				for _, k := range []string{"revision", "createdAt", "updatedAt", "hash", "storedSecret"} {
 					delete(object, k)
 				}
-				all[objectKey{kind, id}] = object
+				objects[objectKey{kind, id}] = object
 				return nil
 			})
 		})
 	}
 	if name == "" {
-		return all, read(ss.store)
+		return objects, read(ss.store)
 	}
-	return all, ss.withState(name, func(st *store.Store, _ *statefile.Reader) error { return read(st) })
+	return objects, ss.withState(name, func(st *store.Store, _ *statefile.Reader) error { return read(st) })
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// bombs are functions that create a compressed saved state. The parameter size
-// is the number of bytes of all records in uncompressed form. The records have
-// fewer bytes if the compressed state reaches about 3 MB.
+// bombs are functions that create a compressed saved state. The uncompressed
+// records have size bytes in total. They have fewer bytes if the compressed state
+// reaches about 3 MB before.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))
@@ -42,8 +42,8 @@ var bombs = map[string]func(t testing.TB, size int) []byte{
 	},
 }
 
-// largeState returns a saved state with records in one bucket. It adds records until the total
-// length of all keys and values reaches the parameter size, or until the compressed state has 3 MB.
+// largeState returns a saved state with records in one bucket. It adds records until all keys and
+// values together have at least size bytes, or until the compressed state has 3 MB.
 func largeState(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer

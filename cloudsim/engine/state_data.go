@@ -20,7 +20,7 @@ type DiskFiles interface {
 	// with the given ids. It returns Invalid for damaged data.
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
-	// all present data by the staged data that commitState returns, and deletes all remaining
+	// all present data with the staged data that commitState returns, and deletes all remaining
 	// staged data. If commitState fails, the present data stays.
 	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
@@ -73,9 +73,9 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data that belongs to the records in the store of the parameter source.
-// The reader r returns this disk data. If r is nil, stage prepares the running cloud's present data
-// for the disks and snapshots in this store. If both r and source are nil, stage prepares no data.
+// stage prepares the disk data that belongs to the records in the store source. The reader r
+// returns this disk data. If r is nil, stage prepares the running cloud's present data for the
+// disks and snapshots in source. If r and source are nil, stage prepares no data.
 func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil
@@ -92,8 +92,8 @@ func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *state
 	return ss.cfg.DiskFiles.Stage(ctx, r, ids)
 }
 
-// swapDiskData calls replaceRecords, and then replaces the disk data by the staged data. The function
-// replaceRecords must store s in stagedDisks.
+// swapDiskData calls replaceRecords, and then replaces the disk data with the staged data. The
+// function replaceRecords must store s in stagedDisks.
 func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replaceRecords()
@@ -102,7 +102,7 @@ func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func(
 }
 
 // recoverData completes an interrupted load of a saved state. If the killed process had already
-// committed the new records, recoverData replaces the disk data by the staged data.
+// committed the new records, recoverData replaces the disk data with the staged data.
 func (ss *stateManager) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil

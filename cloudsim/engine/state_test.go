@@ -123,8 +123,8 @@ func TestLoadKeepsSecrets(t *testing.T) {
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
 	// side describes the content of a cloud. The last project in projects
-	// contains a token "ci" and a service account. The name of the service
-	// account is in account. If account is "", the cloud has no service
+	// contains a token "ci" and a service account. The field account is the
+	// name of the service account. If account is "", the cloud has no service
 	// account, and the token itself has the role. If role is "", the cloud has
 	// no token.
 	type side struct {

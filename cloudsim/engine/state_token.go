@@ -44,7 +44,7 @@ type ownToken struct {
 
 // ownTokens returns all tokens whose project and service account exist, with the owner of each
 // token.
-func ownTokens(tx *store.Tx) (all []ownToken, err error) {
+func ownTokens(tx *store.Tx) (found []ownToken, err error) {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err != nil {
 			return nil, err
@@ -52,20 +52,20 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 		of, err := ownerOf(tx, t)
 		switch {
 		case err == nil:
-			all = append(all, ownToken{t, of})
+			found = append(found, ownToken{t, of})
 		case !errors.Is(err, cloudsim.NotFound):
 			return nil, err
 		}
 	}
-	return all, nil
+	return found, nil
 }
 
-// keepTokens stores the running cloud's tokens again after a saved state has
-// replaced the records. The parameter named own contains these tokens.
-// keepTokens omits a token if, in the saved state, the id of the token's
-// project or account belongs to no object or to an object with another name.
-func keepTokens(tx *store.Tx, own []ownToken) error {
-	for _, t := range own {
+// keepTokens stores cloudTokens, the tokens of the running cloud, again after a
+// saved state has replaced the records. keepTokens omits a token if, in the
+// saved state, the id of the token's project or account belongs to no object or
+// to an object with another name.
+func keepTokens(tx *store.Tx, cloudTokens []ownToken) error {
+	for _, t := range cloudTokens {
 		of, err := ownerOf(tx, t.Token)
 		switch {
 		case errors.Is(err, cloudsim.NotFound) || err == nil && of != t.of:
@@ -82,7 +82,7 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 
 // keepToken stores t in place of the token with the same name, or as a new token. The token with
 // the same name comes from the saved state and may have more permissions than t. Therefore
-// keepToken replaces the hash, role, account and expiry of that token by the values of t.
+// keepToken replaces the hash, role, account and expiry of that token with the values of t.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

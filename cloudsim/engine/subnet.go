@@ -135,7 +135,7 @@ func setGateways(s *cloudsim.Subnet) {
 }
 
 // usableNetwork returns a network of the project. It returns Conflict if the
-// network's state does not permit new resources in it.
+// network's state does not permit new resources in the network.
 func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	n, err := networks.Get(tx, string(id))
 	switch {
@@ -236,8 +236,8 @@ func (e *Engine) placeInstance(tx *store.Tx, project cloudsim.ProjectID, region 
 }
 
 // nearestSubnet searches the available subnets of the network n that serve the zone. It returns the
-// subnet that serves the fewest zones. If several subnets serve equally few zones, it returns the
-// oldest of these subnets.
+// subnet that serves the fewest zones. If several subnets serve this number of zones, it returns
+// the oldest of these subnets.
 func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
 	all, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {
@@ -299,8 +299,8 @@ func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 	return ip, err
 }
 
-// takeThisIP marks address ip of range r as used by a new instance. It returns Conflict if another
-// instance has the address.
+// takeThisIP marks address ip of range r as used by a new instance. It returns Invalid if the
+// subnet reserves the address, and Conflict if another instance has the address.
 func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	if ip == r.Masked().Addr() || !r.Contains(ip.Next()) || ip == cloudsim.GatewayOf(r) {
 		return cloudsim.InvalidField("address", "is reserved by its subnet: instances cannot have the first address, the last address or the gateway's address")

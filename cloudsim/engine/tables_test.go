@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// mayUse lists the tables that the methods of each type may use. To use a table
-// of another type, a method must call a method of that type.
+// mayUse lists the tables that the methods of each type may use. To use another
+// table, a method must call a method of the type that may use this table.
 var mayUse = map[string][]string{
 	"access":       {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "accessKeys", "signingKeys", "rateNotes", "instances", "projects"},
 	"imageManager": {"repositories", "tokens"},

@@ -26,10 +26,10 @@ func (e *Engine) GetUserData(ctx context.Context, id cloudsim.InstanceID) (d clo
 	return d, err
 }
 
-// sameUserData reports whether the user data of an instance is want.
-func sameUserData(tx *store.Tx, id cloudsim.InstanceID, want string) (bool, error) {
+// sameUserData reports whether an instance has the given user data.
+func sameUserData(tx *store.Tx, id cloudsim.InstanceID, data string) (bool, error) {
 	have, _, err := userData.Get(tx, string(id))
-	return have == want, err
+	return have == data, err
 }
 
 func putUserData(tx *store.Tx, id cloudsim.InstanceID, s string) error {

@@ -38,9 +38,9 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // watch calls readItems repeatedly and yields the items that readItems returns. The sequence ends
 // when ctx ends or readItems returns an error. watch yields this error as the last item. If
 // readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
-// waits until the channel of changedChan is closed. Before its first wait, watch yields a bookmark,
-// which is the result of newBookmark. Later, watch yields one bookmark in each period, after a call
-// of readItems. If period is 0, watch yields no bookmarks.
+// waits until the channel from changedChan is closed. Before its first wait, watch yields a
+// bookmark, which is the result of newBookmark. Later, watch yields one bookmark in each period,
+// after a call of readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -92,7 +92,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // of the store is the revision of the last replacement. The pointer readerEpoch points to the epoch
 // at which the reader began. For a new reader it points to 0. If the revision of a new reader is 0
 // or is at least the epoch of the store, sameEpoch stores the epoch of the store in *readerEpoch.
-// LoadState also replaces the journal by the journal of the saved state. A new reader that begins
+// LoadState also replaces the journal with the journal of the saved state. A new reader that begins
 // at revision 0 also reads the events of this journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
@@ -165,8 +165,8 @@ func (e *Engine) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) 
 	return l, err
 }
 
-// readEvents returns a page of the events after revision rev that the caller may see. It also returns
-// the last revision that it has read, and the newest revision in the journal. In the same
+// readEvents returns a page of the events after revision rev that the caller may see. It also
+// returns the last revision that it has read, and the newest revision in the journal. In the same
 // transaction, readEvents checks the epoch (see sameEpoch) and the caller's permissions.
 func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cloudsim.WatchOptions) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
@@ -202,8 +202,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // overGap returns the revision at which a reader continues. The reader has read the revisions up to
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
 // The journal has no events between the last event of the saved state and the epoch. If lastRead is
-// in this gap, overGap returns the epoch. Otherwise it returns lastRead. See sameEpoch, which
-// checks the result.
+// in this gap, overGap returns the epoch. Otherwise it returns lastRead. When the reader continues,
+// sameEpoch checks the returned revision.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

@@ -73,9 +73,9 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	return w, nil
 }
 
-// addEffects adds the steps of a request to w. It also adds the reasons for
-// which the operations of the request wait. The steps are the events that the
-// request caused, and the events at the end of these operations.
+// addEffects adds the steps of a request to w. The steps are the events that
+// the request caused, and the events at the end of the request's operations.
+// addEffects also adds the reasons why operations of the request still wait.
 func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
@@ -152,8 +152,9 @@ func sortSteps(w *cloudsim.Why) {
 	}
 }
 
-// whatIs returns the kind and the id of the object that the parameter object names. If several
-// objects have had this name, whatIs returns the object with the latest event.
+// whatIs returns the kind and the id of an object. The caller names the object by its id or by
+// kind/name. If several objects have had this name, whatIs returns the object with the latest
+// event.
 func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind, id string, err error) {
 	wantKind, word, named := strings.Cut(object, "/")
 	if !named {
@@ -210,9 +211,9 @@ func (s *whyReader) read(tx *store.Tx) error {
 	return nil
 }
 
-// addFaultsOfCreation adds a step for each fault of a call that created the
-// object. The events of these faults do not contain the object's id, but they
-// contain the same request id as the events of the object.
+// addFaultsOfCreation adds a step for each fault that hit the call which
+// created the object. The event of such a fault does not contain the object's
+// id, but it contains the same request id as an event of the object.
 func (s *whyReader) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {
@@ -262,14 +263,15 @@ func (s *whyReader) addChange(ev cloudsim.Event) error {
 	return nil
 }
 
-// describeChanges describes the changed fields, in the order of their names. It omits the fields
-// that change in every event.
-func describeChanges(was, is map[string]any) (text []string) {
-	for _, k := range slices.Sorted(maps.Keys(is)) {
-		if k == "revision" || k == "updatedAt" || k == "state" || reflect.DeepEqual(was[k], is[k]) {
+// describeChanges describes the new and changed fields, in the order of their names. It omits
+// revision and updatedAt, because these fields change in every event. It also omits state, because
+// addChange describes the change of the state.
+func describeChanges(before, after map[string]any) (text []string) {
+	for _, k := range slices.Sorted(maps.Keys(after)) {
+		if k == "revision" || k == "updatedAt" || k == "state" || reflect.DeepEqual(before[k], after[k]) {
 			continue
 		}
-		v, err := json.Marshal(is[k])
+		v, err := json.Marshal(after[k])
 		if err != nil || len(v) > 120 {
 			text = append(text, k+" changed")
 			continue
@@ -312,7 +314,7 @@ func (s *whyReader) addFault(ev cloudsim.Event) {
 	}
 }
 
-// addWaits adds the reasons for which the object waits at present.
+// addWaits adds the reasons why the object waits at present.
 func (s *whyReader) addWaits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil
@@ -341,7 +343,7 @@ func (s *whyReader) addWaits(tx *store.Tx) error {
 	return nil
 }
 
-// waitsFor adds the reasons for which an operation is not over.
+// waitsFor adds the reasons why an operation is not over.
 func (s *whyReader) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 	switch {
 	case op.HeldBy != "":

@@ -117,9 +117,9 @@ func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error 
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
 
-// verifyTrusted verifies a token with the keys and rules of one trust. The parameter named now is
-// the cloud's time. verifyTrusted returns the time at which the token expires.
-func verifyTrusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
+// verifyTrusted verifies a token with the keys and rules of trust w. It returns the time at which
+// the token expires.
+func verifyTrusted(cloudTime time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
 	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal([]byte(w.Keys), &set); err != nil {
@@ -137,9 +137,9 @@ func verifyTrusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken)
 	switch {
 	case !slices.Contains(c.Audience, w.Audience):
 		return refuse("is for the audience %q and not for %q", []string(c.Audience), w.Audience)
-	case c.Expiry == nil || !now.Before(c.Expiry.Time()):
+	case c.Expiry == nil || !cloudTime.Before(c.Expiry.Time()):
 		return refuse("has expired")
-	case c.NotBefore != nil && now.Before(c.NotBefore.Time()):
+	case c.NotBefore != nil && cloudTime.Before(c.NotBefore.Time()):
 		return refuse("is not valid yet")
 	case k.Namespace != w.Namespace || k.ServiceAccount.Name != w.ServiceAccount:
 		return refuse("contains the service account %s/%s", k.Namespace, k.ServiceAccount.Name)
@@ -198,12 +198,13 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 	return w, workloadTrusts.Put(tx, &w)
 }
 
-// onlyTrust returns Exists if another trust, in any project, names the same Kubernetes service
-// account as w and has a key in common with w. With two such trusts, a token of this Kubernetes
-// service account would be valid for two accounts of the cloud. Trusts without a common key belong
-// to different clusters, so no token is valid for two such trusts. A project without the cluster's
-// keys therefore cannot block a trust of the cluster's owner. A project that has copied these
-// public keys can block the owner until an administrator deletes the wrong trust.
+// onlyTrust returns Exists if another trust, in any project, conflicts with w. Two trusts conflict
+// if they have a common key and name the same Kubernetes service account, issuer and audience. With
+// both trusts, a token of this Kubernetes service account would be valid for two accounts of the
+// cloud. Trusts without a common key belong to different clusters, so no token is valid for two of
+// these trusts. A project without the cluster's keys therefore cannot block a trust of the
+// cluster's owner. A project that has copied these public keys can block the owner until an
+// administrator deletes the wrong trust.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {

@@ -65,7 +65,7 @@ func TestBadInput(t *testing.T) {
 		headers            []string
 		status             int
 		kind               cloudsim.Kind
-		says               string // in a field or in the detail
+		says               string // text that the answer must contain
 	}{
 		"events of one resource":        {"GET", "/v1/events?kind=instances", "", nil, 400, cloudsim.Invalid, `kind`},
 		"watch of one resource":         {"GET", "/v1/watch?kind=instances", "", nil, 400, cloudsim.Invalid, `kind`},

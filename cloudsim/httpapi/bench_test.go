@@ -17,7 +17,7 @@ import (
 // BenchmarkReads reads one instance through the whole API, including authorization and store. For
 // comparison, the same run measures a bare net/http handler that encodes the same object. The
 // benchmark alternates between rounds of the API and rounds of the handler, so that other load on
-// the machine affects both in the same way.
+// the machine affects both measurements in the same way.
 //
 // The metric of-bare is the API's rate divided by the bare handler's rate. This ratio
 // should be at least 0.5.

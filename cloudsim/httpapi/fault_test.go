@@ -257,8 +257,8 @@ func TestFaultTargets(t *testing.T) {
 	}
 }
 
-// TestFaultsAreTheAdmins proves that a caller without the role admin can neither create nor see
-// faults. Such a caller is, for example, a controller under test.
+// TestFaultsAreTheAdmins proves that a caller without the role admin sees neither faults nor the
+// events of faults. Such a caller is, for example, a controller under test.
 func TestFaultsAreTheAdmins(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})

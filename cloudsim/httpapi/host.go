@@ -11,12 +11,12 @@ import (
 // privateSuffixes are domains that public DNS does not have.
 var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".internal"}
 
-// CheckHost calls next for requests with a valid Host header, and refuses other requests. A web
+// CheckHost passes requests with a valid Host header to handler, and refuses other requests. A web
 // page can make its own DNS name resolve to this machine and then read the answers (DNS rebinding).
 // A request from such a page has the page's DNS name in its Host header. CheckHost accepts IP
 // addresses, names that public DNS does not have, and the names in hosts. CheckHost also refuses a
 // request with an Origin header that does not match the Host header.
-func CheckHost(next http.Handler, hosts ...string) http.Handler {
+func CheckHost(handler http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {
 			http.Error(w, "the request is addressed to another host: use an IP address, localhost, or the host of --issuer", http.StatusMisdirectedRequest)
@@ -28,7 +28,7 @@ func CheckHost(next http.Handler, hosts ...string) http.Handler {
 				return
 			}
 		}
-		next.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 	})
 }
 

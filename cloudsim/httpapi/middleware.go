@@ -23,7 +23,7 @@ type exchange struct {
 	route       string           // pattern of the path; "" until the router has found a route
 	operation   string           // "" until the router has found an operation of the API
 	caller      string           // "" until the cloud has authenticated the caller
-	token       cloudsim.TokenID // of the caller
+	token       cloudsim.TokenID // id of the caller's token
 	dialectCall string           // call of another cloud's API that a dialect translated to this call; "": none
 
 	fault     string // id of the fault that affected the call; "": none

@@ -23,8 +23,8 @@ func newTracer(p trace.TracerProvider) trace.Tracer {
 	return p.Tracer("github.com/cloudsim-dev/allinone/cloudsim/httpapi")
 }
 
-// beginSpan begins the span of a request. If the caller sent a trace, the span belongs to the caller's
-// trace.
+// beginSpan begins the span of a request. If the caller sent a trace context, the span belongs to
+// the caller's trace.
 func (a *api) beginSpan(r *http.Request) (context.Context, trace.Span) {
 	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	return a.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))

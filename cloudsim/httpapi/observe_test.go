@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// localCloud is a cloud whose HTTP handler a test calls without a network. The loop of the engine
-// runs only after the test has called runEngine.
+// localCloud is a cloud. A test can call the HTTP handler of the cloud directly, without a network.
+// The loop of the engine runs only after the test has called runEngine.
 type localCloud struct {
 	http.Handler
 	engine *engine.Engine

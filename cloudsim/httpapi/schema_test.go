@@ -210,8 +210,8 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	return raw
 }
 
-// setAt sets the value at the given path in the parameter tree, which is a JSON value. It returns
-// the changed JSON value. It creates missing objects and lists.
+// setAt sets the value at the given path in tree, which is a JSON value. It creates missing
+// objects and lists, and returns the changed JSON value.
 func setAt(doc *huma.OpenAPI, s *huma.Schema, tree any, path []string, value any) any {
 	if len(path) == 0 {
 		return value

@@ -24,7 +24,7 @@ func (a *api) signingKeyRoutes() {
 }
 
 // wellKnown adds the routes for programs that verify the cloud's tokens. The routes need no
-// token. Such a program may cache an answer for five minutes. Therefore the old key should
+// token. The programs may cache an answer for five minutes. Therefore the old key should
 // stay valid for more than five minutes after a rotation.
 func (a *api) wellKnown(router *mux.Router) {
 	show := func(path string, get func() (any, error)) {

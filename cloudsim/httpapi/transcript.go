@@ -66,15 +66,15 @@ func (t *Transcript) add(c cloudsim.TranscriptCall) {
 	}
 }
 
-// transcribe returns a handler that calls next and records every call of the API. It does
-// not record watches, because a watch has no end.
-func (t *Transcript) transcribe(next http.Handler) http.Handler {
+// transcribe returns a handler that passes every request to the given handler, and records the
+// calls of the API. It does not record watches, because a watch has no end.
+func (t *Transcript) transcribe(handler http.Handler) http.Handler {
 	if t == nil {
-		return next
+		return handler
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/v1/") || isWatchPath(r.URL.Path) {
-			next.ServeHTTP(w, r)
+			handler.ServeHTTP(w, r)
 			return
 		}
 		asked := &listener{ReadCloser: r.Body}
@@ -87,7 +87,7 @@ func (t *Transcript) transcribe(next http.Handler) http.Handler {
 			}
 			t.add(t.callOf(r, asked, said))
 		}()
-		next.ServeHTTP(said, r)
+		handler.ServeHTTP(said, r)
 		ended = true
 	})
 }

@@ -60,9 +60,9 @@ func (p *problem) GetHeaders() http.Header {
 	return h
 }
 
-// The library huma creates the errors of decoding and validation itself. The two functions
-// in init replace these errors by the API's problem documents. ValidateStrictCasing makes
-// member names case sensitive: "name" is a known field, and "Name" is an unknown field.
+// The library huma creates the errors of decoding and validation itself. The two functions in
+// init replace these errors with the API's problem documents. ValidateStrictCasing makes member
+// names case sensitive: "name" is a known field, and "Name" is an unknown field.
 func init() {
 	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {
@@ -74,7 +74,7 @@ func init() {
 }
 
 // decodeProblem returns the problem for a request that huma could not read. It replaces the
-// status 422 by 400, so that an invalid field and invalid JSON get the same status.
+// status 422 with 400, so that an invalid field and invalid JSON get the same status.
 func decodeProblem(requestID string, code int, msg string, errs []error) *problem {
 	if code == http.StatusUnprocessableEntity {
 		code = http.StatusBadRequest

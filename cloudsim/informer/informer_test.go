@@ -90,14 +90,13 @@ func (n *names) OnError(err error, news bool) {
 	}
 }
 
-// await waits until the function named ok returns true. await holds n.mu during each call of this
-// function.
-func (n *names) await(t *testing.T, what string, ok func() bool) {
+// await waits until condition returns true. It holds n.mu during each call of condition.
+func (n *names) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	eventually.True(t, what, func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return ok()
+		return condition()
 	})
 }
 
@@ -195,8 +194,8 @@ func TestQuietCloudIsOnSyncAtOnce(t *testing.T) {
 }
 
 // TestExpiredRevision proves that Run lists everything again if the journal no longer contains the
-// revision (410 Gone). With the new list the handler also removes resources for which it got no
-// delete event.
+// revision from which Run resumes the watch (410 Gone). With the new list, the handler also removes
+// resources for which it got no delete event.
 func TestExpiredRevision(t *testing.T) {
 	cloud, n, _ := startFollowing(t)
 	if _, err := cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s", RecordsOnly: true}); err != nil {

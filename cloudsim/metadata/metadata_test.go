@@ -253,8 +253,9 @@ func (b *blockedLists) ListInstances(ctx context.Context, o cloudsim.ListOptions
 	return b.Cloud.ListInstances(ctx, o)
 }
 
-// TestSlowListBlocksNoKnownInstance proves that a caller without an instance does not block the
-// requests of instances. For such a caller, the service reads the list of all instances.
+// TestSlowListBlocksNoKnownInstance proves that a caller does not block the requests of
+// instances if no instance has the caller's address. For such a caller, the service reads the
+// list of all instances.
 func TestSlowListBlocksNoKnownInstance(t *testing.T) {
 	cl := cloudtest.Start(t)
 	a := instance(t, cl, "a")
@@ -288,8 +289,8 @@ func TestSlowListBlocksNoKnownInstance(t *testing.T) {
 }
 
 // TestIdentity proves that a program needs only the public key set to verify an identity
-// document. This is true before and after a rotation, until the key of the document has
-// retired.
+// document. This is true before and after a rotation, until the cloud removes the key of
+// the document from the set.
 func TestIdentity(t *testing.T) {
 	cl := cloudtest.Start(t)
 	i := instance(t, cl, "a")

@@ -119,7 +119,7 @@ func isSecret(path string) bool {
 // AccessToken is a token with which the instance's service account calls the cloud.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`
-	ExpiresIn   int64  `json:"expiresIn"` // time in seconds for which the token is valid at least
+	ExpiresIn   int64  `json:"expiresIn"` // minimum time until the token expires, in seconds
 }
 
 // Paths returns every path with data of an instance.

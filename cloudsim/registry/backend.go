@@ -136,30 +136,29 @@ func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, of
 	return u, nil
 }
 
-// MountBlob adds a blob of one repository (from) to another repository (to). The caller
-// needs the permission to pull from the first repository, and the permission to push to the
-// second repository.
-func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) (oci.Descriptor, error) {
-	if err := b.guard.allow(ctx, to, push); err != nil {
+// MountBlob adds a blob of the repository source to the repository target. The caller needs the
+// permission to pull from the source repository, and the permission to push to the target
+// repository.
+func (b *backend) MountBlob(ctx context.Context, source, target string, d oci.Digest) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, target, push); err != nil {
 		return oci.Descriptor{}, err
 	}
 	if err := b.quotas.checkBytes(sessionOf(ctx).project); err != nil {
 		return oci.Descriptor{}, err
 	}
-	if err := b.guard.allow(ctx, from, pull); err != nil {
+	if err := b.guard.allow(ctx, source, pull); err != nil {
 		return oci.Descriptor{}, err
 	}
-	return b.files.mount(from, to, d)
+	return b.files.mount(source, target, d)
 }
 
-// mayMount reports whether the source repository (from) has the blob, and
-// whether the caller may pull from this repository. If mayMount returns false,
-// the client must upload the blob.
-func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool {
-	if b.guard.allow(ctx, from, pull) != nil {
+// mayMount reports whether the repository source has the blob and the caller may pull from this
+// repository. If mayMount returns false, the client must upload the blob.
+func (b *backend) mayMount(ctx context.Context, source string, d oci.Digest) bool {
+	if b.guard.allow(ctx, source, pull) != nil {
 		return false
 	}
-	_, err := b.files.blobDescriptor(from, d)
+	_, err := b.files.blobDescriptor(source, d)
 	return err == nil
 }
 

@@ -62,16 +62,16 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 	return removed + n + m, errors.Join(append(damaged, err)...)
 }
 
-// markUsed marks all manifests and blobs of a repository as used, so that the
-// collection keeps their content.
-func (f *files) markUsed(name string, used map[string]bool) error {
+// markUsed adds the digests of all manifests and blobs of a repository to the map inUse. The
+// collection keeps the content with these digests.
+func (f *files) markUsed(name string, inUse map[string]bool) error {
 	for _, part := range []string{"manifests", "blobs"} {
 		all, err := f.listFiles(name, part)
 		if err != nil {
 			return err
 		}
 		for _, hex := range all {
-			used[hex] = true
+			inUse[hex] = true
 		}
 	}
 	return nil
@@ -99,17 +99,16 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 	return removed, nil
 }
 
-// collectRepository removes the unreferenced blobs and old uploads of a
-// repository. It marks the remaining blobs and manifests of the repository as
-// used.
-func (f *files) collectRepository(name string, old time.Time, used map[string]bool) (int, error) {
+// collectRepository removes the unreferenced blobs and old uploads of a repository. It adds the
+// digests of the remaining blobs and manifests to the map inUse.
+func (f *files) collectRepository(name string, old time.Time, inUse map[string]bool) (int, error) {
 	manifests, err := f.listFiles(name, "manifests")
 	if err != nil {
 		return 0, err
 	}
 	needed := map[string]bool{}
 	for _, hex := range manifests {
-		used[hex] = true
+		inUse[hex] = true
 		desc, err := f.manifest(name, digest.NewDigestFromEncoded(digest.SHA256, hex))
 		if err != nil {
 			return 0, err
@@ -129,7 +128,7 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	m, err2 := sweep(f.repo(name, "uploads"), old, func(string) bool { return false })
 	left, err3 := f.listFiles(name, "blobs")
 	for _, hex := range left {
-		used[hex] = true
+		inUse[hex] = true
 	}
 	return n + m, errors.Join(err1, err2, err3)
 }

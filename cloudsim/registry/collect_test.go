@@ -184,7 +184,7 @@ func TestCollect(t *testing.T) {
 	}
 	d.ok(d.forget("a/web", first.Digest))
 	d.age()
-	d.collects(2) // the repository loses its links to config and layer; the other repository still needs the content
+	d.collects(2) // the links of a/web to the config and the layer; b/api still needs the content
 	if d.has("a/web", "shared layer") || !d.has("b/api", "shared layer") {
 		t.Error("the image of another repository lost its layer")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// conformanceTest is a running registry with a bearer token. Its tests send plain HTTP
+// conformanceTest is a running registry with a bearer token. The conformance tests send plain HTTP
 // requests to the endpoints end-1 to end-13 of the OCI distribution specification 1.1.
 type conformanceTest struct {
 	*world
@@ -79,7 +79,8 @@ func (c *conformanceTest) blob(t *testing.T, repo, content string) digest.Digest
 	return d
 }
 
-// manifest pushes a layer and a config, and returns an image manifest that refers to both.
+// manifest pushes a layer and a config. It returns an image manifest that refers to this layer and
+// this config.
 func (c *conformanceTest) manifest(t *testing.T, repo, layer string, more map[string]any) (raw string, d digest.Digest) {
 	t.Helper()
 	m := map[string]any{

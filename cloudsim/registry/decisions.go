@@ -82,7 +82,8 @@ func (d *decisionLog) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file. Afterwards the engine only logs new decisions.
+// Close closes the file. Afterwards the engine cannot write new decisions to the file, but
+// it still logs these decisions.
 func (d *decisionLog) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -80,7 +80,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 }
 
 // TestCatalogOfALimitedPassword proves that a client cannot list all
-// repositories with a password that is limited to some repositories or to
+// repositories if the client's password is limited to some repositories or to
 // pulls.
 func TestCatalogOfALimitedPassword(t *testing.T) {
 	w := start(t)

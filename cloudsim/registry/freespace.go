@@ -36,8 +36,8 @@ func (f *files) checkFreeSpace(n int64) error {
 	return nil
 }
 
-// replaceDiskFull replaces the system's error for a full disk by an error with
-// status 507. It does not change other errors.
+// replaceDiskFull replaces the system's error for a full disk. The new error has status 507.
+// replaceDiskFull does not change other errors.
 func replaceDiskFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return noRoom("the registry's disk is full")

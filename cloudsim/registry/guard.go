@@ -27,13 +27,13 @@ const (
 type session struct {
 	requestID string
 	caller    engine.RegistryCaller
-	bad       error // why the caller is unknown; nil if the bearer token is valid
+	bad       error // reason why the caller is unknown; nil if the bearer token is valid
 	allowed   []access
 	project   cloudsim.ProjectID // project of the most recently allowed repository
 	asked     bool               // checkFaults has already checked the fault rules
 	noNames   bool               // the request asks for a list of zero names, which must not return all names
 	after     *cloudsim.Fault
-	unwritten error // error of a failed blob write; it is stored because the library passes on only its text
+	unwritten error // error of a failed blob write; stored here, because the library passes on only the text of the error
 }
 
 // access is a permission that the guard has granted to a request.

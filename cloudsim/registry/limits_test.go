@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// dial connects to the registry. In the TLS handshake, the client offers the
-// application protocol proto and no other.
+// dial connects to the registry. In the TLS handshake, the client offers only the application
+// protocol proto.
 func (w *world) dial(t *testing.T, proto string) net.Conn {
 	t.Helper()
 	conf := w.http.Transport.(*http.Transport).TLSClientConfig.Clone()
@@ -38,8 +38,8 @@ func (w *world) dial(t *testing.T, proto string) net.Conn {
 }
 
 // TestManifestIsAuthorizedUnread proves that the registry refuses some manifests before it has read
-// the body of the request. It refuses a manifest if the client has no permission to push, or if the
-// client declares a size that is too large.
+// the body of the request. The registry refuses a manifest if the client has no permission to push,
+// or if the client declares a size that is too large.
 func TestManifestIsAuthorizedUnread(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Limits = run.Limits{Body: 50 * time.Millisecond} })
 	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})

@@ -60,7 +60,7 @@ func (w *world) decisionsAfter(t *testing.T, n int) []cloudsim.RegistryDecision 
 // and per caller. The limit does not depend on the cloud's clock. The header
 // Retry-After contains the waiting time.
 func TestTooManyTokens(t *testing.T) {
-	w := start(t, func(c *registry.Config) { c.TokensPerSecond = 0.001 }) // a burst of one request, and the next one after 1,000 s
+	w := start(t, func(c *registry.Config) { c.TokensPerSecond = 0.001 }) // a burst of one request, and the next request after 1,000 s
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
 	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	if resp, body := w.getToken(t, cred.Password, ""); resp.StatusCode != 200 {

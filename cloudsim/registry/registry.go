@@ -266,8 +266,8 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	return release, nil
 }
 
-// resolveSuffix replaces a range that counts from the end of a blob by a range that counts
-// from the beginning. The library supports only ranges that count from the beginning.
+// resolveSuffix replaces a range that counts from the end of a blob. The new range counts from the
+// beginning. The library supports only ranges that count from the beginning.
 func (s *server) resolveSuffix(r *http.Request) error {
 	suffix, ok := strings.CutPrefix(strings.TrimSpace(r.Header.Get("Range")), "bytes=-")
 	if !ok || r.Method != http.MethodGet {
@@ -293,9 +293,9 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount returns an upload request instead of a mount request if the caller cannot pull the
-// blob from the other repository. The OCI distribution specification demands this replacement.
-// withoutMount does not change other requests.
+// withoutMount replaces a mount request with an upload request if the caller cannot pull the blob
+// from the source repository of the mount. The OCI distribution specification recommends an upload
+// if a mount is not possible. withoutMount does not change other requests.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")

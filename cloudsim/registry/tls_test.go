@@ -11,7 +11,7 @@ import (
 )
 
 // TestTLSWithoutKey proves that TLS writes no certificate if it cannot write
-// the key. Clients could otherwise trust an authority without a key.
+// the key. Otherwise clients could trust a certificate authority without a key.
 func TestTLSWithoutKey(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "ca.key"), 0o700); err != nil {

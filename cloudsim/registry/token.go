@@ -73,14 +73,12 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	s.mint(w, r, id, caller, req)
 }
 
-// refusePassword answers a request with a missing or invalid password and
-// records the reason in the audit trail. If the request is for a repository,
-// and the password is missing or has the cloud's format (a JWT), the answer is
-// a bearer token without permissions. The registry later refuses this token
-// with the reason, and containerd shows the reason in the pod's event. Other
-// requests get status 401. If the token endpoint answers 401, containerd shows
-// only this number, without the reason. If the cloud's API does not answer, the
-// status is 503.
+// refusePassword answers a request with a missing or invalid password and records the reason in the
+// audit trail. If the request is for a repository, and the password is missing or has the cloud's
+// format (a JWT), the answer is a bearer token without permissions. The registry later refuses this
+// token with the reason, and containerd shows the reason in the pod's event. Other requests get
+// status 401. If the token endpoint answers 401, containerd shows only the status, without the
+// reason. If the cloud's API does not answer, the status is 503.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
@@ -196,11 +194,11 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 
 // scopesIn returns the scopes in the values of a parameter. A client
 // may send one parameter per scope, or all scopes in one parameter.
-func scopesIn(values []string) (all []string) {
+func scopesIn(values []string) (scopes []string) {
 	for _, v := range values {
-		all = append(all, strings.Fields(v)...)
+		scopes = append(scopes, strings.Fields(v)...)
 	}
-	return all
+	return scopes
 }
 
 func refuseToken(w http.ResponseWriter, status int, code, msg string) {

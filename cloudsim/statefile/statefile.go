@@ -45,7 +45,7 @@ const (
 // These constants limit the uncompressed content of a file. If the reader has read n compressed
 // bytes, the limit is slack + ratio * n bytes. Therefore a small upload cannot fill the disk. gzip
 // compresses the records of 10,000 instances to a tenth of their size. If a journal repeats an
-// object of 10 KiB, gzip compresses the journal to about a hundredth of its size. It compresses
+// object of 10 KiB, gzip compresses the journal to about a hundredth of its size. gzip compresses
 // zeros to a thousandth of their size.
 const (
 	slack = 16 << 20
@@ -182,14 +182,14 @@ func (r *Reader) Next() (rec Record, err error) {
 	return rec, Damaged("a record has the unknown kind %d", kind)
 }
 
-// EndSection returns an error if the section that ended is damaged. If more is true, it
-// also returns an error if no section follows. If more is false, it also returns an error
-// if any data follows.
-func (r *Reader) EndSection(more bool) error {
+// EndSection returns an error if the section that ended is damaged. If expectSection is true,
+// EndSection also returns an error if no section follows. If expectSection is false, EndSection
+// also returns an error if any data follows.
+func (r *Reader) EndSection(expectSection bool) error {
 	switch _, err := r.in.Peek(1); { // makes gzip compare the checksum
-	case err == nil && !more:
+	case err == nil && !expectSection:
 		return Damaged("data follows the end of the state")
-	case err != nil && (more || !errors.Is(err, io.EOF)):
+	case err != nil && (expectSection || !errors.Is(err, io.EOF)):
 		return cutOff(err)
 	}
 	return nil

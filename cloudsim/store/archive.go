@@ -48,7 +48,7 @@ func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData boo
 // Unarchive commits after each archiveBatch bytes, because bbolt keeps uncommitted data in memory.
 const (
 	archiveBatch = 1 << 20
-	keyCost      = 128 // bytes that count for each record in addition to its key and value, because bbolt also needs memory for each key
+	keyCost      = 128 // bytes that putBatch adds to the size of each key and value, because bbolt also needs memory for each key
 )
 
 // Unarchive reads the first section of a saved state into a new store at path. It returns Invalid
@@ -78,8 +78,9 @@ func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	return s, nil
 }
 
-// putBatch puts the next records into tx. It reports whether more records follow.
-func putBatch(tx *bolt.Tx, r *statefile.Reader) (more bool, err error) {
+// putBatch reads records from r and puts them into tx, until their size reaches archiveBatch bytes.
+// It returns false if it has read all records of r.
+func putBatch(tx *bolt.Tx, r *statefile.Reader) (hasMore bool, err error) {
 	for size := 0; size < archiveBatch; {
 		rec, err := r.Next()
 		switch {

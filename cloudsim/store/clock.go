@@ -83,7 +83,7 @@ func (t *Tx) SetClock(c Clock) error {
 
 // Time returns the cloud's time. Each call runs a transaction.
 func (s *Store) Time() time.Time {
-	at := s.Now().UTC().Round(0)
-	_ = s.View(func(tx *Tx) error { at = tx.Now; return nil }) // if View fails, at stays the machine's time
-	return at
+	now := s.Now().UTC().Round(0)
+	_ = s.View(func(tx *Tx) error { now = tx.Now; return nil }) // if View fails, Time returns the machine's time
+	return now
 }

@@ -50,7 +50,7 @@ func openStore(t *testing.T, path string) *Store {
 	return s
 }
 
-// breakSync replaces the open descriptors of the file at path by descriptors of
+// breakSync replaces the open descriptors of the file at path with descriptors of
 // /dev/null, which accepts each write and fails each sync. The returned function
 // mend restores the descriptors.
 func breakSync(t *testing.T, path string) (mend func()) {
@@ -93,8 +93,9 @@ func breakSync(t *testing.T, path string) (mend func()) {
 }
 
 // TestReadOnlyAfterAFailedSync proves that the store makes no more commits
-// after a failed sync, until the next Open. This is true even if the disk works
-// again, because the next sync would succeed without the lost pages.
+// after a failed sync, until the next Open. The store stays read-only even if
+// the disk works again, because the next sync would succeed without the lost
+// pages.
 func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	s := openStore(t, path)

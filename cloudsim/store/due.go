@@ -37,23 +37,22 @@ func (t *Tx) Later(dueTime time.Time, w Work) error {
 	return b.Put(append(u64(uint64(dueTime.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce puts the work item w on the due list. The parameter named at is the
-// due time of w. If the list contains work items with the same due time,
-// LaterOnce compares w with the first one that LaterOnce itself has added. If
-// both are equal, LaterOnce does not add w. LaterOnce compares w with no other
-// work item, so the list can contain w more than once.
-func (t *Tx) LaterOnce(at time.Time, w Work) error {
+// LaterOnce puts the work item w on the due list. The work item becomes due at dueTime. LaterOnce
+// compares w with the first work item that LaterOnce has added for the same due time. If these work
+// items are equal, LaterOnce does not add w. LaterOnce does not compare w with other work items, so
+// the list can contain w more than once.
+func (t *Tx) LaterOnce(dueTime time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
-	key := append(u64(uint64(at.UnixNano())), u64(0)...) // Later never uses 0, because its sequence begins with 1
+	key := append(u64(uint64(dueTime.UnixNano())), u64(0)...) // Later never uses 0, because its sequence begins with 1
 	if b := t.read(bucketDue); b != nil {
 		switch have := b.Get(key); {
 		case bytes.Equal(have, raw):
 			return nil
 		case have != nil:
-			return t.Later(at, w)
+			return t.Later(dueTime, w)
 		}
 	}
 	b, err := t.write(bucketDue)
@@ -77,8 +76,7 @@ func (t *Tx) NextDue() (time.Time, bool) {
 	return time.Unix(0, int64(fromU64(k[:8]))).UTC(), true
 }
 
-// TakeDue removes due work items from the due list, and returns these items. The parameter named
-// limit is the maximum number of these items.
+// TakeDue removes at most limit due work items from the due list, and returns these items.
 func (t *Tx) TakeDue(limit int) ([]Work, error) {
 	b := t.read(bucketDue)
 	if b == nil {

@@ -47,7 +47,7 @@ func checkRedoLog(path string) error {
 
 // removeRedoLog removes a redo log if the file at path contains all commits of the log. The caller
 // must lock the file at path before the call. removeRedoLog checks the log again, because an
-// earlier version may have run until the caller got the lock.
+// earlier version of cloudsim may have run until the caller got the lock.
 func removeRedoLog(path string) error {
 	if err := checkRedoLog(path); err != nil {
 		return err

@@ -17,12 +17,12 @@ var (
 	keyGaps  = []byte("gaps")  // revisions without events, as JSON of [][2]uint64
 )
 
-// Replace replaces the contents of this store by the contents of the store source. The resources of
-// the given kinds do not change. If the source is nil, only these resources remain. All changes are
-// part of the transaction.
+// Replace replaces the contents of this store with the contents of the store source. The resources
+// of the given kinds do not change. If the source is nil, only these resources remain. All changes
+// are part of the transaction.
 //
 // The next revision is greater than all revisions of both stores. Each open watch ends with Gone,
-// and its client must list the resources again. Replace also replaces the clock of this store by
+// and its client must list the resources again. Replace also replaces the clock of this store with
 // the clock of the source. If the source is nil, the clock does not change.
 //
 // Until the transaction ends, the caller must not close the source, and must not write to the

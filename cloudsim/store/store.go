@@ -73,8 +73,8 @@ type write struct {
 // more commits until the next Open.
 type failure struct {
 	err error
-	// isVisible is true if bbolt shows the failed transaction to readers. It is not known whether
-	// the disk contains this transaction.
+	// isVisible is true if bbolt shows the failed transaction to readers. The disk may or may not
+	// contain this transaction.
 	isVisible bool
 }
 
@@ -271,9 +271,8 @@ func (s *Store) commitBatch() {
 }
 
 // commit runs the functions of the batch in one transaction. If a function wrote and then failed,
-// commit discards the transaction, and runs the other functions again in a new transaction. A
-// function that fails before its first write does not need a new transaction. Most failures are of
-// this kind.
+// commit discards the transaction, and runs the other functions again in a new transaction. Most
+// functions that fail have not written before. Their failure does not need a new transaction.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -362,8 +361,8 @@ func (s *Store) fail(id int, cause error) error {
 	return f.err
 }
 
-// run calls fn. It marks the transaction as dirty if fn panics, because fn may
-// have written.
+// run calls fn. If fn panics, run marks the transaction as dirty, because fn may
+// have written to the transaction before the panic.
 func run(fn func(*Tx) error, t *Tx) (err error) {
 	defer func() { t.dirty = t.dirty || errors.Is(err, errPanic) }()
 	defer recoverTo(&err)
@@ -385,8 +384,8 @@ func (s *Store) notify() {
 	s.changed = make(chan struct{})
 }
 
-// CheckFile reports damage of the file's pages. Table.Check checks the contents
-// of a table.
+// CheckFile returns an error if pages of the file are damaged. Table.Check
+// checks the contents of a table.
 func (s *Store) CheckFile() error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		var all []error
@@ -404,7 +403,8 @@ func (s *Store) Used() int64 {
 	return s.Size() - int64(free.FreePageN+free.PendingPageN)*s.page
 }
 
-// Size returns the size of the file in bytes.
+// Size returns the offset of the end of the file's last page, in bytes. The file itself can be
+// larger, because it can contain preallocated zeros after this page.
 func (s *Store) Size() (n int64) {
 	_ = s.db.View(func(tx *bolt.Tx) error { n = tx.Size(); return nil })
 	return n

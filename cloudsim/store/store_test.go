@@ -123,7 +123,7 @@ func TestTable(t *testing.T) {
 }
 
 // TestManyTimesInOneTransaction proves that the store and its indexes contain the last value if a
-// transaction changes a resource several times. This is also true if Replace runs between two
+// transaction changes a resource several times. The test also calls Replace between two of these
 // changes. The function open registers a cleanup that checks every index entry.
 func TestManyTimesInOneTransaction(t *testing.T) {
 	other, s := temp(t), temp(t)
@@ -325,8 +325,8 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// wantDue takes the due work items and fails the test if their ids differ from want.
-func wantDue(t *testing.T, s *store.Store, want ...string) {
+// wantDue takes the due work items and fails the test if these items do not have the given ids.
+func wantDue(t *testing.T, s *store.Store, ids ...string) {
 	t.Helper()
 	var got []string
 	if err := s.Update("", func(tx *store.Tx) error {
@@ -339,8 +339,8 @@ func wantDue(t *testing.T, s *store.Store, want ...string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("due items: got %q, want %q", got, want)
+	if !slices.Equal(got, ids) {
+		t.Errorf("due items: got %q, want %q", got, ids)
 	}
 }
 
@@ -453,8 +453,8 @@ func TestPoolTakeThis(t *testing.T) {
 }
 
 // TestChangedIsClosedAfterTheCommit proves that the changes of a commit are
-// visible before the commit closes the channel of Changed. A reader that waits
-// for the channel therefore reads the changes.
+// visible before the commit closes the channel that Changed returned. A reader
+// that waits for the channel therefore reads the changes.
 func TestChangedIsClosedAfterTheCommit(t *testing.T) {
 	s := temp(t)
 	changed := s.Changed()
@@ -485,7 +485,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // TestOpenRefusesOtherSchema proves that Open refuses a file of a version with another schema, and
-// that the error tells the user what to do.
+// that the error tells the user to start the version that wrote the file.
 func TestOpenRefusesOtherSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	db, err := bolt.Open(path, 0o600, nil)

@@ -48,9 +48,9 @@ func (t Table[T]) index(name string) []byte {
 	return []byte("index/" + string(t.Kind) + "/" + name)
 }
 
-// indexEntries returns the index entries of v. Each entry is the name of an
-// index bucket and a key. A key ends with the id, so that many resources can
-// have the same value.
+// indexEntries returns the index entries of v. Each entry has two parts: the
+// name of an index bucket, and a key. A key ends with the id, so that many
+// resources can have the same value.
 func (t Table[T]) indexEntries(v *T) [][2][]byte {
 	id, m := t.ID(v), t.Meta(v)
 	entry := func(index, value string) [2][]byte {
@@ -413,7 +413,7 @@ func (t Table[T]) reindex(tx *Tx, id string, oldRaw []byte, v *T) error {
 // returns only the first mismatch of the table, because a malicious state may
 // have millions of mismatches.
 func (t Table[T]) Check(tx *Tx) error {
-	want, taken := map[string]int{}, usage{} // want counts the entries by index
+	expected, taken := map[string]int{}, usage{} // expected contains the number of entries by the name of the index
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
 			return err
@@ -425,7 +425,7 @@ func (t Table[T]) Check(tx *Tx) error {
 			if b := tx.read(k[0]); b == nil || b.Get(k[1]) == nil {
 				return fmt.Errorf("%s %s is missing from %s", t.Kind, t.ID(&v), k[0])
 			}
-			want[string(k[0])]++
+			expected[string(k[0])]++
 		}
 	}
 	for _, name := range append(slices.Collect(maps.Keys(t.Index)), byProject, byName) {
@@ -436,8 +436,8 @@ func (t Table[T]) Check(tx *Tx) error {
 				return err
 			}
 		}
-		if have != want[string(index)] { // the loop above found all wanted entries, so a different count means additional entries
-			return fmt.Errorf("%s has %d entries; the %s resources have %d", index, have, t.Kind, want[string(index)])
+		if have != expected[string(index)] { // the loop above found all expected entries, so a different count means additional entries
+			return fmt.Errorf("%s has %d entries; the %s resources have %d", index, have, t.Kind, expected[string(index)])
 		}
 	}
 	return taken.check(tx)

@@ -9,8 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Use is how much of a quota a resource uses. An instance uses 1 of the quota "instances". A disk
-// uses 1 of the quota "disks". For each GiB of its size, it also uses 1 of the quota "diskGiB".
+// Use is the amount of a quota that a resource uses. An instance uses 1 of the quota "instances". A
+// disk uses 1 of the quota "disks". For each GiB of its size, it also uses 1 of the quota
+// "diskGiB".
 type Use struct {
 	Name cloudsim.QuotaName
 	N    int64
@@ -55,10 +56,10 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 }
 
 // recount updates the counts of quotas after a change of a resource. It
-// subtracts the uses in the old trace and adds the uses in the new trace. If
-// the resource does not exist before or after the change, its trace is zero.
-func (t *Tx) recount(was, is trace) error {
-	if was.project == is.project && slices.Equal(was.uses, is.uses) {
+// subtracts the uses in oldTrace and adds the uses in newTrace. For a new
+// resource, oldTrace is zero. For a deleted resource, newTrace is zero.
+func (t *Tx) recount(oldTrace, newTrace trace) error {
+	if oldTrace.project == newTrace.project && slices.Equal(oldTrace.uses, newTrace.uses) {
 		return nil // the change does not affect quotas, which is the usual case
 	}
 	add := func(left trace, sign int64) error {
@@ -69,7 +70,7 @@ func (t *Tx) recount(was, is trace) error {
 		}
 		return nil
 	}
-	return errors.Join(add(was, -1), add(is, 1))
+	return errors.Join(add(oldTrace, -1), add(newTrace, 1))
 }
 
 // CountUses counts the quota uses of all resources in a table again. After

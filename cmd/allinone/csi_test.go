@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifestObjects returns the objects of a manifest as JSON. The keys of the map are the kind
-// and the name of each object.
+// manifestObjects returns the objects of a manifest as JSON. The key of each object has the form
+// KIND/NAME.
 func manifestObjects(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -51,20 +51,21 @@ func manifestObjects(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// decodeStrict decodes the object with the given name from the map objects. It fails the
-// test if the object has an unknown field.
-func decodeStrict[T any](t *testing.T, objects map[string][]byte, name string) (v T) {
+// decodeStrict decodes objects[key]. It fails the test if the object has an unknown field.
+func decodeStrict[T any](t *testing.T, objects map[string][]byte, key string) (v T) {
 	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(objects[name]))
+	d := json.NewDecoder(bytes.NewReader(objects[key]))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: %v", key, err)
 	}
 	return v
 }
 
-// TestShippedVolumes proves that the manifests in deploy and the lab contain the same RBAC rules
-// and the same CSIDriver. It also proves that every container mounts only volumes that exist.
+// TestShippedVolumes proves that the manifests in deploy/csi contain the same RBAC rules and the
+// same CSIDriver as the lab's manifest volumes.yaml. It also proves that each pod defines all
+// volumes that its containers mount. No container mounts a volume inside a mount that the container
+// shares with the node.
 func TestShippedVolumes(t *testing.T) {
 	const dir = "../../deploy/csi/"
 	lab, rules, driver := manifestObjects(t, "../../lab/volumes.yaml"), manifestObjects(t, dir+"rbac.yaml"), manifestObjects(t, dir+"driver.yaml")
@@ -97,8 +98,8 @@ func TestShippedVolumes(t *testing.T) {
 	}
 }
 
-// TestShippedSocket proves that --kubelet-socket-dir is the folder on the node that contains the
-// socket of the driver.
+// The driver creates its socket in a folder of the node. TestShippedSocket proves that
+// --kubelet-socket-dir is the path of this folder on the node.
 func TestShippedSocket(t *testing.T) {
 	pod := decodeStrict[appsv1.DaemonSet](t, manifestObjects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
 	said := map[string]string{}

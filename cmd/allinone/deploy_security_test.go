@@ -15,8 +15,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// podSecurityExceptions contains the checks of the Pod Security level "restricted" that workloads
-// in deploy/ fail. deploy/README.md contains the reason for each exception.
+// podSecurityExceptions maps a workload in deploy/ to the checks of the Pod Security level
+// "restricted" that this workload fails. deploy/README.md contains the reason for each exception.
 var podSecurityExceptions = map[string][]string{
 	"cloudsim/deployment.yaml Deployment/cloudsim":            {"host namespaces"},
 	"ccm/deployment.yaml Deployment/cloud-controller-manager": {"host namespaces"},
@@ -108,9 +108,9 @@ func hasRuntimeDefaultSeccomp(spec corev1.PodSpec) bool {
 	return true
 }
 
-// TestDeployListeners proves that components in the network of the node do not listen on all
-// addresses. It also proves that a NetworkPolicy selects each component in the pod network, and
-// that no component sends credentials without TLS.
+// TestDeployListeners proves that components in the host network do not listen on all addresses. It
+// also proves that a NetworkPolicy selects each component in the pod network, and that no component
+// sends credentials without TLS.
 func TestDeployListeners(t *testing.T) {
 	policies, err := os.ReadFile("../../deploy/csi/networkpolicy.yaml")
 	if err != nil {
@@ -134,8 +134,8 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// taggedImage matches the names of images with a tag in manifests, in the Dockerfile and in
-// Compose files.
+// taggedImage matches an image name with a tag. Manifests, the Dockerfile and Compose files contain
+// such names.
 var taggedImage = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
 
 // TestDeployImagesArePinned checks the images that the project does not build. It proves that

@@ -28,8 +28,8 @@ type manifest struct {
 	}
 }
 
-// deployedObjects returns the objects in deploy. The keys of the map are the file and the name
-// of each object.
+// deployedObjects returns the objects in deploy. The key of each object has the form "FILE
+// KIND/NAME".
 func deployedObjects(t *testing.T) map[string]manifest {
 	t.Helper()
 	all := map[string]manifest{}
@@ -62,8 +62,8 @@ func deployedObjects(t *testing.T) map[string]manifest {
 	return all
 }
 
-// TestShippedContainersStart proves that every container of the project in deploy has valid flags
-// and no unnecessary privileges.
+// TestShippedContainersStart checks the containers in deploy that run allinone. It proves that each
+// of these containers has valid flags and no unnecessary privileges.
 func TestShippedContainersStart(t *testing.T) {
 	commands := 0
 	for name, m := range deployedObjects(t) {
@@ -85,7 +85,7 @@ func TestShippedContainersStart(t *testing.T) {
 				}
 			}
 			if name == "csi/node.yaml DaemonSet/csi-node" {
-				continue // this container creates mounts for the kubelet, which needs all privileges
+				continue // this container needs all privileges, because it creates mounts for the kubelet
 			}
 			s := c.SecurityContext
 			if s == nil || s.Privileged != nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
@@ -103,8 +103,8 @@ func TestShippedContainersStart(t *testing.T) {
 
 // TestShippedContainersAreUsers checks the users and the probes of the containers in deploy. Each
 // container sets its user, because the image has no suitable user. A privileged container runs as
-// root, because any other user would have no capabilities. Containers with a common folder have the
-// same user, so that each container can use the sockets of the other containers. A probe uses a
+// root, because any other user would have no capabilities. Containers that share a folder run as
+// the same user, so that each container can use the sockets of the other containers. A probe uses a
 // port that exists and that the kubelet can reach.
 func TestShippedContainersAreUsers(t *testing.T) {
 	for name, m := range deployedObjects(t) {

@@ -30,8 +30,9 @@ type constructor struct {
 	make  func(cli.Env) *cobra.Command
 }
 
-// The list commands contains the constructors of all commands after labCommands, in the order of
-// the help. To add a command, write its constructor and add a line here.
+// This list contains the constructors of all other commands. In the help, these commands follow
+// labCommands, in the order of the list. To add a command, write its constructor and add a line
+// here.
 var commands = []constructor{
 	{groupCloud, servecli.NewCloudsimCommand},
 	{groupCloud, servecli.NewCertificatesCommand},

@@ -29,7 +29,7 @@ func newRootCommand(e cli.Env) *cobra.Command {
 	// allinone. Cobra adds the flags of pflag.CommandLine to every command. So allinone replaces
 	// pflag.CommandLine with an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
-	cobra.EnableCommandSorting = false // the help lists the commands in the order of the list commands
+	cobra.EnableCommandSorting = false // the help lists the commands in the order of labCommands and commands
 	root := &cobra.Command{
 		Use:   "allinone",
 		Short: "A simulated cloud for one machine, and the Kubernetes components that talk to it",

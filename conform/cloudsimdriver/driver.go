@@ -265,7 +265,8 @@ func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// effectOf contains the cloud's effect for each kind of fault.
+// The keys of effectOf are the kinds of faults that the driver can inject. The values are the
+// effects of the cloud's faults.
 var effectOf = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},

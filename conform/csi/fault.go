@@ -13,8 +13,7 @@ import (
 const maxCrashes = 20
 
 // faultSelector selects the calls to the cloud that the proxy disturbs. An RPC consists of
-// attempts. After each attempt that the faults have disturbed, the forwarder begins another
-// attempt.
+// attempts. If an attempt fails because of a fault, the forwarder begins another attempt.
 type faultSelector struct {
 	mode Mode
 	kill func() error
@@ -62,7 +61,7 @@ func (f *faultSelector) end(ctx context.Context) (hit bool, err error) {
 	return f.hit, f.err
 }
 
-// choose returns the fault of a call to the cloud.
+// choose returns the fault for a call to the cloud.
 func (f *faultSelector) choose(name string, writes bool) conform.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -55,9 +55,10 @@ func (rawCodec) Name() string { return "proto" }
 // cloud that these successful RPCs caused.
 type count struct{ rpcs, calls int }
 
-// forwarder forwards the RPCs of csi-sanity to the driver. After a fault it repeats an RPC, as
-// Kubernetes' sidecars do. For the services in the list named controllers, it runs only one RPC at
-// a time, so that each call to the cloud belongs to one RPC.
+// forwarder forwards the RPCs of csi-sanity to the driver. If an RPC fails because of a fault, the
+// forwarder repeats the RPC, as Kubernetes' sidecars do. For the services in the variable
+// controllers, the forwarder runs only one RPC at a time, so that each call to the cloud belongs to
+// one RPC.
 type forwarder struct {
 	driver  *driver
 	faults  *faultSelector
@@ -92,8 +93,8 @@ func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out [
 	return out, err
 }
 
-// rpc forwards an RPC, and repeats the RPC if a fault has disturbed it. Before the first fault, it
-// returns each error of the driver at once.
+// rpc forwards an RPC. If the RPC fails because of a fault, rpc repeats the RPC. Before the first
+// fault, rpc returns each error of the driver at once.
 func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, error) {
 	service, name := path.Split(method)
 	if !slices.Contains(controllers, service) {

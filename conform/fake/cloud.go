@@ -1,6 +1,6 @@
-// Package fake has a cloud in memory, and a CCM for this cloud. The CCM consists of upstream's
-// controllers. The CCM can have known bugs of real CCMs. The tests of the conformance checks use
-// these bugs to prove that each check can fail.
+// Package fake contains a cloud in memory, and a CCM for this cloud. The CCM consists of
+// upstream's controllers. The CCM can have known bugs of real CCMs. The tests of the conformance
+// checks use these bugs to prove that each check can fail.
 package fake
 
 import (
@@ -259,8 +259,9 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 }
 
 // putLoadBalancer creates the load balancer with the given name. If lb has an ID, putLoadBalancer
-// replaces the existing load balancer. In the addresses of a new load balancer, it replaces * by a
-// number. The cloud counts each use of putLoadBalancer as a call that the CCM makes to the cloud.
+// replaces the existing load balancer. In the addresses of a new load balancer, putLoadBalancer
+// replaces * by a number. The cloud counts each use of putLoadBalancer as a call that the CCM
+// makes to the cloud.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.countCall(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()

@@ -168,11 +168,12 @@ func (m *Manager) permit(ctx context.Context, admin kubernetes.Interface) error 
 	return err
 }
 
-// elect calls lead when this Manager holds the Lease. If elected is false, it calls lead at once. If
-// the Manager loses the Lease, the Manager ends, as a real CCM does.
-func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease string, elected bool, lead func(context.Context)) {
-	if !elected {
-		lead(ctx)
+// elect calls startControllers when this Manager holds the Lease. If needsLease is false, elect
+// calls startControllers at once. If the Manager loses the Lease, the Manager ends, as a real CCM
+// does.
+func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease string, needsLease bool, startControllers func(context.Context)) {
+	if !needsLease {
+		startControllers(ctx)
 		return
 	}
 	m.ended.Go(func() {
@@ -182,7 +183,7 @@ func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease st
 				LockConfig: resourcelock.ResourceLockConfig{Identity: rand.Text()},
 			},
 			LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: startControllers, OnStoppedLeading: func() {
 				if ctx.Err() == nil {
 					m.lost.Store(true)
 				}

@@ -343,7 +343,8 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	return p.statusOf(s, want), nil
 }
 
-// slowCall is the duration of slow calls, for the bugs SlowCreation and SlowMetadata.
+// slowCall is the duration of a call with the bug SlowMetadata. With the bug SlowCreation, the
+// cloud has a new load balancer only after half of this time.
 const slowCall = 2 * time.Second
 
 func namesOf(nodes []*v1.Node) (all []string) {

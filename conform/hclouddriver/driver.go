@@ -54,8 +54,8 @@ func (d *Driver) network(ctx context.Context) (*hcloud.Network, error) {
 	return n, err
 }
 
-// serverType returns the server type with the given name. If name is "", it returns the first type
-// that is not deprecated.
+// serverType returns the server type with the given name. If name is "", serverType returns the
+// first type that is not deprecated.
 func (d *Driver) serverType(ctx context.Context, name string) (*hcloud.ServerType, error) {
 	all, err := d.Client.ServerType.All(ctx)
 	if err != nil {

@@ -33,12 +33,12 @@ type driver struct {
 
 // New returns the driver at an http or https URL. If an answer is not valid, or the driver does
 // not answer within 5 minutes, the methods return an error.
-func New(at string) (conform.Driver, error) {
-	u, err := url.Parse(at)
+func New(baseURL string) (conform.Driver, error) {
+	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("driver URL %q: want http://HOST:PORT or https://HOST:PORT", at)
+		return nil, fmt.Errorf("driver URL %q: want http://HOST:PORT or https://HOST:PORT", baseURL)
 	}
-	return &driver{url: strings.TrimSuffix(at, "/"), http: &http.Client{Timeout: timeout}}, nil
+	return &driver{url: strings.TrimSuffix(baseURL, "/"), http: &http.Client{Timeout: timeout}}, nil
 }
 
 // problem is the body of an answer with an error status.

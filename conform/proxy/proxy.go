@@ -245,7 +245,8 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 	return call, f, p.replaced
 }
 
-// end completes the record of a call, before the caller notices the end of the call.
+// end completes the record of a call. If the fault loses the reply, end also calls the function
+// onLost of Intercept. The proxy closes the connection to its caller only after end has returned.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
 	if lost := p.completeRecord(call, status, f); lost != nil && f.Kind == conform.FaultLoseReply {
 		lost()
@@ -279,8 +280,8 @@ func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fau
 // record the bodies of the calls to this path.
 var sensitivePath = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
-// recordedBody returns the body of a call without secrets, for the recording. If the body
-// is large, sensitive or not JSON, it returns the body's length instead.
+// recordedBody returns the body of a call without secrets, for the recording. If the body is large,
+// sensitive or not JSON, recordedBody returns the length of the body instead.
 func recordedBody(path string, body []byte) string {
 	switch {
 	case len(body) == 0:
@@ -318,7 +319,8 @@ func describe(r *http.Request, body []byte) (name string, writes bool) {
 	return r.Method + " " + strings.Join(segments, "/"), !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, r.Method)
 }
 
-// SetFault implements conform.Faults. It also ends the delay of all calls that the last fault delays.
+// SetFault implements conform.Faults. It also ends the delay of all calls that the previous fault
+// delays.
 func (p *Proxy) SetFault(_ context.Context, f conform.Fault) error {
 	if !slices.Contains(Kinds(), f.Kind) {
 		return fmt.Errorf("fault %q: %w", f.Kind, conform.ErrUnsupported)

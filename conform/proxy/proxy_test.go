@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/proxy"
 )
 
-// api is a fake API of a cloud. The API sends each call that arrives to the channel in the
+// api is a fake API of a cloud. The API writes each call that it receives to the channel in the
 // field calls.
 type api struct {
 	proxy   *proxy.Proxy
@@ -136,7 +136,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestFaults proves the effect of each kind of fault, and whether the API still gets the call.
+// TestFaults checks the effect of each kind of fault, and whether the API still gets the call.
 func TestFaults(t *testing.T) {
 	for _, x := range []struct {
 		kind    conform.FaultKind

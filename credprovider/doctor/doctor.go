@@ -161,8 +161,7 @@ func checkPattern(m string) string {
 }
 
 // warnPattern returns a warning about a pattern that can match other images than
-// the user expects. It returns "" if it finds no
-// problem.
+// the user expects. It returns "" if it finds no problem.
 func warnPattern(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)

@@ -225,15 +225,15 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	return l.removeMark(f, fsType)
 }
 
-// tool runs a program. If held is not nil, the program inherits this open file,
-// and therefore also holds the lock of the file.
-func tool(ctx context.Context, held *os.File, argv ...string) error {
+// tool runs a program. If lockFile is not nil, the program inherits this open
+// file, and therefore also holds the lock of the file.
+func tool(ctx context.Context, lockFile *os.File, argv ...string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	// The program gets its own process group, so that a signal to the driver's
 	// process group does not reach the program.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if held != nil {
-		cmd.ExtraFiles = []*os.File{held}
+	if lockFile != nil {
+		cmd.ExtraFiles = []*os.File{lockFile}
 	}
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
@@ -249,13 +249,13 @@ func tool(ctx context.Context, held *os.File, argv ...string) error {
 // by whole GiB, so a smaller difference does not mean that the disk has grown.
 const slack = 256 << 20
 
-// Grow enlarges the filesystem that is mounted at path to the size of its
-// device. The argument bytes is the current size of the filesystem. Grow does
-// nothing if the filesystem already fills the device. For ext4, it returns
+// Grow enlarges a filesystem to the size of its device. The filesystem is
+// mounted at path, and currentSize is its size in bytes. Grow does nothing if
+// the filesystem already fills the device. For ext4, Grow returns
 // fs.ErrPermission if CanGrowMounted returns false.
-func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error {
+func Grow(ctx context.Context, l *Loop, path, fsType string, currentSize int64) error {
 	size, err := l.Size()
-	if err != nil || bytes+slack > size {
+	if err != nil || currentSize+slack > size {
 		return err
 	}
 	if fsType == XFS {
@@ -416,8 +416,7 @@ func CanGrowMounted() bool {
 
 // FilesystemSize reads the superblock of the filesystem on the loop device l,
 // and returns the size of this filesystem in bytes. It returns 0 if the device
-// has no known filesystem. The parameter named path is the path of the device's
-// file.
+// has no known filesystem. The file of the device is at path.
 func FilesystemSize(l *Loop, path string) (int64, error) {
 	f, err := loop.OpenFile(l.contentPath(path), os.O_RDONLY)
 	if err != nil {
@@ -428,16 +427,14 @@ func FilesystemSize(l *Loop, path string) (int64, error) {
 	return bytes, err
 }
 
-// GiveToGroup gives all files and directories of the volume that is mounted at
-// path to a group, with permission to read and write (KEP-2317). It changes the
-// root directory last. If the root directory already has the group, an earlier
-// call has finished, and GiveToGroup does nothing. The function therefore
-// changes a large volume only once.
+// GiveToGroup changes the files and directories of the volume that is mounted at path. It sets
+// their group to gid, and gives this group permission to read and write (KEP-2317). It changes the
+// root directory last. If the root directory already has the group, an earlier call has finished,
+// and GiveToGroup does nothing. The function therefore changes a large volume only once.
 //
-// Pods may change the volume during the call. GiveToGroup changes no file
-// outside the volume, because it opens each name through an os.Root. An os.Root
-// refuses names that lead out of its directory. GiveToGroup skips entries that
-// a pod has removed.
+// Pods may change the volume during the call. GiveToGroup changes no file outside the volume,
+// because it opens each name through an os.Root. An os.Root refuses names that lead out of its
+// directory. GiveToGroup skips entries that a pod has removed.
 func GiveToGroup(path string, gid int) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {

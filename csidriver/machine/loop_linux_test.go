@@ -219,7 +219,7 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 			first, next := filepath.Join(dir, "first.img"), filepath.Join(dir, "next.img")
 			emptyDisk(t, first, 64<<20)
 			emptyDisk(t, next, 64<<20)
-			for range 100 { // other processes on this machine may take the number first
+			for range 100 { // other processes on this machine may take the device number first
 				l, err := Attach(t.Context(), first, false, false)
 				if err != nil {
 					t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// The supported filesystems.
+// These are the supported filesystems.
 const (
 	Ext4 = "ext4"
 	XFS  = "xfs"
@@ -45,7 +45,7 @@ var (
 // Mount is an entry of the kernel's mount table.
 type Mount struct {
 	Path         string
-	Root         string // mounted part of the filesystem; the device name for a bound device
+	Root         string // mounted folder or file of the filesystem, such as / or /loop3
 	Major, Minor int
 	FSType       string
 	Options      []string // options of this mount
@@ -101,12 +101,12 @@ func (m Mount) MountedWith(options []string) bool {
 	return true
 }
 
-// otherNumber reports whether o has the form KEY=NUMBER and the list named have
+// otherNumber reports whether o has the form KEY=NUMBER and mountOptions
 // contains this key with another number.
-func otherNumber(have []string, o string) bool {
+func otherNumber(mountOptions []string, o string) bool {
 	isNumber := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 	key, number, _ := strings.Cut(o, "=")
-	return isNumber(number) && slices.ContainsFunc(have, func(h string) bool {
+	return isNumber(number) && slices.ContainsFunc(mountOptions, func(h string) bool {
 		k, n, _ := strings.Cut(h, "=")
 		return k == key && isNumber(n) && n != number
 	})

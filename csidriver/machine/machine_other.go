@@ -35,8 +35,8 @@ func (l *Loop) Guard(bool) error          { return errors.ErrUnsupported }
 func (l *Loop) Of() ([]Mount, error)      { return nil, errors.ErrUnsupported }
 func (l *Loop) Has(Mount) bool            { return false }
 
-// Attach and all later functions in this file work only on Linux. On other
-// systems, these functions return ErrUnsupported.
+// Attach and the functions below it return ErrUnsupported, because they work
+// only on Linux.
 func Attach(context.Context, string, bool, bool) (*Loop, error) { return nil, errors.ErrUnsupported }
 func Find(string, ...string) (*Loop, error)                     { return nil, errors.ErrUnsupported }
 func FindFor(string, string, ...string) (*Loop, error)          { return nil, errors.ErrUnsupported }

@@ -85,25 +85,25 @@ var mountAttributes = map[uintptr]uint64{
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
 }
 
-// Bind makes a file or directory visible at a second path. The argument named
-// from is the existing path. The new mount has its own options. On Linux 5.12
-// and later, the mount is never visible without these options.
-func Bind(from, path string, options []string) error {
+// Bind makes the file or directory source also visible at path. The new mount
+// has its own options. On Linux 5.12 and later, the mount is never visible
+// without these options.
+func Bind(source, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {
-		if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("bind: %w", err)
 		}
 		return nil
 	}
-	err := bindWith(from, path, bits)
+	err := bindWith(source, path, bits)
 	if !errors.Is(err, unix.ENOSYS) {
 		if err != nil {
 			return fmt.Errorf("bind with options %q: %w", strings.Join(options, ","), err)
 		}
 		return nil
 	}
-	if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|bits, ""); err != nil {
@@ -114,8 +114,8 @@ func Bind(from, path string, options []string) error {
 
 // bindWith makes a detached mount, sets the options of the mount, and then
 // moves the mount to path. If the process dies before the move, no mount stays.
-func bindWith(from, path string, bits uintptr) error {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+func bindWith(source, path string, bits uintptr) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return err
 	}
@@ -227,18 +227,18 @@ func mountPoint(path string) (string, error) {
 	return path, nil
 }
 
-// loopMount describes the mount at a mount point. If this mount is not an ext4
-// or XFS filesystem on a loop device, ok is false.
-func loopMount(at string) (m Mount, ok bool) {
-	s, err := statx(at)
+// loopMount describes the mount at path, which must be a mount point. If this
+// mount is not an ext4 or XFS filesystem on a loop device, ok is false.
+func loopMount(path string) (m Mount, ok bool) {
+	s, err := statx(path)
 	if err != nil || s.Dev_major != loop.Major {
 		return m, false
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(at, &st); err != nil {
+	if err := unix.Statfs(path, &st); err != nil {
 		return m, false
 	}
-	m = Mount{Path: at, Major: int(s.Dev_major), Minor: int(s.Dev_minor)}
+	m = Mount{Path: path, Major: int(s.Dev_major), Minor: int(s.Dev_minor)}
 	switch st.Type {
 	case unix.EXT4_SUPER_MAGIC:
 		m.FSType = Ext4

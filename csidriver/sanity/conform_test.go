@@ -106,7 +106,7 @@ const (
 )
 
 // buggyTransport changes the calls of the driver to the cloud, so that the
-// driver behaves as if it had the bug in the field bug.
+// driver seems to have a bug. The field bug selects the bug.
 type buggyTransport struct {
 	bug     string
 	process string // unique text of this process
@@ -172,9 +172,9 @@ type report struct {
 	Budgets    map[string]int
 }
 
-// check runs 'allinone conform csi' for the driver with a bug. The parameter focus selects specs of
-// csi-sanity; "" selects all specs of the controller. check returns the report, and the output with
-// the exit code.
+// check runs 'allinone conform csi' for a driver with the given bug. The parameter focus selects
+// specs of csi-sanity. If focus is empty, csi-sanity runs all specs of the controller. check
+// returns the report, and the output with the exit code.
 func check(t *testing.T, bug, focus string, args ...string) (r report, out string) {
 	t.Helper()
 	allinone, err := filepath.Abs("../../bin/allinone")

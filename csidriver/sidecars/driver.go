@@ -23,10 +23,10 @@ type driver struct {
 	legacy     string // in-tree plugin that the driver replaces; "" for none
 }
 
-// dial connects to a driver and waits until the driver is ready. If the
-// connection fails later, gRPC connects again, and the controllers repeat
-// failed calls. The function dial reads the driver's capabilities only once. If a driver gets
-// new capabilities, a user must restart this process.
+// dial connects to a driver and waits until the driver is ready. If the connection fails later,
+// gRPC connects again, and the controllers repeat failed calls. The function dial reads the
+// driver's capabilities only once. If a driver gets new capabilities, an administrator must restart
+// this process.
 func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, error) {
 	count := metrics.NewCSIMetricsManagerWithOptions("", metrics.WithProcessStartTime(false), metrics.WithSubsystem(metrics.SubsystemSidecar))
 	klog.InfoS("Waiting for the driver", "socket", socket)

@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Durations of the leader election, with the values of upstream's sidecars.
+// These are the durations of the leader election. Upstream's sidecars use the
+// same values.
 const (
 	leaseFor   = 15 * time.Second
 	renewFor   = 10 * time.Second

@@ -185,13 +185,12 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 }
 
 // notesOf compares a volume before and after the translation, and lists
-// differences that a user may overlook. The parameter was is the volume before
-// the translation. The parameter named now is the translated volume.
-func notesOf(was, now *corev1.PersistentVolume) (notes []string) {
-	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
-		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", was.Spec.AccessModes, now.Spec.AccessModes))
+// differences that a user may overlook.
+func notesOf(before, after *corev1.PersistentVolume) (notes []string) {
+	if !slices.Equal(before.Spec.AccessModes, after.Spec.AccessModes) {
+		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", before.Spec.AccessModes, after.Spec.AccessModes))
 	}
-	if now.Spec.CSI != nil && strings.Contains(now.Spec.CSI.VolumeHandle, "UNSPECIFIED") {
+	if after.Spec.CSI != nil && strings.Contains(after.Spec.CSI.VolumeHandle, "UNSPECIFIED") {
 		notes = append(notes, "parts of the volume handle are UNSPECIFIED: the driver finds their values")
 	}
 	return notes

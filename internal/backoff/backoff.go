@@ -21,7 +21,7 @@ func Sleep(ctx context.Context, d time.Duration) {
 // Backoff waits between attempts. The field First is the first delay. Each next
 // delay is twice the previous delay, but never longer than the field Most. Wait
 // shortens each delay at random, by up to half, so that many callers do not all
-// return at one moment. A Backoff is not safe for concurrent use.
+// try again at the same moment. A Backoff is not safe for concurrent use.
 type Backoff struct {
 	First, Most time.Duration
 

@@ -47,7 +47,7 @@ func Sign(template *x509.Certificate, ca *Pair, now time.Time) (*Pair, error) {
 	if template.IsCA {
 		life = authorityLife
 	}
-	template.NotBefore = now.Add(-time.Hour) // for clocks that are slightly behind
+	template.NotBefore = now.Add(-time.Hour) // for clients with a clock that is slightly slow
 	template.NotAfter = now.Add(life)
 	signer := Pair{template, key}
 	if ca != nil {
@@ -64,8 +64,8 @@ func Sign(template *x509.Certificate, ca *Pair, now time.Time) (*Pair, error) {
 	return &Pair{cert, key}, nil
 }
 
-// Load reads a certificate and its key from two PEM files and checks that they
-// match. It returns an error for a key that is not ECDSA.
+// Load reads a certificate and a key from two PEM files and checks that the key
+// belongs to the certificate. It returns an error for a key that is not ECDSA.
 func Load(certFile, keyFile string) (*Pair, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {

@@ -17,8 +17,8 @@ func Routes() ([]netip.Prefix, error) {
 // Addresses returns the address ranges that belong to this machine. These are the addresses of its
 // interfaces, all loopback addresses, and ranges with a local route. Addresses omits a local
 // default route, because such a route does not mean that all addresses belong to this machine. For
-// example, a lab whose load balancers preserve the client's address adds such a route to its own
-// table.
+// example, a lab with load balancers that preserve the client's address adds such a route to its
+// own table.
 func Addresses() ([]netip.Prefix, error) {
 	return listDestinations(func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }

@@ -119,7 +119,7 @@ func TestFenceOfMountedDevice(t *testing.T) {
 				t.Error("write and sync after Fence succeeded")
 			}
 			if dir, err := os.Open(at); err == nil {
-				_ = unix.Syncfs(int(dir.Fd())) // fails, because nothing can be written
+				_ = unix.Syncfs(int(dir.Fd())) // fails, because the filesystem cannot write to the device
 				_ = dir.Close()
 			}
 			if now, err := os.ReadFile(file); err != nil || !bytes.Equal(was, now) {

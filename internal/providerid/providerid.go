@@ -45,12 +45,12 @@ func Parse(s string) (ID, error) {
 	return ID{Region: parts[0], Zone: parts[1], Instance: parts[2]}, nil
 }
 
-// Same reports whether the provider id of a Node belongs to an instance. In this cloud, the
-// instance has the provider id ownID. Same accepts this id, and the ids that the cloud controller
-// managers of other providers write. For the instance i-00002a in the zone sim-1a, these ids are
-// hcloud://42 and aws:///sim-1a/i-0000000000000002a.
-func Same(node, ownID string) bool {
-	if node == ownID {
+// Same reports whether nodeID, the provider id of a Node, identifies the instance with the provider
+// id ownID in this cloud. Same accepts ownID, and the ids that the cloud controller managers of
+// other providers write. For the instance i-00002a in the zone sim-1a, these ids are hcloud://42
+// and aws:///sim-1a/i-0000000000000002a.
+func Same(nodeID, ownID string) bool {
+	if nodeID == ownID {
 		return true
 	}
 	id, err := Parse(ownID)
@@ -59,5 +59,5 @@ func Same(node, ownID string) bool {
 	}
 	_, hex, _ := strings.Cut(id.Instance, "-")
 	n, err := strconv.ParseInt(hex, 16, 64)
-	return err == nil && (node == fmt.Sprintf("hcloud://%d", n) || node == fmt.Sprintf("aws:///%s/i-%017x", id.Zone, n))
+	return err == nil && (nodeID == fmt.Sprintf("hcloud://%d", n) || nodeID == fmt.Sprintf("aws:///%s/i-%017x", id.Zone, n))
 }

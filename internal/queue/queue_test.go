@@ -11,9 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// The queue returns a failed name again after a growing delay. If work returns a
-// wait, the queue returns the name again after this wait. After a call of work
-// without an error, the delay of the next failure is the first delay again.
+// The queue returns a failed name again after a growing delay. If workFn
+// returns a waiting time, the queue returns the name again after this time.
+// After a call of workFn without an error, the next failure causes the first
+// delay again.
 func TestDrainRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, 3*time.Second)
@@ -70,7 +71,7 @@ func TestDrainHasANameOnce(t *testing.T) {
 	})
 }
 
-// Drain returns only after the running calls of work have returned.
+// Drain returns only after the running calls of workFn have returned.
 func TestDrainWaitsForWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, time.Second)

@@ -43,10 +43,10 @@ const (
 
 type connectionKey struct{}
 
-// Authenticated records that the caller of the request with this context has
-// authenticated. The function HTTP then keeps the connection of this caller
-// open when many new connections arrive. If too many connections already have
-// an authenticated caller, Authenticated does nothing.
+// The function Authenticated records that the caller of the request with this
+// context has proved its identity. The function HTTP then keeps the connection
+// of this caller open when many new connections arrive. If too many connections
+// already have an authenticated caller, Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()
@@ -83,8 +83,8 @@ func (a *connectionTracker) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// enter moves c to the phase next. The caller must hold mu.
-func (c *connection) enter(next phase) {
+// enter moves c to newPhase. The caller must hold c.all.mu.
+func (c *connection) enter(newPhase phase) {
 	switch c.phase {
 	case anonymous:
 		c.timer.Stop()
@@ -92,8 +92,8 @@ func (c *connection) enter(next phase) {
 	case authenticated:
 		c.all.authenticated--
 	}
-	c.phase = next
-	switch next {
+	c.phase = newPhase
+	switch newPhase {
 	case anonymous:
 		c.waiting = c.all.unauthenticated.PushBack(c)
 		c.timer = time.AfterFunc(c.all.limits.AnonymousFor, c.expire)
@@ -110,9 +110,9 @@ func (c *connection) expire() {
 	}
 }
 
-// close ends c at once. The server then reports StateClosed. If c uses TLS, the method ends only
-// the TCP connection that TLS uses. An end of the TLS connection would first send a last record and
-// could wait for the client.
+// close ends c at once. The server then reports StateClosed. If c uses TLS, the method closes only
+// the TCP connection below TLS. A close of the TLS connection would first send an alert
+// (close_notify) and could wait for the client. The caller must hold c.all.mu.
 func (c *connection) close() {
 	c.enter(closing)
 	conn := c.conn

@@ -171,7 +171,8 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 		dial(t, address, false)
 	}
 	awaitClosed(t, second)
-	// After the first connection has ended, another connection can be authenticated.
+	// After the first connection has ended, the server can treat another connection as
+	// authenticated.
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func staysOpen(t *testing.T, address string, others int) bool {
 	return get()
 }
 
-// A connection with HTTP/2 can also be authenticated.
+// With HTTP/2, an authenticated request also keeps its connection open.
 func TestHTTP2(t *testing.T) {
 	address := start(t, true, run.Limits{AnonymousFor: 200 * time.Millisecond})
 	for _, header := range []string{"", authorized} {

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// When the server stops, a running request can still finish within the duration
-// grace, a parameter of HTTP. The server closes the connection of a longer
-// request. When HTTP has returned, the port is free.
+// When the server stops, a running request can still finish within the grace
+// period. The server closes the connection of a longer request. When HTTP has
+// returned, the port is free.
 func TestHTTP(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"finishes": time.Minute, "is cut off": 0} {
 		t.Run(name, func(t *testing.T) {

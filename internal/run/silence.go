@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// LimitSilence returns a listener for a server that the function HTTP cannot run,
-// for example a server of another module. A read of an accepted connection fails
-// if no data arrives within the duration most. This duration must be longer than
-// the longest request.
-func LimitSilence(ln net.Listener, most time.Duration) net.Listener {
-	return &silenceListener{ln, most}
+// LimitSilence returns a listener for a server that the function HTTP cannot
+// run, for example a server of another module. A read of an accepted connection
+// fails if no data arrives within timeout. The timeout must be longer than the
+// longest request.
+func LimitSilence(ln net.Listener, timeout time.Duration) net.Listener {
+	return &silenceListener{ln, timeout}
 }
 
 type silenceListener struct {
@@ -27,8 +27,9 @@ func (l *silenceListener) Accept() (net.Conn, error) {
 	return &silenceConn{Conn: c, most: l.most}, nil
 }
 
-// silenceConn is a connection with two read deadlines: the deadline that the
-// server sets, and the end of the duration most. The earlier deadline applies.
+// silenceConn is a connection with two read deadlines. The server sets the
+// first deadline. The second deadline is the start of the read plus the
+// duration in the field most. The earlier deadline applies.
 type silenceConn struct {
 	net.Conn
 	most time.Duration

@@ -73,11 +73,11 @@ func (c Dir) file(service, name string) string {
 func (c Dir) keysDir() string { return c.file("init", "pki") }
 
 // Init makes the lab's keys that are missing or about to expire, and writes the files
-// that each service reads. The argument published is the URL of the API server for
-// clients outside the containers. Init returns the names of the keys that it made. Init
-// returns an error if the kind of nodes differs from the kind in the first call, because
-// the addresses of the cloud's instances depend on this kind.
-func (c Dir) Init(published string, nodes lab.Nodes) (made []string, err error) {
+// that each service reads. Clients outside the containers call the API server at
+// publicURL. Init returns the names of the keys that it made. It returns an error if the
+// kind of nodes differs from the kind in the first call, because the addresses of the
+// cloud's instances depend on this kind.
+func (c Dir) Init(publicURL string, nodes lab.Nodes) (made []string, err error) {
 	p := lab.PKI{Dir: c.keysDir(), Now: time.Now(), Servers: []net.IP{vpc().Host.AsSlice()}}
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (c Dir) Init(published string, nodes lab.Nodes) (made []string, err error) 
 	return made, errors.Join(
 		lab.WriteFile(c.file("kube-apiserver", "egress.yaml"), way),
 		lab.WriteFile(c.file("kwok", "kwok.yaml"), lab.KwokConfig),
-		p.WriteKubeconfig(c.file("toolbox", "host.kubeconfig"), published, "admin"),
+		p.WriteKubeconfig(c.file("toolbox", "host.kubeconfig"), publicURL, "admin"),
 	)
 }
 

@@ -30,7 +30,7 @@ const (
 	machinesDir   = "/data"          // volume of each host of machines, with the machines' disks
 	nameFile      = "/data/name"     // file with the name of the hypervisor's cgroup
 	routerDir     = "/tmp"           // folder with the router's network namespace
-	cloudDir      = "/cloud"         // the cloud's volume in the hosts: disks and the registry's certificate authority
+	cloudDir      = "/cloud"         // the cloud's volume, with disks and the registry's certificate authority
 	componentsDir = "/opt/cloudsim"  // components of machines in the image
 	binDir        = "/usr/local/bin" // folder for programs in all images
 )
@@ -62,9 +62,9 @@ type Pulls struct {
 	Proxy      lab.Proxy     // HTTP proxy for pulls
 }
 
-// connectedVPC returns the settings of the VPC with internet access. The second result describes
-// the access that machines have. The setting Isolated prevents connections from machines to the
-// networks of this container, because these networks contain the control plane.
+// connectedVPC returns the settings of the VPC, and of its internet access. The second result
+// describes the access that machines have. The setting Isolated prevents connections from machines
+// to the networks of this container, because these networks contain the control plane.
 func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)

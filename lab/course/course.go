@@ -18,7 +18,7 @@
 //	console until      like console, but the expected output may appear late
 //	console fails      like console, but the commands fail
 //	console solution   the solution of the step's exercise; "until" and "fails" can follow
-//	console verify     checks that the step was done; "# " before a command begins a statement about the result
+//	console verify     checks that the user did the step; "# " begins a statement about the result of a command
 //	console begin      checks of the state that the lab needs at its beginning
 //	console reset      commands that undo the lab after any of its steps
 //	text hint          a hint

@@ -100,14 +100,14 @@ func (p *parser) heading(n *ast.Heading) {
 	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
 }
 
-// endSection ends the current section. The argument named to is the offset of the end.
-// endSection stores the section as a step or as a part of the intro or outro.
-func (p *parser) endSection(to int) {
+// endSection ends the current section at the offset end. It stores the section as a step or as a
+// part of the intro or outro.
+func (p *parser) endSection(end int) {
 	if p.open > 0 {
 		p.bad(p.open-1, "<details> is not closed in its section")
 		p.open = 0
 	}
-	said := p.visibleText(to)
+	said := p.visibleText(end)
 	switch {
 	case p.step != nil:
 		p.step.Text = said
@@ -118,15 +118,15 @@ func (p *parser) endSection(to int) {
 	default:
 		p.lab.Outro += said
 	}
-	p.step, p.hidden, p.begin = nil, nil, to
+	p.step, p.hidden, p.begin = nil, nil, end
 }
 
-// visibleText returns the text of the current section that is before an offset. The argument named
-// to is this offset. visibleText leaves out the parts in <details>.
-func (p *parser) visibleText(to int) string {
+// visibleText returns the text of the current section up to the offset end, without the parts in
+// <details>.
+func (p *parser) visibleText(end int) string {
 	var b strings.Builder
 	at := p.begin
-	for _, h := range append(p.hidden, span{to, to}) {
+	for _, h := range append(p.hidden, span{end, end}) {
 		if part := bytes.TrimSpace(p.src[at:h.from]); len(part) > 0 {
 			b.Write(part)
 			b.WriteString("\n\n")

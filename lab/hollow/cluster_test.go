@@ -44,7 +44,8 @@ import (
 // kubernetesProgram is Kubernetes' multi-call binary, as the Makefile builds it.
 const kubernetesProgram = "../../bin/kube"
 
-// These variables hold one API server and one kwok for all tests of the package.
+// The variable shared holds one control plane (etcd, an API server and kwok) for all tests of the
+// package.
 var shared struct {
 	once       sync.Once
 	kubeconfig string

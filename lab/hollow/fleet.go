@@ -134,7 +134,7 @@ func (f *fleet) put(i cloudsim.Instance) {
 	f.tell(i.Name)
 }
 
-// drop removes an instance that is gone.
+// drop removes a deleted instance from the fleet.
 func (f *fleet) drop(i cloudsim.Instance) {
 	f.mu.Lock()
 	if m := f.byName[i.Name]; m == nil || m.ID != i.ID {
@@ -190,10 +190,10 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
-// missingInstances returns the instances of the fleet that the list named all does not contain.
-func (f *fleet) missingInstances(all []cloudsim.Instance) []cloudsim.Instance {
-	there := make(map[cloudsim.InstanceID]bool, len(all))
-	for _, i := range all {
+// missingInstances returns the instances of the fleet that are not among the listed instances.
+func (f *fleet) missingInstances(listed []cloudsim.Instance) []cloudsim.Instance {
+	there := make(map[cloudsim.InstanceID]bool, len(listed))
+	for _, i := range listed {
 		there[i.ID] = true
 	}
 	f.mu.Lock()

@@ -17,7 +17,7 @@ func TestFleet(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		then       cloudsim.Instance
-		gone       bool // the field then holds the last version of a deleted instance
+		gone       bool // true if the cloud has deleted the instance
 		want       cloudsim.InstanceID
 		on         bool
 		registered bool

@@ -96,7 +96,8 @@ func kubeClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// withoutManagers drops the managed fields from cached objects, because the package does not read them.
+// withoutManagers drops the managed fields from cached objects, because the package does not read
+// them.
 func withoutManagers(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
 		o.SetManagedFields(nil)

@@ -120,7 +120,8 @@ func (a *ipam) run(ctx context.Context) {
 	a.queue.run(ctx, func(ctx context.Context) bool { return cache.WaitForCacheSync(ctx.Done(), a.synced...) })
 }
 
-// sync assigns an address of each pod range to each pod of the node that waits for addresses.
+// sync assigns addresses to the pods that wait for addresses on a node. Each pod gets one address
+// from each pod range of the node.
 func (a *ipam) sync(ctx context.Context, node string) error {
 	n, err := a.nodes.Get(node)
 	if apierrors.IsNotFound(err) || err == nil && !takesPods(n) {
@@ -227,16 +228,15 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 	return ips, nil
 }
 
-// nextFree returns the first free address of the range that follows a given address. The argument
-// named last is the given address. After the end of the range, nextFree continues at the beginning.
-// It skips three reserved addresses: the first for the network, the second for the bridge, and the
-// last for broadcasts.
-func nextFree(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
-	first := in.Addr().Next().Next()
-	usable := func(ip netip.Addr) bool { return in.Contains(ip) && in.Contains(ip.Next()) }
+// nextFree returns the first free address of ipRange that follows the address previous. After the
+// end of the range, nextFree continues at the beginning. It skips three reserved addresses: the
+// first for the network, the second for the bridge, and the last for broadcasts.
+func nextFree(ipRange netip.Prefix, previous netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
+	first := ipRange.Addr().Next().Next()
+	usable := func(ip netip.Addr) bool { return ipRange.Contains(ip) && ipRange.Contains(ip.Next()) }
 	at := first
-	if last.IsValid() && usable(last.Next()) {
-		at = last.Next()
+	if previous.IsValid() && usable(previous.Next()) {
+		at = previous.Next()
 	}
 	// Among len(taken)+1 different addresses at least one is free.
 	for range len(taken) + 1 {
@@ -254,9 +254,9 @@ func nextFree(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (neti
 	return netip.Addr{}, false
 }
 
-// write patches the addresses into a pod's status. The patch contains the pod's
-// uid. So the API server refuses the patch if a new pod with the same name has
-// replaced the pod.
+// The method write patches the addresses into a pod's status. The patch
+// contains the pod's uid. So the API server refuses the patch if a new pod with
+// the same name has replaced the pod.
 func (a *ipam) write(ctx context.Context, p *corev1.Pod, ips []netip.Addr) error {
 	podIPs := make([]corev1.PodIP, len(ips))
 	for i, ip := range ips {

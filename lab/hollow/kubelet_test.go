@@ -20,9 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// A new instance gets a Node as a kubelet with an external cloud provider would
-// create it. The Node lacks the fields that come from the cloud. Then kwok
-// makes the Node Ready.
+// The Node of a new instance is like a Node that a kubelet with an external
+// cloud provider creates. The Node lacks the fields that come from the cloud.
+// Then kwok makes the Node Ready.
 func TestRegisters(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1b")
@@ -110,7 +110,7 @@ func TestPower(t *testing.T) {
 }
 
 // In a dark zone, machines keep running, but kwok and the responders stop
-// serving these machines. Other zones do not change. After the outage, the
+// serving these machines. Nodes in other zones do not change. After the outage, the
 // machines still have their boot ids from before the outage.
 func TestDarkZone(t *testing.T) {
 	b := newBench(t)

@@ -29,7 +29,7 @@ const (
 
 	maxPods     = 110 // the kubelet's default
 	kubeletPort = 10250
-	diskGiB     = 20 // the cloud has no disk size for machines
+	diskGiB     = 20 // the cloud defines no disk size for machines
 	// evictionMiB is the memory in MiB that a kubelet keeps free by default.
 	evictionMiB = 100
 )
@@ -125,11 +125,10 @@ func derive(purpose string, i cloudsim.Instance, more string) string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
 }
 
-// notReady sets the condition Ready to False. The parameter named why is the message of the
-// condition.
-func notReady(n *corev1.Node, why string, now metav1.Time) {
+// notReady sets the condition Ready to False, with the given message.
+func notReady(n *corev1.Node, message string, now metav1.Time) {
 	not := corev1.NodeCondition{
-		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: why,
+		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: message,
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	for i, c := range n.Status.Conditions {
@@ -151,16 +150,16 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch returns a strategic merge patch for the status of a Node. The two
-// parameters are the Node before and after the change. The patch contains the
-// Node's uid, so the API server refuses the patch for a new Node with the name of
-// this Node.
-func statusPatch(before, after *corev1.Node) ([]byte, error) {
-	was, err := json.Marshal(corev1.Node{Status: before.Status})
+// statusPatch returns a strategic merge patch that changes the status of the Node
+// current to the status in desired. The patch contains the uid of current. So the
+// API server refuses the patch if a new Node with the same name has replaced
+// current.
+func statusPatch(current, desired *corev1.Node) ([]byte, error) {
+	was, err := json.Marshal(corev1.Node{Status: current.Status})
 	if err != nil {
 		return nil, err
 	}
-	is, err := json.Marshal(corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: before.UID}, Status: after.Status})
+	is, err := json.Marshal(corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: current.UID}, Status: desired.Status})
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func TestPodsFollowPower(t *testing.T) {
 }
 
 // Two pods of a node never have equal addresses, even after a restart of the
-// hypervisor. A pod without a free address waits until another pod is gone.
+// hypervisor. If no address is free, a new pod waits until another pod is gone.
 func TestPodAddresses(t *testing.T) {
 	b := newBench(t)
 	b.createNodes()

@@ -334,7 +334,7 @@ func (b *bench) reusesConn(c *http.Client, url string) (reused bool) {
 }
 
 // All requests of a connection go to one pod. When this pod is gone, the
-// connection is reset.
+// responder resets the connection.
 func TestConnectionHasOnePod(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.createNodes()

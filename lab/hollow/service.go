@@ -226,16 +226,16 @@ func (s *service) endpointsFrom(node, zone string) []endpoint {
 	return near
 }
 
-// hintedEndpoints returns the endpoints with hints that contain the node or zone named in the
-// argument us. If any endpoint has no hints, it returns nil.
-func hintedEndpoints(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
+// hintedEndpoints returns the endpoints that have a hint for nodeOrZone. If one or more endpoints
+// have no hints, hintedEndpoints returns nil.
+func hintedEndpoints(all []endpoint, hints func(endpoint) []string, nodeOrZone string) []endpoint {
 	var near []endpoint
 	for _, e := range all {
 		h := hints(e)
 		if len(h) == 0 {
 			return nil
 		}
-		if slices.Contains(h, us) {
+		if slices.Contains(h, nodeOrZone) {
 			near = append(near, e)
 		}
 	}

@@ -112,12 +112,12 @@ func startCluster(t *testing.T) *cluster {
 	return cl
 }
 
-// await waits until the function named ok returns nil. After a timeout, await fails the test with
-// the last error of this function.
-func await(t *testing.T, what string, ok func() error) {
+// await waits until check returns nil. After a timeout, await fails the test with the last error of
+// check.
+func await(t *testing.T, what string, check func() error) {
 	t.Helper()
 	began := time.Now()
-	eventually.NoError(t, what, ok)
+	eventually.NoError(t, what, check)
 	t.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
 }
 
@@ -174,7 +174,8 @@ func (c *cluster) testNode(t *testing.T) {
 	}
 }
 
-// node returns the node, and an error with its conditions if the node is not Ready.
+// node returns the node. If the node is not Ready, it also returns an error that contains the
+// conditions of the node.
 func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 	n, err := c.kube.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {

@@ -72,7 +72,7 @@ type Config struct {
 	CSIDir  string
 	// ServeAs lists names of legacy drivers under which the CSI driver also answers (KEP-625).
 	ServeAs []string
-	Timeout time.Duration // limit until all components are ready
+	Timeout time.Duration // time limit for the start of all components
 	Grace   time.Duration // time between SIGTERM and SIGKILL
 
 	// Progress gets one line for each step until the lab is ready, and one line

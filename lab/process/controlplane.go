@@ -39,8 +39,9 @@ type plan struct {
 	say             func(format string, args ...any) // reports progress to the user
 }
 
-// etcd runs with fsync on, so neither SIGKILL nor a power cut undoes an acknowledged write. Each of
-// etcd's two ports requires a client certificate that etcd's own authority signed.
+// etcd returns the component etcd, which runs with fsync on. So neither SIGKILL nor a power cut
+// undoes an acknowledged write. Each of etcd's two ports requires a client certificate that etcd's
+// own authority signed.
 func (p plan) etcd(conf *tls.Config) component {
 	client, peer := p.ports.url("https", "etcd"), p.ports.url("https", "etcd-peer")
 	return component{
@@ -92,8 +93,8 @@ func (p *plan) apiServer(conf *tls.Config) component {
 	}
 }
 
-// controllerManager runs kube-controller-manager without the cloud controllers. The CCM runs
-// these controllers instead.
+// controllerManager returns the component kube-controller-manager, which runs without the cloud
+// controllers. The CCM runs these controllers instead.
 func (p plan) controllerManager(conf *tls.Config) component {
 	const name = "kube-controller-manager"
 	_, pods, _ := p.podFlags()
@@ -126,7 +127,7 @@ func (p plan) scheduler(conf *tls.Config) component {
 }
 
 // secureFlags returns the flags for a Kubernetes component that serves on loopback. The
-// component asks the API server to authenticate and authorize its callers.
+// component asks the API server to authenticate and authorize the component's callers.
 func (p plan) secureFlags(name string) []string {
 	kubeconfig := p.dir.configFile(name + ".kubeconfig")
 	return []string{

@@ -104,7 +104,7 @@ func (d Dir) claim() error {
 	return d.ensureSocketDir()
 }
 
-// lockDir returns errLocked if another process has locked the data dir.
+// errLocked means that another process has locked the data dir.
 var errLocked = errors.New("the data dir is in use")
 
 // lockDir locks the folder for this process until the caller calls unlock. It returns errLocked if

@@ -30,8 +30,8 @@ var testPrograms = map[string]func(args []string) error{
 }
 
 // The test program named headless ends the first thread of its process. Only code that runs on this
-// thread can do that. The main goroutine runs on the first thread during package initialisation, and
-// LockOSThread keeps it there.
+// thread can do that. The main goroutine runs on the first thread during package initialisation,
+// and LockOSThread keeps it there.
 func init() {
 	if filepath.Base(os.Args[0]) == "headless" {
 		runtime.LockOSThread()

@@ -95,8 +95,8 @@ func (p *plan) writeEgress() error {
 const proxyStrategies = "destHost,destCIDR,default"
 
 // proxyServer returns the component that forwards the connections of kube-apiserver to nodes
-// (KEP-1281). No component waits for the proxy server, because kube-apiserver connects to the proxy
-// server only when it needs a connection to a node.
+// (KEP-1281). kube-apiserver does not wait for the proxy server, because kube-apiserver connects to
+// the proxy server only when it needs a connection to a node.
 func (p *plan) proxyServer() component {
 	health := p.ports.url("http", "proxy-health")
 	agents, after := host, []string(nil)

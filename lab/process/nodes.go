@@ -82,12 +82,11 @@ func (r NodesReport) String() string {
 	return line
 }
 
-// awaitNodes waits until every running instance has a node that is Ready, initialised,
-// and known to the scheduler as Ready. When all nodes are in this state, the scheduler
-// spreads new pods over all nodes. awaitNodes returns the last report when all nodes
-// are ready or when ctx ends. Between two reads it pauses at least for the duration in
-// the argument least.
-func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport, error) {
+// awaitNodes waits until every instance that should run has a node that is Ready,
+// initialised, and known to the scheduler as Ready. When all nodes are in this state, the
+// scheduler spreads new pods over all nodes. awaitNodes returns the last report when all
+// nodes are ready or when ctx ends. It pauses at least minPause between two reads.
+func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesReport, error) {
 	k, err := p.adminClient()
 	if err != nil {
 		return NodesReport{}, err
@@ -108,7 +107,7 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 		}
 		// Reading thousands of nodes must not take CPU time from the components that
 		// make the nodes Ready.
-		pause := max(least, 5*time.Since(began))
+		pause := max(minPause, 5*time.Since(began))
 		select {
 		case <-ctx.Done():
 			return last, nil
@@ -117,12 +116,12 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 	}
 }
 
-// reportNodes reads the cloud and the cluster once. The argument named began is the time at which
-// this run of the lab began. A kubelet or kwok writes the condition Ready and the Lease of a node.
-// If neither was written after this time, reportNodes ignores the node, because the node's state is
-// from an earlier run. A kubelet writes the condition first, and its Lease up to ten seconds later.
-// So reportNodes accepts a node if one of the two was written after this time.
-func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
+// reportNodes reads the cloud and the cluster once. The argument start is the start time of this
+// run of the lab. A kubelet or kwok writes the condition Ready and the Lease of a node. If the
+// condition and the Lease are older than the start time, reportNodes ignores the node, because the
+// node's state is from an earlier run. It is enough that either the condition or the Lease is
+// newer: a kubelet writes the condition first, and its Lease up to ten seconds later.
+func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, start time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return r, err
@@ -145,12 +144,12 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 	}
 	alive := map[string]bool{}
 	for _, l := range leases.Items {
-		alive[l.Name] = l.Spec.RenewTime != nil && l.Spec.RenewTime.After(began)
+		alive[l.Name] = l.Spec.RenewTime != nil && l.Spec.RenewTime.After(start)
 	}
 	nodes := map[string]corev1.Node{}
 	for _, n := range list.Items {
 		ready := readyCondition(n)
-		if alive[n.Name] || ready != nil && ready.LastHeartbeatTime.After(began) {
+		if alive[n.Name] || ready != nil && ready.LastHeartbeatTime.After(start) {
 			nodes[n.Name] = n
 		}
 	}
@@ -209,9 +208,9 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 }
 
 // releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs one kwok, so the
-// holder is dead. A new kwok has another identity. Without releaseLeases, it would wait until the
-// Leases expire. releaseLeases keeps the Leases of kubelets. In the Lease of a kubelet, the holder
-// identity is the node's name.
+// holder is dead. A new kwok has another identity. Without releaseLeases, the new kwok would wait
+// until the Leases expire. releaseLeases keeps the Leases of kubelets. In the Lease of a kubelet,
+// the holder identity is the node's name.
 func (p *plan) releaseLeases(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

@@ -30,7 +30,7 @@ func dialectPort(dialect string) string { return "dialect-" + dialect }
 // machines cannot reach a lab.
 const host = "127.0.0.1"
 
-// portsByName maps the name of each component to its port.
+// portsByName maps each name in portNames to a port.
 type portsByName map[string]int
 
 func (p portsByName) addr(name string) string { return net.JoinHostPort(host, strconv.Itoa(p[name])) }
@@ -38,18 +38,18 @@ func (p portsByName) addr(name string) string { return net.JoinHostPort(host, st
 func (p portsByName) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
 // choosePorts returns consecutive ports that begin at *base. If *base is 0, it returns
-// the ports of the last start. If the last start used the default ports, or if there
-// was no last start, it returns free ports instead. If base is nil, it returns the
-// ports of the last start, or the default ports if there was no last start.
-func choosePorts(base *int, last portsByName) (portsByName, error) {
-	complete := !slices.ContainsFunc(portNames, func(n string) bool { return last[n] == 0 })
+// the ports of the previous start. If the previous start used the default ports, or if
+// there was no previous start, it returns free ports instead. If base is nil, it returns
+// the ports of the previous start, or the default ports if there was no previous start.
+func choosePorts(base *int, previous portsByName) (portsByName, error) {
+	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })
 	switch {
 	case base == nil && complete:
-		return last, nil
+		return previous, nil
 	case base == nil:
 		return portsFrom(DefaultPortBase), nil
-	case *base == 0 && complete && last[portNames[0]] != DefaultPortBase:
-		return last, nil // an earlier start chose these free ports
+	case *base == 0 && complete && previous[portNames[0]] != DefaultPortBase:
+		return previous, nil // an earlier start chose these free ports
 	case *base == 0:
 		return freePorts()
 	}

@@ -110,7 +110,7 @@ func checkFileLimit() error {
 }
 
 // checkSpace checks the disk space that a user without root privileges may
-// fill. The file system reserves more free space for root.
+// fill. The file system also reserves free space for root.
 func checkSpace(d Dir, need uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(string(d), &fs); err != nil {

@@ -48,7 +48,7 @@ func TestPreflight(t *testing.T) {
 		name               string
 		self, kube, binDir string
 		takePort           string
-		want               []string // one per line, in order
+		want               []string // a part of each line of the error, in order
 	}{
 		{name: "all is well", self: self, kube: kube},
 		{name: "upstream's own", self: self, kube: nowhere, binDir: filepath.Join(base, "upstream")},

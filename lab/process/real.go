@@ -85,9 +85,9 @@ func (p *plan) layNetwork(context.Context) error {
 	return real.Lay(p.dir.machines(), p.vpc())
 }
 
-// endpointFlags returns flags for the address of the API server that pods use. Without a VPC the
-// Service "kubernetes" has no endpoint, because Kubernetes permits no loopback address as an
-// endpoint of a Service. With a VPC, the API server also resolves the Services of webhooks and
+// endpointFlags returns the flags that set the address at which pods reach the API server. Without
+// a VPC the Service "kubernetes" has no endpoint, because Kubernetes permits no loopback address as
+// an endpoint of a Service. With a VPC, the API server also resolves the Services of webhooks and
 // aggregated APIs to pod addresses. The API server must do this itself: the host is not a node, so
 // no kube-proxy translates Service addresses on the host.
 func (p *plan) endpointFlags() []string {

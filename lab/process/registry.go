@@ -41,9 +41,8 @@ func (p *plan) registryAliases(ctx context.Context) (all []string, err error) {
 // registryFlags returns the flag that makes the cloud serve its registry.
 func (p *plan) registryFlags() []string { return []string{"--registry-listen=" + p.registryName()} }
 
-// registryFiles returns the files that a machine's kubelet needs to pull from the
-// registry, and the RBAC objects for the cluster. The argument aliases contains further names of the
-// registry.
+// registryFiles returns the files that a machine's kubelet needs to pull from the registry, and the
+// RBAC objects for the cluster. The argument aliases contains further names of the registry.
 func (p *plan) registryFiles(aliases []string) (map[string][]byte, error) {
 	var ecr *node.ECR
 	if p.ECRPlugin != "" {
@@ -52,7 +51,8 @@ func (p *plan) registryFiles(aliases []string) (map[string][]byte, error) {
 	return lab.PullFiles(p.inVPC("cloudsim"), p.registryName(), ecr)
 }
 
-// inVPC returns the URL at which machines call a component with this port.
+// inVPC returns the URL at which machines call the server on a port. The argument is the port's
+// name in portNames.
 func (p *plan) inVPC(port string) string {
 	return "http://" + net.JoinHostPort(p.vpc().Host.String(), fmt.Sprint(p.ports[port]))
 }

@@ -17,8 +17,10 @@ import (
 )
 
 // Run runs a lab until ctx ends. It stops all components before it returns, and
-// returns nil after a clean stop. An error means that the Config is invalid,
-// that preflight found a problem, or that a component does not start.
+// returns nil after a clean stop. It returns an error, for example, if the Config
+// is invalid, if preflight found a problem, or if a component does not start.
+// The error wraps ErrNodesNotReady if nodes were not Ready in time, and were still
+// not Ready when ctx ended.
 //
 // The lab restarts components that die. If the calling process dies, by a
 // second Ctrl-C or by SIGKILL, the kernel kills all programs of the lab.
@@ -292,18 +294,19 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 // the lab ended.
 var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
-// awaitLateNodes waits until all nodes are Ready and reports this. If ctx ends before
-// all nodes are Ready, it returns ErrNodesNotReady with the last report.
-func (p *plan) awaitLateNodes(ctx context.Context, last NodesReport, say func(string, ...any)) error {
+// awaitLateNodes waits until all nodes are Ready, and then reports this progress to the
+// user. If ctx ends before all nodes are Ready, it returns ErrNodesNotReady with the
+// newest report. The argument report is the report that announce made.
+func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {
 		return err
 	}
 	if !nodes.AllReady() {
 		if nodes.Error == "" {
-			last = nodes
+			report = nodes
 		}
-		return fmt.Errorf("%w: %s", ErrNodesNotReady, last)
+		return fmt.Errorf("%w: %s", ErrNodesNotReady, report)
 	}
 	say("every instance has a Ready node")
 	return nil

@@ -15,8 +15,8 @@ import (
 // maxLog is the maximum size in bytes of a log that openLog continues.
 const maxLog = 16 << 20
 
-// start runs a component's program with its output in the component's log. The
-// program has its own process group, so a Ctrl-C in the terminal reaches only
+// start runs a component's program, and appends the program's output to the
+// component's log. The program has its own process group, so a Ctrl-C in the terminal reaches only
 // the supervisor. The program's environment contains no variables of the user.
 // With the user's variables, etcd would read ETCD_* variables as settings, and
 // kwok would read a file in the user's home.

@@ -19,7 +19,8 @@ import (
 
 // memory is the content of lab.json, which the next start reads.
 type memory struct {
-	// Ports by component. The next start keeps them, so printed instructions stay correct.
+	// Ports maps each name in portNames to a port. The next start uses the same ports, so printed
+	// instructions stay correct.
 	Ports map[string]int `json:"ports"`
 	// Networks of the cloud, in which instances have addresses.
 	Networks lab.Networks `json:"networks"`

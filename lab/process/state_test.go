@@ -112,8 +112,8 @@ func TestDamagedStateIsNamed(t *testing.T) {
 	}
 }
 
-// An unreadable run.json does not prevent a start, a Down or a Reset. But while a lab
-// runs, Down returns an error instead of reporting that no lab runs.
+// An unreadable run.json does not prevent a start, a Down or a Reset. But if a lab
+// runs, Down returns an error. It does not report that no lab runs.
 func TestDamagedRecordIsForgotten(t *testing.T) {
 	dir := newDir(t)
 	damage := func() {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Report describes the running lab of a data dir.
+// Report describes the lab of a data dir.
 type Report struct {
 	DataDir    Dir               `json:"dataDir"`
 	CloudURL   string            `json:"cloudURL,omitempty"`
@@ -20,15 +20,15 @@ type Report struct {
 	Kubeconfig string            `json:"kubeconfig"`
 	EnvFile    string            `json:"envFile"`
 	Nodes      lab.Nodes         `json:"nodes,omitempty"`
-	Internet   lab.Internet      `json:"internet,omitzero"` // access of real nodes, set only while a lab runs
-	Host       string            `json:"host"`              // part of the names of the lab's resources on the host
+	Internet   lab.Internet      `json:"internet,omitzero"` // internet access of real nodes, set only while a lab runs
+	Host       string            `json:"host"`              // hash in the names of the lab's resources on the host
 	PID        int               `json:"pid"`               // pid of the process that runs the lab, 0 if no lab runs
 	Since      time.Time         `json:"since,omitzero"`
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
 
-	// Machines lists which nodes are Ready. Only the report to OnReady has this
-	// field.
+	// Machines contains the number of Ready nodes. Only the report to OnReady has
+	// this field.
 	Machines *NodesReport `json:"machines,omitempty"`
 }
 

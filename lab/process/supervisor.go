@@ -31,7 +31,7 @@ type supervisor struct {
 	grace time.Duration                    // between SIGTERM and SIGKILL
 }
 
-// unit is a component with its state and its place in the graph.
+// unit is a component with its state and its dependencies.
 type unit struct {
 	component
 	needs  []*unit // units that must be ready before this unit starts

@@ -94,7 +94,8 @@ func (r *rig) waitResult(t *testing.T) error {
 	}
 }
 
-// newResult runs f in a goroutine. The channel returns the result of f first, and nil on later reads.
+// newResult runs f in a goroutine. The channel returns the result of f first, and nil on later
+// reads.
 func newResult(f func() error) chan error {
 	c := make(chan error, 1)
 	go func() {

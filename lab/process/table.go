@@ -54,8 +54,8 @@ func (p *plan) componentTable(log *slog.Logger) ([]component, error) {
 	return table, nil
 }
 
-// cloud runs the simulated cloud. It does not depend on the cluster, so the first
-// instances boot while the control plane starts.
+// cloud returns the component that runs the simulated cloud. The component does not depend
+// on the cluster, so the first instances boot while the control plane starts.
 func (p *plan) cloud() component {
 	url := p.ports.url("http", "cloudsim")
 	more, _, _ := p.podFlags()
@@ -78,11 +78,12 @@ func (p *plan) cloud() component {
 	}
 }
 
-// ccm runs the cloud controller manager: Kubernetes' controllers with this
-// project's provider. For each node that is not Ready, the CCM asks the cloud
-// every second whether the instance still exists and runs. Upstream's default
-// for this interval is five seconds. The CCM does not ask about Ready nodes, so
-// the short interval causes few requests.
+// ccm returns the component that runs the cloud controller manager (CCM):
+// Kubernetes' controllers with this project's provider. For each node that is
+// not Ready, the CCM asks the cloud every second whether the instance still
+// exists and runs. Upstream's default for this interval is five seconds. The
+// CCM does not ask about Ready nodes, so the short interval causes few
+// requests.
 func (p *plan) ccm(conf *tls.Config) component {
 	url := p.ports.url("https", "ccm")
 	_, _, pods := p.podFlags()
@@ -97,8 +98,8 @@ func (p *plan) ccm(conf *tls.Config) component {
 	}
 }
 
-// console runs the web console, which shows the cloud and the cluster side by side. It calls the
-// cluster only while a browser shows the console.
+// console returns the component that runs the web console, which shows the cloud and the cluster
+// side by side. The web console calls the cluster only while a browser shows the console.
 func (p *plan) console() component {
 	url := p.ports.url("http", "console")
 	return component{
@@ -112,10 +113,10 @@ func (p *plan) console() component {
 	}
 }
 
-// kwok renews the Leases of the nodes that have kwok's label, and simulates the pods of
-// these nodes. The hypervisor sets this label. The port of kwok answers only health
-// checks, because logs and exec would read files and run commands on the machine that
-// runs kwok.
+// kwok returns the component kwok. This component renews the Leases of the nodes that
+// have kwok's label, and simulates the pods of these nodes. The hypervisor sets this
+// label. The port of kwok answers only health checks, because logs and exec would read
+// files and run commands on the machine that runs kwok.
 func (p *plan) kwok() component {
 	url := p.ports.url("http", "kwok")
 	return component{

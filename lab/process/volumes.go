@@ -29,8 +29,8 @@ func (d Dir) csiSockets() string {
 
 func (d Dir) csiSocket() string { return filepath.Join(d.csiSockets(), "csi.sock") }
 
-// csiController runs the controller part of the CSI driver, which calls the cloud. The
-// node part runs on each machine.
+// csiController returns the component that runs the controller part of the CSI driver. This
+// part calls the cloud. The node part of the driver runs on each machine.
 func (p *plan) csiController() component {
 	health := p.ports.url("http", "csi")
 	return component{
@@ -46,7 +46,8 @@ func (p *plan) csiController() component {
 	}
 }
 
-// csiSidecars runs Kubernetes' CSI sidecars, which call the driver on behalf of volume claims.
+// csiSidecars returns the component that runs Kubernetes' CSI sidecars. The sidecars call the
+// driver on behalf of volume claims.
 func (p *plan) csiSidecars() component {
 	url := p.ports.url("http", "csi-sidecars")
 	sockets := []string{p.dir.csiSocket()}

@@ -13,28 +13,28 @@ type attachments struct {
 	disks  map[cloudsim.DiskID]cloudsim.Disk
 }
 
-// replace stores a list of all disks of the cloud.
-func (a *attachments) replace(all []cloudsim.Disk) {
+// replace stores the list of all disks of the cloud.
+func (a *attachments) replace(disks []cloudsim.Disk) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.listed, a.disks = true, map[cloudsim.DiskID]cloudsim.Disk{}
-	for _, d := range all {
+	for _, d := range disks {
 		if len(d.Attachments) > 0 {
 			a.disks[d.ID] = d
 		}
 	}
 }
 
-// take stores a new version of a disk, or deletes the disk if gone is true. It returns the
-// instances to which the old version or the new version is attached.
-func (a *attachments) take(d cloudsim.Disk, gone bool) (changed []cloudsim.InstanceID) {
+// take stores a new version of a disk. If deleted is true, take removes the disk instead. It
+// returns the instances to which the old version or the new version is attached.
+func (a *attachments) take(d cloudsim.Disk, deleted bool) (changed []cloudsim.InstanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, x := range append(a.disks[d.ID].Attachments, d.Attachments...) {
-		changed = append(changed, x.Instance)
+	for _, attachment := range append(a.disks[d.ID].Attachments, d.Attachments...) {
+		changed = append(changed, attachment.Instance)
 	}
 	delete(a.disks, d.ID)
-	if !gone && len(d.Attachments) > 0 && a.listed {
+	if !deleted && len(d.Attachments) > 0 && a.listed {
 		a.disks[d.ID] = d
 	}
 	return changed

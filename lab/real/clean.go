@@ -19,7 +19,7 @@ const vpcFile = "vpc.netns"
 // These resources are processes of machines, cgroups, loop devices, mounts, the network and the
 // link. Clean finds these resources by their names and paths. It finds the second loop devices of
 // disks by the files in the machines' folders. If a resource is missing, Clean continues with the
-// others. It does not delete the data in disks.
+// other resources. It does not delete the data in disks.
 func Clean(ctx context.Context, dir, name, link string) error {
 	return errors.Join(cleanMachines(ctx, dir, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }

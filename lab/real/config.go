@@ -45,8 +45,9 @@ type Config struct {
 	// ClusterDNS is the address of the cluster's name server.
 	ClusterDNS string
 	// Identify returns the files with the cluster identity of a machine. The keys are file names in
-	// the machine's folder /etc/kubernetes. The files are ca.crt, kubelet.crt and kubelet.key for the
-	// kubelet's server, kubelet.kubeconfig and kube-proxy.kubeconfig.
+	// the machine's folder /etc/kubernetes. The files are ca.crt, kubelet.kubeconfig,
+	// kube-proxy.kubeconfig, kubelet.crt and kubelet.key. The last two files are the certificate
+	// and the key of the kubelet's server.
 	Identify func(host string, address netip.Addr) (map[string][]byte, error)
 	// NodeOf returns the provider id of the cluster's Node with this name. It returns "" if the
 	// cluster has no such Node.
@@ -72,8 +73,8 @@ type Config struct {
 type Registry struct {
 	// Name is host:port, as in image names.
 	Name string
-	// Aliases lists further host names in image names. Machines pull these images from the
-	// registry, too.
+	// Aliases lists further host names of the registry. If an image name begins with an alias,
+	// machines also pull the image from the registry.
 	Aliases []string
 	// CA is the path of the registry's certificate authority on the host.
 	CA string
@@ -85,11 +86,11 @@ type Registry struct {
 
 // Programs holds the paths of programs on the host.
 type Programs struct {
-	Machine string // folder with containerd, runc, the machine's first process, and cni/
+	Machine string // folder with containerd, runc, the program of the machine's first process, and the folder cni
 	Images  string // folder with the programs of the built images and with more image archives
 	// Archives is a folder with image archives that machines need in addition to the archives in
-	// Images. If both folders contain an image with one name, machines get the image from Archives.
-	// If Archives is "", machines need no additional archives.
+	// Images. If both folders contain an image with the same name, machines get the image from
+	// Archives. If Archives is "", machines need no additional archives.
 	Archives string
 	Kubelet  string
 	Proxy    string

@@ -13,27 +13,27 @@ import (
 // usualDevices lists devices of the host that each machine also has.
 var usualDevices = []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"}
 
-// mountDev mounts a new /dev for a machine at a path of the host.
-func mountDev(at string) error {
-	if isMounted(at) {
-		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+// mountDev mounts a new /dev for a machine at the given path of the host.
+func mountDev(path string) error {
+	if isMounted(path) {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			return err
 		}
 	}
-	if err := os.MkdirAll(at, 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount("dev", at, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
+	if err := unix.Mount("dev", path, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
 		return fmt.Errorf("devices of the machine: %w", err)
 	}
-	if err := fillDev(at); err != nil {
-		return errors.Join(fmt.Errorf("devices of the machine: %w", err), unix.Unmount(at, unix.MNT_DETACH))
+	if err := fillDev(path); err != nil {
+		return errors.Join(fmt.Errorf("devices of the machine: %w", err), unix.Unmount(path, unix.MNT_DETACH))
 	}
 	return nil
 }
 
-func fillDev(at string) error {
-	dev, err := os.OpenRoot(at)
+func fillDev(path string) error {
+	dev, err := os.OpenRoot(path)
 	if err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func fillDev(at string) error {
 		}
 	}
 	return errors.Join(
-		unix.Mount("devpts", filepath.Join(at, "pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"),
-		unix.Mount("shm", filepath.Join(at, "shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"),
+		unix.Mount("devpts", filepath.Join(path, "pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"),
+		unix.Mount("shm", filepath.Join(path, "shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"),
 	)
 }
 
@@ -86,19 +86,19 @@ func makeNode(dev *os.Root, name string, mode uint32, number uint64) error {
 // unmountDev removes the /dev of a machine from the host. If nothing is mounted there, unmountDev
 // returns nil.
 func unmountDev(f folder) error {
-	at := f.path("dev")
-	if !isMounted(at) {
+	path := f.path("dev")
+	if !isMounted(path) {
 		return nil
 	}
-	if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
-		return &fs.PathError{Op: "unmount", Path: at, Err: err}
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+		return &fs.PathError{Op: "unmount", Path: path, Err: err}
 	}
 	return nil
 }
 
-// isMounted reports whether a file system is mounted at a path. It returns false if the path does
-// not exist.
-func isMounted(at string) bool {
+// isMounted reports whether a file system is mounted at the given path. It returns false if the
+// path does not exist.
+func isMounted(path string) bool {
 	var here, above unix.Stat_t
-	return unix.Lstat(at, &here) == nil && unix.Lstat(filepath.Dir(at), &above) == nil && here.Dev != above.Dev
+	return unix.Lstat(path, &here) == nil && unix.Lstat(filepath.Dir(path), &above) == nil && here.Dev != above.Dev
 }

@@ -125,7 +125,7 @@ func (d *machineDevices) report(ctx context.Context) error {
 		return nil
 	}
 	_, err := d.cloud.ReportDevices(ctx, d.id, now)
-	if errors.Is(err, cloudsim.NotFound) { // the instance is gone, and the event of its deletion follows
+	if errors.Is(err, cloudsim.NotFound) { // the instance was deleted, and the event of its deletion follows
 		return nil
 	}
 	if err != nil {
@@ -231,7 +231,7 @@ func resize(number int, size int64) error {
 
 // fenceOthers fences the devices of a disk on machines to which the disk is no longer attached:
 // reads and writes of a fenced device fail. Such a device exists if a user detached the disk by
-// force while the old machine used the disk.
+// force while a machine used the disk.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
@@ -260,14 +260,14 @@ func fence(number int) error {
 }
 
 // hide removes the device nodes and links of a disk from the machine's /dev.
-func (d *machineDevices) hide(id cloudsim.DiskID, have device) error {
+func (d *machineDevices) hide(id cloudsim.DiskID, existing device) error {
 	dev, err := os.OpenRoot(d.folder.path("dev"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dev.Close() }()
 	var errs []error
-	for _, name := range append(d.linkPaths(id), nodeName(have.number), nodeName(have.spareLoop)) {
+	for _, name := range append(d.linkPaths(id), nodeName(existing.number), nodeName(existing.spareLoop)) {
 		if err := dev.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -275,9 +275,10 @@ func (d *machineDevices) hide(id cloudsim.DiskID, have device) error {
 	return errors.Join(errs...)
 }
 
-// show makes the device nodes and links of a disk in the machine's /dev, if have.shown is false.
-func (d *machineDevices) show(id cloudsim.DiskID, have device) error {
-	if have.shown {
+// show makes the device nodes and links of a disk in the machine's /dev. If existing.shown is true,
+// show does nothing.
+func (d *machineDevices) show(id cloudsim.DiskID, existing device) error {
+	if existing.shown {
 		return nil
 	}
 	dev, err := os.OpenRoot(d.folder.path("dev"))
@@ -285,10 +286,10 @@ func (d *machineDevices) show(id cloudsim.DiskID, have device) error {
 		return err
 	}
 	defer func() { _ = dev.Close() }()
-	if err := d.hide(id, have); err != nil {
+	if err := d.hide(id, existing); err != nil {
 		return err
 	}
-	for _, n := range []int{have.number, have.spareLoop} {
+	for _, n := range []int{existing.number, existing.spareLoop} {
 		if err := makeNode(dev, nodeName(n), unix.S_IFBLK|0o600, unix.Mkdev(loop.Major, uint32(n))); err != nil { //nolint:gosec // the number comes from the kernel
 			return err
 		}
@@ -297,12 +298,12 @@ func (d *machineDevices) show(id cloudsim.DiskID, have device) error {
 		return err
 	}
 	for _, link := range d.linkPaths(id) {
-		if err := dev.Symlink("../../"+nodeName(have.number), link); err != nil {
+		if err := dev.Symlink("../../"+nodeName(existing.number), link); err != nil {
 			return err
 		}
 	}
-	have.shown = true
-	d.have[id] = have
+	existing.shown = true
+	d.have[id] = existing
 	return nil
 }
 
@@ -324,17 +325,17 @@ func (d *machineDevices) linkPaths(id cloudsim.DiskID) []string {
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
 // remove removes the device nodes and links of a disk, and fences the disk's device.
-func (d *machineDevices) remove(ctx context.Context, id cloudsim.DiskID, have device) error {
+func (d *machineDevices) remove(ctx context.Context, id cloudsim.DiskID, existing device) error {
 	if isMounted(d.folder.path("dev")) {
-		if err := d.hide(id, have); err != nil {
+		if err := d.hide(id, existing); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(fence(have.number), d.release(ctx, id)); err != nil {
+	if err := errors.Join(fence(existing.number), d.release(ctx, id)); err != nil {
 		return err
 	}
 	delete(d.have, id)
-	d.log.Info("disk removed", "disk", id, "device", loop.Path(have.number))
+	d.log.Info("disk removed", "disk", id, "device", loop.Path(existing.number))
 	return nil
 }
 
@@ -455,7 +456,7 @@ func (d *machineDevices) adopt() error {
 }
 
 // cleanDevices removes the devices of machines that have ended with their hypervisor. The parameter
-// dir is the folder of this hypervisor.
+// dir is the hypervisor's folder.
 func cleanDevices(ctx context.Context, dir string) error {
 	var errs []error
 	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", spareFolder, "*"))

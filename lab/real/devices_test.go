@@ -67,9 +67,9 @@ func (b *deviceBench) machine(id cloudsim.InstanceID) *machineDevices {
 	return m.devices
 }
 
-// attach stores in the hypervisor that disk-000001 is attached to the given instances only. It
-// creates the disk's file if the file does not exist.
-func (b *deviceBench) attach(to ...cloudsim.Attachment) {
+// attach stores in the hypervisor that disk-000001 has only the given attachments. It creates the
+// disk's file if the file does not exist.
+func (b *deviceBench) attach(current ...cloudsim.Attachment) {
 	b.t.Helper()
 	path := filepath.Join(b.h.cfg.Disks.Dir, "disk-000001.img")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +77,7 @@ func (b *deviceBench) attach(to ...cloudsim.Attachment) {
 			b.t.Fatal(err)
 		}
 	}
-	b.h.wantedDisks.replace([]cloudsim.Disk{{ID: "disk-000001", SizeGiB: 1, Attachments: to}})
+	b.h.wantedDisks.replace([]cloudsim.Disk{{ID: "disk-000001", SizeGiB: 1, Attachments: current}})
 }
 
 func (b *deviceBench) update(d *machineDevices) {
@@ -172,8 +172,9 @@ func TestDevicesOfMachine(t *testing.T) {
 	}
 }
 
-// waitReleased waits until a loop device has no file. A program of the host, such as udev, may
-// still read the device. Then the kernel removes the file when this program closes the device.
+// waitReleased waits until a loop device has no backing file. A program of the host, such as udev,
+// may still read the device. In this case, the kernel detaches the file when the program closes the
+// device.
 func waitReleased(t *testing.T, number int) {
 	t.Helper()
 	eventually.True(t, "the loop device has no file", func() bool {

@@ -10,7 +10,7 @@
 //	stopping, terminating,     send SIGTERM to all processes, then SIGKILL
 //	rebooting
 //	stopped                    the machine is off and its disk stays
-//	gone                       delete the disk
+//	deleted                    delete the disk
 //
 // A machine that ends by itself has crashed. It stays off until a user reboots its
 // instance. Meanwhile the cloud still shows the instance as running.
@@ -48,10 +48,10 @@
 //
 // # End of a machine
 //
-// A machine's first process is PID 1 of its namespace. When this process ends, the kernel
-// ends all other processes in the machine and removes the machine's mounts, network and host
-// name. So only the disk remains of a machine that is off. If a user kills a hypervisor,
-// its machines continue to run. The next hypervisor finds these machines by their cgroups
-// and manages them. Clean also finds these machines by their cgroups, and ends them. The
-// kernel maintains the list of the processes in a cgroup, so this list is always correct.
+// A machine's first process is PID 1 of its namespace. When this process ends, the kernel ends all
+// other processes in the machine and removes the machine's mounts, network and host name. So a
+// machine that is off keeps only its disk. If a user kills a hypervisor, the hypervisor's machines
+// continue to run. The next hypervisor finds these machines by their cgroups and manages them.
+// Clean also finds these machines by their cgroups, and ends them. The kernel maintains the list of
+// the processes in a cgroup, so this list is always correct.
 package real

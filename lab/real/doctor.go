@@ -122,8 +122,8 @@ func checkNamespaces() Finding {
 	return f
 }
 
-// checkOverlay checks whether the kernel has overlayfs and whether the file system of dir
-// can hold the root folders of containers.
+// checkOverlay checks whether the kernel has overlayfs and whether the file system of dir can hold
+// the root file systems of containers.
 func checkOverlay(dir string) Finding {
 	f := Finding{Name: "overlayfs", Needed: true, Fix: "run modprobe overlay, and choose a --data-dir on ext4, xfs or btrfs"}
 	known, err := os.ReadFile("/proc/filesystems")
@@ -226,8 +226,8 @@ func checkInotify() Finding {
 }
 
 // inotifyProblem returns "" if enough inotify instances are free for machines. If too few instances
-// are free, inotifyProblem describes the problem. The kernel's limit is maxInstances, and
-// usedInstances of these instances are in use.
+// are free, inotifyProblem describes the problem. The parameter maxInstances is the kernel's limit,
+// and usedInstances is the number of instances in use.
 func inotifyProblem(maxInstances, usedInstances int) string {
 	if room := max(maxInstances-usedInstances-labInotify, 0) / machineInotify; room < fewMachines {
 		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are in use: there is room for %d machines, and the kubelets of more machines end with \"too many open files\"", maxInstances, usedInstances, room)

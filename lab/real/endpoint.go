@@ -29,34 +29,34 @@ func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Ser
 			}
 		}
 	}()
-	for port, to := range s.Endpoints {
+	for port, target := range s.Endpoints {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(r.vpc.Host.String(), strconv.Itoa(port)))
 		if err != nil {
 			return fmt.Errorf("endpoint in the VPC: %w", err)
 		}
-		open[l] = to
+		open[l] = target
 	}
 	metadata, err := r.serveMetadata(ctx, s.Metadata)
 	if err != nil {
 		return err
 	}
 	work.Go(metadata)
-	for l, to := range open {
-		work.Go(func() error { return forward(ctx, l, to) })
+	for l, target := range open {
+		work.Go(func() error { return forward(ctx, l, target) })
 	}
 	return nil
 }
 
-// forward accepts connections on l and forwards them to the target address, until ctx ends. At the
+// forward accepts connections on l and forwards them to the address target, until ctx ends. At the
 // end of ctx, it also closes the open connections.
-func forward(ctx context.Context, l net.Listener, to string) error {
+func forward(ctx context.Context, l net.Listener, target string) error {
 	var open sync.WaitGroup
 	defer open.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	again := retryBackoff()
 	for {
-		from, err := l.Accept()
+		client, err := l.Accept()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -67,33 +67,34 @@ func forward(ctx context.Context, l net.Listener, to string) error {
 			continue
 		}
 		again.Reset()
-		open.Go(func() { carry(ctx, from, to) })
+		open.Go(func() { carry(ctx, client, target) })
 	}
 }
 
-// carry connects to the target and copies data in both directions.
-func carry(ctx context.Context, from net.Conn, to string) {
-	defer from.Close()
-	behind, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", to)
+// carry connects to the address target. Then it copies data between client and the new connection,
+// in both directions.
+func carry(ctx context.Context, client net.Conn, target string) {
+	defer client.Close()
+	server, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", target)
 	if err != nil {
 		return // the machine's client sees a closed connection and retries
 	}
-	defer behind.Close()
-	stop := context.AfterFunc(ctx, func() { _ = errors.Join(from.Close(), behind.Close()) })
+	defer server.Close()
+	stop := context.AfterFunc(ctx, func() { _ = errors.Join(client.Close(), server.Close()) })
 	defer stop()
 	var both sync.WaitGroup
-	both.Go(func() { copyOneWay(behind, from) })
-	both.Go(func() { copyOneWay(from, behind) })
+	both.Go(func() { copyOneWay(server, client) })
+	both.Go(func() { copyOneWay(client, server) })
 	both.Wait()
 }
 
-// copyOneWay copies data between two connections in one direction. At the end of the data it
-// closes the write side of the receiving connection. After an error it closes both connections.
-func copyOneWay(to, from net.Conn) {
-	_, err := io.Copy(to, from)
-	if c, ok := to.(*net.TCPConn); ok && err == nil {
+// copyOneWay copies data from src to dst. At the end of the data, it closes the write side of dst.
+// After an error, it closes src and dst.
+func copyOneWay(dst, src net.Conn) {
+	_, err := io.Copy(dst, src)
+	if c, ok := dst.(*net.TCPConn); ok && err == nil {
 		_ = c.CloseWrite() // an error means that the connection is already closed
 		return
 	}
-	_ = errors.Join(to.Close(), from.Close())
+	_ = errors.Join(dst.Close(), src.Close())
 }

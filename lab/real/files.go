@@ -282,8 +282,8 @@ func machinePrograms(runtimeEnv []string) []boot.Program {
 	}
 }
 
-// specFile is the file in the machine's folder with the Spec. The machine has no access to this
-// file.
+// specFile is the name of the file that contains the machine's Spec. The file is in the machine's
+// folder on the host. The machine has no access to this file.
 const specFile = "boot.json"
 
 // writeSpec writes the Spec for the machine's first process.

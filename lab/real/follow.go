@@ -84,9 +84,9 @@ func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 }
 
 // object decodes the object of an event.
-func object[T any](e cloudsim.Event) (of T, err error) {
-	err = json.Unmarshal(e.Object, &of)
-	return of, err
+func object[T any](e cloudsim.Event) (value T, err error) {
+	err = json.Unmarshal(e.Object, &value)
+	return value, err
 }
 
 // nameEvery is the interval at which awaitName reads the Node.

@@ -41,13 +41,13 @@ type machineInput struct {
 	changed notification
 	mu      sync.Mutex
 	want    cloudsim.Instance
-	gone    bool
+	gone    bool // the cloud has deleted the instance
 }
 
-func (k *machineInput) set(i cloudsim.Instance, gone bool) {
+func (k *machineInput) set(i cloudsim.Instance, deleted bool) {
 	k.mu.Lock()
 	if i.Revision >= k.want.Revision {
-		k.want, k.gone = i, gone
+		k.want, k.gone = i, deleted
 	}
 	k.mu.Unlock()
 	k.changed.notify()
@@ -63,11 +63,11 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 // machines off. If cfg.Router is set, Run then also deletes the network. Disks stay. The cloud may
 // be unavailable at the start of Run or later.
 //
-// If a user kills the hypervisor's process, its machines continue to run. If the process runs in
-// a container and the container ends, the machines end too. If Run fails before it has taken over
-// the machines of an earlier run, these machines continue to run. But if ctx has ended, Run ends
-// these machines. The next hypervisor takes over the machines that still run. If no other
-// hypervisor starts, the caller can end the machines with Clean.
+// If a user kills the hypervisor's process, the machines continue to run. If the process runs in a
+// container and the container ends, the machines end too. If Run fails before it has taken over the
+// machines of an earlier run, these machines continue to run. But if ctx has ended, Run ends these
+// machines. The next hypervisor takes over the machines that still run. If no other hypervisor
+// starts, the caller can end the machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -212,9 +212,9 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 }
 
 // update sends a new version of an instance to the goroutine that manages the instance's machine.
-// If there is no such goroutine, the method starts it. It starts no goroutine if the instance is
-// gone or if another hypervisor serves the zone of the instance.
-func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool) {
+// If there is no such goroutine, the method starts it. It starts no goroutine if deleted is true or
+// if another hypervisor serves the zone of the instance.
+func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, deleted bool) {
 	if h.servesZone(i.Zone) {
 		h.cables.locate(i)
 	}
@@ -222,27 +222,27 @@ func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, gone bool)
 	k := h.inputs[i.ID]
 	h.mu.Unlock()
 	if k == nil {
-		if gone || !h.servesZone(i.Zone) {
+		if deleted || !h.servesZone(i.Zone) {
 			return
 		}
 		k = h.begin(ctx, h.newMachine(i.ID))
 	}
-	k.set(i, gone)
+	k.set(i, deleted)
 }
 
-// notifyDisks notifies the machines of the given instances that their disks have changed. If the
-// call contains no instances, notifyDisks notifies all machines.
-func (h *hypervisor) notifyDisks(of ...cloudsim.InstanceID) {
+// notifyDisks notifies the machines of the given instances that their disks have changed. If
+// instances is empty, notifyDisks notifies all machines.
+func (h *hypervisor) notifyDisks(instances ...cloudsim.InstanceID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, k := range h.inputs {
-		if len(of) == 0 || slices.Contains(of, id) {
+		if len(instances) == 0 || slices.Contains(instances, id) {
 			k.devices.changed.notify()
 		}
 	}
 }
 
-// prune marks an instance as gone if the instance has a machine and list does not contain the
+// prune marks an instance as deleted if the instance has a machine and list does not contain the
 // instance.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
@@ -325,7 +325,7 @@ func (h *hypervisor) stopMachine(ctx context.Context, m *machine, k *machineInpu
 
 // reconcile changes a machine to match the latest version of its instance. It reports whether
 // it has deleted the machine.
-func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput) (done bool, err error) {
+func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput) (deleted bool, err error) {
 	i, gone := k.latest()
 	if gone {
 		if err := m.destroy(ctx); err != nil {

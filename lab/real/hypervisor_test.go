@@ -122,8 +122,8 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 }
 
 // If a machine ends before the hypervisor begins to watch it, the hypervisor still notices the end.
-// The hypervisor must begin to watch before Wait reaps the machine's process. After the end of this
-// process, the hypervisor's signals reach no other process.
+// The hypervisor must begin to watch the machine before Wait reaps the machine's process. After the
+// end of this process, the hypervisor's signals reach no other process.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {

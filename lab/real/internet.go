@@ -28,9 +28,9 @@ type Internet struct {
 	// IPv4 and IPv6 allow connections with these protocols. For each allowed protocol, the
 	// host needs a default route.
 	IPv4, IPv6 bool
-	// Isolated blocks connections to the networks to which the host is directly connected. Set
-	// Isolated if the host is a container. In this case, these networks contain the other
-	// containers of the lab.
+	// If Isolated is true, machines cannot connect to the networks to which the host is directly
+	// connected. Set Isolated if the host is a container. In this case, these networks contain the
+	// other containers of the lab.
 	Isolated bool
 }
 
@@ -346,15 +346,15 @@ const tablePrefix = "cloudsim-"
 
 func tableOf(link string) string { return tablePrefix + link }
 
-// tableNames returns the names of all labs' tables in this network namespace.
-func tableNames() (all []string, err error) {
+// tableNames returns the names of the nftables tables of all labs in this network namespace.
+func tableNames() (names []string, err error) {
 	out, err := nft("", "list", "tables", "inet")
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) == 3 && strings.HasPrefix(f[2], tablePrefix) {
-			all = append(all, f[2])
+			names = append(names, f[2])
 		}
 	}
-	return all, err
+	return names, err
 }
 
 // originalValue finds the original value of a setting in the rules of internet.nft.
@@ -450,7 +450,7 @@ func closeInternet(link string) error {
 	return err
 }
 
-// nft runs the program nft with the input text, and returns its output.
+// nft runs the program nft with text as input, and returns the output of the program.
 func nft(text string, args ...string) (string, error) { return runFilter(text, "nft", args...) }
 
 func runFilter(text, program string, args ...string) (string, error) {

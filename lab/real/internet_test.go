@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// labNetwork returns the networks of a lab. The second byte of the VPC's addresses is octet.
+// labNetwork returns the Network of a lab. The parameter octet is the second byte of the VPC's
+// addresses.
 func labNetwork(octet byte, link string, access Internet) Network {
 	at := func(b ...byte) netip.Addr { return netip.AddrFrom4([4]byte{10, octet, b[0], b[1]}) }
 	return Network{
@@ -152,7 +153,8 @@ func TestInternet(t *testing.T) {
 	check("isolated: other networks", machine, true, "198.51.100.1:80")
 	open(n)
 
-	// A second lab needs the settings that the first lab changed, until both labs have ended.
+	// A second lab needs the settings that the first lab changed. So the settings stay until both
+	// labs have ended.
 	second := labNetwork(90, "csim-second", access)
 	secondFile := filepath.Join(t.TempDir(), "vpc")
 	w, err := openVPC(secondFile, second)

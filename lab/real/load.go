@@ -99,7 +99,7 @@ type runningMachine struct {
 
 // runningMachines returns the running machines of m.Nodes, sorted by node, and the names of
 // machines that are off. It returns an error for a name in m.Nodes that has no running machine.
-func (m Images) runningMachines() (on []runningMachine, off []string, err error) {
+func (m Images) runningMachines() (running []runningMachine, off []string, err error) {
 	all, err := listHierarchies()
 	if err != nil {
 		return nil, nil, err
@@ -127,15 +127,15 @@ func (m Images) runningMachines() (on []runningMachine, off []string, err error)
 			off = append(off, node)
 			continue
 		}
-		on = append(on, runningMachine{node, ctrIn(c, pid)})
+		running = append(running, runningMachine{node, ctrIn(c, pid)})
 	}
 	for _, node := range m.Nodes {
-		if !slices.ContainsFunc(on, func(r runningMachine) bool { return r.node == node }) {
+		if !slices.ContainsFunc(running, func(r runningMachine) bool { return r.node == node }) {
 			return nil, nil, fmt.Errorf("--nodes: node %q has no running machine; `allinone images list` shows the nodes", node)
 		}
 	}
-	slices.SortFunc(on, func(a, b runningMachine) int { return cmp.Compare(a.node, b.node) })
-	return on, off, nil
+	slices.SortFunc(running, func(a, b runningMachine) int { return cmp.Compare(a.node, b.node) })
+	return running, off, nil
 }
 
 // Load loads the images of an archive into the running machines. If r is not nil, Load reads the
@@ -202,15 +202,15 @@ func (m Images) loadedPath(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }
 
-// checkFreeSpace returns an error if the disk has less than need bytes of free space. The error
-// says that object needs the space.
-func (m Images) checkFreeSpace(object string, need int64) error {
+// checkFreeSpace returns an error if the disk has less than neededBytes of free space. The error
+// begins with object, which describes the data that needs the space.
+func (m Images) checkFreeSpace(object string, neededBytes int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.Dir, &fs); err != nil {
 		return fmt.Errorf("free space of %s: %w", m.Dir, err)
 	}
-	if free := int64(fs.Bavail) * fs.Bsize; need > free { //nolint:gosec // no disk has 8 EiB
-		return fmt.Errorf("%s needs %d MiB on the disk of %s, but only %d MiB are free; delete files, load fewer images, or load into fewer machines (--nodes)", object, need>>20, m.Dir, free>>20)
+	if free := int64(fs.Bavail) * fs.Bsize; neededBytes > free { //nolint:gosec // no disk has 8 EiB
+		return fmt.Errorf("%s needs %d MiB on the disk of %s, but only %d MiB are free; delete files, load fewer images, or load into fewer machines (--nodes)", object, neededBytes>>20, m.Dir, free>>20)
 	}
 	return nil
 }
@@ -269,8 +269,8 @@ func isDigest(name string) bool {
 
 // Remove removes an image from the running machines. If m.Nodes is empty, future machines do not
 // have the image either. Running containers of the image continue to run.
-func (m Images) Remove(ctx context.Context, said string) error {
-	name, err := archive.FullName(said)
+func (m Images) Remove(ctx context.Context, imageName string) error {
+	name, err := archive.FullName(imageName)
 	if err != nil {
 		return err
 	}
@@ -316,17 +316,17 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	return err == nil, err
 }
 
-// withRecords returns the image records that belong to a name. If no other name has the same
-// digest, the result includes the records of this digest that have no tag.
-func withRecords(all []imageLine, name string) []string {
-	at := slices.IndexFunc(all, func(l imageLine) bool { return l.name == name })
-	if at < 0 {
+// withRecords returns the names of the image records that belong to the image name. If no other
+// name has the same digest, the result includes the records of this digest that have no tag.
+func withRecords(lines []imageLine, name string) []string {
+	index := slices.IndexFunc(lines, func(l imageLine) bool { return l.name == name })
+	if index < 0 {
 		return nil
 	}
 	names, digests := []string{name}, []string(nil)
-	for _, l := range all {
+	for _, l := range lines {
 		switch {
-		case l.digest != all[at].digest || l.name == name:
+		case l.digest != lines[index].digest || l.name == name:
 		case !isDigest(l.name):
 			return names
 		default:

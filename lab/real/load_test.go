@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
-// The removal of an image's last name also removes the records without a tag.
+// The removal of an image's last name also removes the image's records without a tag.
 func TestWithRecords(t *testing.T) {
 	all := parseList(`REF TYPE DIGEST SIZE PLATFORMS LABELS
 example.org/a:1 application/vnd.oci.image.manifest.v1+json sha256:aa 61.0 MiB linux/amd64 -
@@ -36,8 +36,8 @@ sha256:dd application/vnd.oci.image.manifest.v1+json sha256:bb 1.0 MiB linux/amd
 	}
 }
 
-// Root on a machine can change the machine's /etc/hostname. The hypervisor's commands do not read
-// this file, so they still find the machine by the name of its node.
+// The user root of a machine can change the machine's /etc/hostname. The hypervisor's commands do
+// not read this file, so they still find the machine by the name of its node.
 func TestNodeNamesOfMachines(t *testing.T) {
 	dir := t.TempDir()
 	for _, id := range []string{"i-000001", "i-000002"} {

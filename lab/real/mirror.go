@@ -49,23 +49,23 @@ func (m Mirror) Serves(image string) bool {
 	return err == nil && strings.HasPrefix(name, m.Host+"/")
 }
 
-// OnLoopback reports whether the host of a URL is on the loopback of this host.
+// OnLoopback reports whether a URL points to the loopback interface of this host.
 func OnLoopback(u *url.URL) bool {
 	a, err := netip.ParseAddr(u.Hostname())
 	return err == nil && a.IsLoopback() || strings.EqualFold(u.Hostname(), "localhost")
 }
 
-// writeMirrors deletes containerd's settings for all registries, and writes settings for the
-// given mirrors. containerd asks the mirrors of a registry in the given order. If all of them fail,
-// it asks the registry.
-func (f folder) writeMirrors(all []Mirror) error {
+// writeMirrors deletes containerd's settings for all registries, and writes settings for the given
+// mirrors. containerd asks the mirrors of a registry in the given order. If all mirrors fail,
+// containerd asks the registry.
+func (f folder) writeMirrors(mirrors []Mirror) error {
 	if err := f.remove(registriesDir); err != nil {
 		return err
 	}
 	files := map[string][]byte{}
-	for _, m := range all {
-		at := filepath.Join(m.Host, "hosts.toml")
-		files[at] = fmt.Appendf(files[at], "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
+	for _, m := range mirrors {
+		path := filepath.Join(m.Host, "hosts.toml")
+		files[path] = fmt.Appendf(files[path], "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
 	}
 	return f.writeAll(registriesDir, files)
 }

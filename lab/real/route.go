@@ -36,13 +36,13 @@ func (t *table) change(fn func()) {
 	t.news.notify()
 }
 
-// put stores or deletes a route.
-func (t *table) put(r cloudsim.Route, gone bool) {
+// put stores a new version of a route. If deleted is true, put removes the route instead.
+func (t *table) put(r cloudsim.Route, deleted bool) {
 	t.change(func() {
-		if last, ok := t.routes[r.ID]; ok && r.Revision < last.Revision {
+		if stored, ok := t.routes[r.ID]; ok && r.Revision < stored.Revision {
 			return // the stored version is newer
 		}
-		if t.routes[r.ID] = r; gone {
+		if t.routes[r.ID] = r; deleted {
 			delete(t.routes, r.ID)
 		}
 	})
@@ -62,13 +62,14 @@ func (t *table) fill(instances []cloudsim.Instance, routes []cloudsim.Route) {
 	})
 }
 
-// locate stores or deletes an instance.
-func (t *table) locate(i cloudsim.Instance, gone bool) {
+// locate stores a new version of an instance. If deleted is true, locate removes the instance
+// instead.
+func (t *table) locate(i cloudsim.Instance, deleted bool) {
 	t.change(func() {
-		if last, ok := t.instances[i.ID]; ok && i.Revision < last.Revision {
+		if stored, ok := t.instances[i.ID]; ok && i.Revision < stored.Revision {
 			return
 		}
-		if t.instances[i.ID] = i; gone {
+		if t.instances[i.ID] = i; deleted {
 			delete(t.instances, i.ID)
 		}
 	})

@@ -92,7 +92,8 @@ func newRouter(log *slog.Logger, cloud *client.Client, v *vpc) *router {
 	return &router{log: log, cloud: cloud, vpc: v, table: newTable()}
 }
 
-// serve starts the services and the routing. Everything runs until ctx ends or a part fails.
+// serve starts the services and the routing. The services and the routing run until ctx ends or one
+// of them fails.
 func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
 	names, err := r.newNameServer(ctx)
@@ -144,17 +145,17 @@ func (r *routeUpdater) List(ctx context.Context) (informer.Listed, error) {
 
 // Take applies an event to the table.
 func (r *routeUpdater) Take(_ context.Context, e cloudsim.Event) error {
-	gone := e.Type == cloudsim.EventDelete
+	deleted := e.Type == cloudsim.EventDelete
 	if e.Kind == cloudsim.KindRoute {
 		route, err := object[cloudsim.Route](e)
 		if err == nil {
-			r.table.put(route, gone)
+			r.table.put(route, deleted)
 		}
 		return err
 	}
 	i, err := object[cloudsim.Instance](e)
 	if err == nil {
-		r.table.locate(i, gone)
+		r.table.locate(i, deleted)
 	}
 	return err
 }
@@ -180,17 +181,17 @@ func (r *router) watchMachines(ctx context.Context) {
 			return
 		case <-look.C:
 		}
-		there, err := r.vpc.bridge.linkNames()
+		links, err := r.vpc.bridge.linkNames()
 		if err != nil {
 			r.log.Warn("machines not listed; retrying", "err", err)
 			continue
 		}
-		lost, found := m.update(time.Now(), r.table.runningInstances(), there)
-		for _, i := range lost {
+		missing, recovered := m.update(time.Now(), r.table.runningInstances(), links)
+		for _, i := range missing {
 			r.log.Warn("a running instance has no machine: check that a host for this zone runs",
 				"instance", i.ID, "name", i.Name, "zone", i.Zone, "after", missingAfter)
 		}
-		for _, i := range found {
+		for _, i := range recovered {
 			r.log.Info("the instance has a machine again", "instance", i.ID, "name", i.Name, "zone", i.Zone)
 		}
 	}
@@ -204,25 +205,27 @@ type absence struct {
 	told  bool
 }
 
-// update returns two lists. The list lost contains the running instances that have had no
-// machine for the time missingAfter. Only one call for each outage puts an instance into the
-// list lost. When this instance has a machine again, one call puts it into the list found.
-func (m missingMachines) update(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
+// update returns two lists. The list missing contains the running instances that have had no
+// machine for the time missingAfter. For each outage of an instance, only one call returns the
+// instance in this list. When the instance has a machine again, one call returns it in the list
+// recovered. The map links contains the names of all links in the namespace of the VPC's bridge.
+// The link of a machine has the instance's ID as its name.
+func (m missingMachines) update(now time.Time, running []cloudsim.Instance, links map[string]bool) (missing, recovered []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {
 		runs[i.ID] = true
 		a := m[i.ID]
 		switch {
-		case there[string(i.ID)]:
+		case links[string(i.ID)]:
 			if a != nil && a.told {
-				found = append(found, i)
+				recovered = append(recovered, i)
 			}
 			delete(m, i.ID)
 		case a == nil:
 			m[i.ID] = &absence{since: now}
 		case !a.told && now.Sub(a.since) >= missingAfter:
 			a.told = true
-			lost = append(lost, i)
+			missing = append(missing, i)
 		}
 	}
 	for id := range m {
@@ -230,5 +233,5 @@ func (m missingMachines) update(now time.Time, running []cloudsim.Instance, ther
 			delete(m, id)
 		}
 	}
-	return lost, found
+	return missing, recovered
 }

@@ -200,7 +200,7 @@ func newPlace(t *testing.T, ns netns.NsHandle) *place {
 	return p
 }
 
-// close closes the handles. More calls have no effect.
+// close closes the handles. Further calls have no effect.
 func (p *place) close() {
 	p.handle.Close()
 	_ = p.ns.Close()
@@ -220,12 +220,12 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// waitReachable waits until a connection to an address succeeds. If wantReachable is false, it
+// waitReachable waits until a connection to the address succeeds. If wantReachable is false, it
 // waits until a connection fails instead.
-func waitReachable(t *testing.T, what string, from *place, to string, wantReachable bool) {
+func waitReachable(t *testing.T, what string, from *place, address string, wantReachable bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {
-		err := connect(from, to)
+		err := connect(from, address)
 		if (err == nil) != wantReachable {
 			return fmt.Errorf("reached %v, want %v: %w", err == nil, wantReachable, err)
 		}
@@ -234,9 +234,9 @@ func waitReachable(t *testing.T, what string, from *place, to string, wantReacha
 }
 
 // connect opens a connection once, and closes it.
-func connect(from *place, to string) error {
+func connect(from *place, address string) error {
 	return inNamespace(from.ns, func() error {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", to)
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", address)
 		if err == nil {
 			c.Close()
 		}

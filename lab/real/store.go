@@ -24,7 +24,7 @@ import (
 // image only once, on the disk and in the page cache. The machines can share files because
 // containerd adds and removes layers and blobs, but never changes them.
 type imageStore struct {
-	dir      string // parent folder of the store, which is a subfolder with the key as its name
+	dir      string // parent folder; the store is the subfolder with the key as its name
 	programs string // folder with containerd and ctr
 	images   string // folder with the images' programs and with archives
 	more     string // folder with more archives; "" means no such folder
@@ -193,8 +193,8 @@ func (s imageStore) importAll(ctx context.Context, client ctr) error {
 	return nil
 }
 
-// importArchive imports the images of an archive. It checks the archive first, but not an archive
-// in s.loaded, because Images.Load has already checked this archive.
+// importArchive imports the images of an archive. It checks the archive first, unless the archive
+// is in s.loaded, because Images.Load has already checked such an archive.
 func (s imageStore) importArchive(ctx context.Context, client ctr, path string) (err error) {
 	if filepath.Dir(path) == s.loaded {
 		return client.importFile(ctx, path)
@@ -273,22 +273,23 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines[:min(n, len(lines))], "\n")
 }
 
-// cloneStore copies a store to a machine's disk. It creates folders, and makes hard links to
-// files. It copies databases, because containerd writes into them. The final rename makes the
-// complete copy appear in one step.
-func cloneStore(from, to string) error {
-	if _, err := os.Stat(to); err == nil {
+// cloneStore copies the store in the folder src to the folder dst on a machine's disk. If dst
+// exists, cloneStore does nothing. Otherwise it creates folders, and makes hard links to files. It
+// copies databases, because containerd writes into databases. The final rename makes the complete
+// copy appear in one step.
+func cloneStore(src, dst string) error {
+	if _, err := os.Stat(dst); err == nil {
 		return nil
 	}
-	work := to + ".new"
+	work := dst + ".new"
 	if err := os.RemoveAll(work); err != nil {
 		return err
 	}
-	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(from, path)
+		rel, err := filepath.Rel(src, path)
 		if err != nil {
 			return err
 		}
@@ -297,33 +298,33 @@ func cloneStore(from, to string) error {
 	if err != nil {
 		return fmt.Errorf("copying the images: %w", err)
 	}
-	return os.Rename(work, to)
+	return os.Rename(work, dst)
 }
 
-func cloneEntry(from, to string, d fs.DirEntry) error {
+func cloneEntry(src, dst string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
 		return err
 	}
 	switch {
 	case d.IsDir():
-		if err := os.Mkdir(to, 0o700); err != nil {
+		if err := os.Mkdir(dst, 0o700); err != nil {
 			return err
 		}
-		return os.Chmod(to, info.Mode()) // Mkdir drops the sticky bit and the permission bits of the umask
-	case strings.HasSuffix(from, ".db"):
-		return copyFile(from, to)
+		return os.Chmod(dst, info.Mode()) // Mkdir drops the sticky bit and the permission bits of the umask
+	case strings.HasSuffix(src, ".db"):
+		return copyFile(src, dst)
 	}
-	return os.Link(from, to)
+	return os.Link(src, dst)
 }
 
-func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
+func copyFile(src, dst string) (err error) {
+	in, err := os.Open(src)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

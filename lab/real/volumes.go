@@ -45,7 +45,7 @@ func disksDir(name string) string { return filepath.Join("/var/lib", name, "disk
 //
 // In machines of earlier versions, the CSI driver made the devices. The kubelet uses a second loop
 // device to lock the device of a raw volume. After a machine of an earlier version has ended, both
-// devices remain. detachDisks detaches them.
+// devices remain. detachDisks detaches both devices.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {

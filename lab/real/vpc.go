@@ -108,8 +108,8 @@ func openVPC(file string, n Network) (*vpc, error) {
 	return v, nil
 }
 
-// newRouter creates the router's namespace. It first deletes the link to the router's namespace of
-// an earlier run, because the kernel deletes this link only after some time.
+// newRouter creates the router's namespace. It first deletes the link to the namespace of an
+// earlier router, because the kernel deletes this link only after some time.
 func (v *vpc) newRouter() (netns.NsHandle, error) {
 	host, err := netlink.NewHandle()
 	if err != nil {

@@ -100,8 +100,8 @@ func (a *Agent) waitRandom(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sync calls each server that has no session with the agent. It reports whether all calls
-// succeeded.
+// sync calls each server that has no session with the agent. It reports whether
+// it resolved the names of all servers and all calls succeeded.
 func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	places, err := a.resolvePlaces(ctx)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Values of the metric label segment, with the names of upstream's agent.
+// These are the values of the metric label named "segment". Upstream's agent
+// uses the same values.
 const (
 	fromServer = iota
 	toServer

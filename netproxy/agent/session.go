@@ -27,8 +27,8 @@ import (
 const (
 	// dialTimeout limits the TCP and TLS handshakes with a server.
 	dialTimeout = 5 * time.Second
-	// connectTimeout limits the time until a server answers a call, including dialTimeout.
-	// Upstream's agent has no limit.
+	// connectTimeout limits the time until a server answers a call. This time includes the TCP and
+	// TLS handshakes. Upstream's agent has no limit.
 	connectTimeout = 10 * time.Second
 	// keepaliveTimeout limits the time until the server answers a keepalive ping.
 	keepaliveTimeout = 10 * time.Second
@@ -243,8 +243,9 @@ func (s *session) drain() {
 	s.post(wire.Drain())
 }
 
-// renew sends a new token to the server at each RenewInterval. The server
-// therefore has a valid token whenever it checks the token of the session.
+// renew sends the current token of TokenFile to the server at each
+// RenewInterval. The server therefore has a valid token whenever it checks the
+// token of the session.
 func (s *session) renew() {
 	tick := time.NewTicker(s.agent.cfg.RenewInterval)
 	defer tick.Stop()

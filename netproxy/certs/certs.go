@@ -18,7 +18,7 @@ import (
 // name of this file is empty.
 type Files struct {
 	Cert, Key string // own certificate and key
-	CA        string // certificates of the authorities for the peer
+	CA        string // certificates of the authorities that may sign the peer's certificate
 }
 
 // Options are optional settings of a TLS configuration.
@@ -30,8 +30,8 @@ type Options struct {
 }
 
 // ServerConfig returns the configuration of a server. If f has a CA, clients must present a
-// certificate of this CA. If changed files are not valid, the server logs a warning and
-// continues with the last valid certificates.
+// certificate that this CA has signed. If changed files are not valid, the server logs a warning
+// and continues with the last valid certificates.
 func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	r := &reloader{log: log, files: f, options: o}
 	if _, err := r.currentConfig(); err != nil {

@@ -74,16 +74,17 @@ func klogFlags() *flag.FlagSet {
 	return fl
 }
 
-// carry copies stdin to a new connection, and data from the connection to
-// stdout, until the connection ends.
-func carry(how, from, address string) error {
+// carry opens a connection to address and copies stdin to the connection. It
+// copies data from the connection to stdout until the connection ends. path is
+// the SOCKET of the program dial, or the FILE of the program egress.
+func carry(program, path, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	connect := dial
-	if how == "egress" {
+	if program == "egress" {
 		connect = egress
 	}
-	conn, err := connect(ctx, from, address)
+	conn, err := connect(ctx, path, address)
 	if err != nil {
 		return err
 	}

@@ -142,8 +142,8 @@ const (
 	renewEvery   = 15 * time.Second
 )
 
-// Leases counts servers by their Leases. Each server has one Lease. The method Servers finds
-// the Leases by their namespace and labels.
+// Leases finds out the number of servers. Each server has one Lease. The method
+// Servers finds the Leases by their namespace and labels.
 type Leases struct {
 	API       kubernetes.Interface
 	Namespace string

@@ -21,10 +21,10 @@ type cable struct {
 	silent chan struct{} // when closed, the cable forwards no more bytes
 }
 
-func newCable(t *testing.T, to string) *cable {
+func newCable(t *testing.T, serverAddr string) *cable {
 	w := &cable{silent: make(chan struct{})}
 	w.addr = target(t, func(c *net.TCPConn) {
-		up, err := net.Dial("tcp", to)
+		up, err := net.Dial("tcp", serverAddr)
 		if err != nil {
 			return
 		}
@@ -40,20 +40,20 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// carry copies bytes from one connection to another, until one of these connections closes. After
-// the test has closed w.silent, carry discards the bytes, as a broken network does.
-func (w *cable) carry(to, from net.Conn) {
+// carry copies bytes from src to dst, until src or dst closes. After the test has closed w.silent,
+// carry discards the bytes, as a broken network does.
+func (w *cable) carry(dst, src net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
-		n, err := from.Read(buf)
+		n, err := src.Read(buf)
 		if err != nil {
-			to.Close()
+			dst.Close()
 			return
 		}
 		select {
 		case <-w.silent:
 		default:
-			if _, err := to.Write(buf[:n]); err != nil {
-				from.Close()
+			if _, err := dst.Write(buf[:n]); err != nil {
+				src.Close()
 			}
 		}
 	}

@@ -18,9 +18,9 @@ type link interface {
 	recv(c *wire.Chunk) error
 	// carry calls uploadFn once, on a goroutine of the link. uploadFn sends the client's data by
 	// calling its argument sendChunk. A call of sendChunk blocks while the target does not read.
-	// When uploadFn returns, the link ends with the error from uploadFn. If the link must end
-	// while the client does not read, the link calls abortFn. abortFn stops writes to the client,
-	// if the frontend can stop them.
+	// When uploadFn returns, the link ends with the error from uploadFn. If the link must end while
+	// the client does not read, the link calls abortFn. abortFn stops the writes to the client. If
+	// a frontend cannot stop its writes, its abortFn does nothing.
 	carry(uploadFn func(sendChunk func(*wire.Chunk) error) error, abortFn func())
 	// drop ends a link for which the caller has not called carry.
 	drop()
@@ -31,14 +31,15 @@ const maxAttempts = 3
 
 // failure is the error of a failed dial.
 type failure struct {
-	reason string // label reason of upstream's metric dial_failure_count
+	reason string // value of the label "reason" of upstream's metric dial_failure_count
 	err    error
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Values of the label reason, most of them with upstream's names.
+// These are the values of the metric label named "reason". Upstream's server
+// uses most of these values.
 const (
 	reasonNoAgent       = "no_agent"
 	reasonErrorResponse = "error_response"
@@ -138,7 +139,8 @@ func (s *session) dial(ctx context.Context, t target) (l link, again bool, err e
 	}
 }
 
-// ask sends a packet. It returns an error if ctx or the session ends first.
+// ask queues a packet for the agent. It returns an error if ctx or the session
+// ends before the queue has space.
 func (s *session) ask(ctx context.Context, p *wire.Packet) error {
 	if s.out.Offer(p) {
 		return nil
@@ -193,8 +195,8 @@ func (s *session) forget(random int64, d *pendingDial) {
 	}
 }
 
-// handleDialRsp handles an agent's DIAL_RSP packet. The packet reports an
-// error. In upstream's protocol, the packet can also report a new connection.
+// handleDialRsp handles an agent's DIAL_RSP packet. The packet reports a failed
+// dial. In upstream's protocol, the packet can also report a new connection.
 func (s *session) handleDialRsp(p *wire.Packet) {
 	d := s.claim(p.Random)
 	switch {

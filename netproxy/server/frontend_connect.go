@@ -78,7 +78,7 @@ type httpTunnel struct {
 	first  mem.BufferSlice // data that the client sent before the answer
 	conn   *conn
 
-	done chan struct{} // closed when the target has ended
+	done chan struct{} // closed at the end of fromTarget
 	mute chan struct{} // closed when both directions are silent for too long
 	ends atomic.Int32  // number of directions that have ended
 	gone atomic.Bool   // the connection to the client has failed
@@ -115,18 +115,18 @@ func (t *httpTunnel) accept(ctx context.Context) (link, error) {
 	}
 	// Read the target from the request line, because kube-apiserver sends
 	// 127.0.0.1 in the header Host.
-	to, err := parseTarget("tcp", req.RequestURI)
+	dst, err := parseTarget("tcp", req.RequestURI)
 	if err != nil {
 		t.server.metrics.dialFailed.WithLabelValues(reasonInvalid).Inc()
 		return nil, &refusal{http.StatusBadRequest, err.Error()}
 	}
 	ctx, span := t.server.trace(extract(ctx, req.Header), HTTPConnect, req.RequestURI)
-	l, ses, err := t.dial(ctx, to)
+	l, ses, err := t.dial(ctx, dst)
 	endSpan(span, err)
 	if err != nil {
 		return nil, err
 	}
-	t.conn = t.server.addConn(HTTPConnect, to, ses)
+	t.conn = t.server.addConn(HTTPConnect, dst, ses)
 	return l, nil
 }
 
@@ -157,7 +157,7 @@ func (t *httpTunnel) head() (*http.Request, error) {
 }
 
 // dial connects to the target. It stops if the client disconnects during the dial.
-func (t *httpTunnel) dial(ctx context.Context, to target) (link, *session, error) {
+func (t *httpTunnel) dial(ctx context.Context, dst target) (link, *session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var watching sync.WaitGroup
@@ -169,7 +169,7 @@ func (t *httpTunnel) dial(ctx context.Context, to target) (link, *session, error
 			cancel()
 		}
 	})
-	l, ses, err := t.server.dial(ctx, to)
+	l, ses, err := t.server.dial(ctx, dst)
 	if e := t.client.SetReadDeadline(time.Unix(1, 0)); e != nil && err == nil {
 		l.drop()
 		ses.load.Add(-1)
@@ -259,11 +259,11 @@ func (t *httpTunnel) toTarget(send func(*wire.Chunk) error) error {
 // data have ended. Then it waits until the target's data end, too. Upstream's protocol
 // cannot end one direction, so with upstream's agents the whole link ends.
 func (t *httpTunnel) clientEnded(send func(*wire.Chunk) error) error {
-	both := t.halfClosed()
+	ended := t.halfClosed()
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
 		return wire.EndOf(err)
 	}
-	if both {
+	if ended {
 		return nil
 	}
 	select {
@@ -326,7 +326,7 @@ func (t *httpTunnel) copyBack(l link) error {
 // halfClosed counts the end of a direction, and reports whether both directions have ended. After
 // the first end, it starts watchSilence for the open direction, because the server cannot
 // distinguish a lost client from a client that has ended its direction.
-func (t *httpTunnel) halfClosed() (both bool) {
+func (t *httpTunnel) halfClosed() (ended bool) {
 	if t.ends.Add(1) == 2 {
 		return true
 	}

@@ -32,16 +32,16 @@ type caller struct {
 
 // connectTarget connects to the target that the client asks for.
 func (c *caller) connectTarget(ctx context.Context, ask *wire.Packet) (link, error) {
-	to, err := parseTarget(ask.Protocol, ask.Address)
+	dst, err := parseTarget(ask.Protocol, ask.Address)
 	if err != nil {
 		c.server.metrics.dialFailed.WithLabelValues(reasonInvalid).Inc()
 		return nil, err
 	}
-	l, ses, err := c.server.dial(ctx, to)
+	l, ses, err := c.server.dial(ctx, dst)
 	if err != nil {
 		return nil, err
 	}
-	c.conn = c.server.addConn(GRPC, to, ses)
+	c.conn = c.server.addConn(GRPC, dst, ses)
 	return l, nil
 }
 

@@ -35,8 +35,8 @@ func files(file func(string) string, name, ca string) certs.Files {
 }
 
 // There is one certificate authority for frontends and one for agents. A TCP frontend accepts a
-// client with a certificate of the first authority, and refuses a client with a certificate of the
-// second authority.
+// client with a certificate of the frontends' authority. It refuses a client with a certificate of
+// the agents' authority.
 func TestMutualTLS(t *testing.T) {
 	file := makeKeys(t)
 	conf := func(f certs.Files, protos ...string) *tls.Config {

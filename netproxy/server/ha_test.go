@@ -43,8 +43,8 @@ func TestServersBehindOneAddress(t *testing.T) {
 	two.await("the agent", func() bool { return two.has("a") })
 }
 
-// The server does not choose an agent that drains. The agent waits for the end of its
-// connections.
+// If another agent is available, the server does not choose an agent that
+// drains. The draining agent waits for the end of its connections.
 func TestAgentDrains(t *testing.T) {
 	b := newBench(t)
 	stop := b.agent("leaving", func(c *agent.Config) { c.DrainTimeout = testTimeout })

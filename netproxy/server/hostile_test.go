@@ -217,8 +217,8 @@ func isStalled(b *bench, n int64) bool {
 	return len(before) == 1 && len(after) == 1 && before[0].FromTarget == after[0].FromTarget && after[0].FromTarget > n/16
 }
 
-// In upstream's protocol, the server cuts the connection of a blocked reader, and other
-// connections continue.
+// In upstream's protocol, the server cuts the connection of a client that does
+// not read, and other connections continue.
 func TestStalledReaderIsCutOnUpstreamsWire(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.StallGrace = 200 * time.Millisecond })
 	b.agent("one", func(c *agent.Config) { c.Streams = false })

@@ -112,7 +112,7 @@ func (l *plainLink) send(c *wire.Chunk) error {
 }
 
 // drop asks the agent to close the connection. If the agent has closed the connection already, the
-// method does nothing. The request can arrive before data that Send has queued.
+// method does nothing. The close request can arrive at the agent before data that Send has queued.
 func (l *plainLink) drop() {
 	if l.session.removePlain(l.id) != nil {
 		l.session.out.Post(wire.CloseRequest(l.id))

@@ -75,7 +75,7 @@ func (s *Server) Status() Status {
 	return out
 }
 
-// Ready returns an error if the server stops, or if no strategy can choose a connected agent.
+// Ready returns an error if the server is stopping, or if no strategy can choose a connected agent.
 func (s *Server) Ready() error {
 	if s.stopping.Load() {
 		return errStopping

@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// propagator reads a client's trace in the format W3C Trace Context.
+// propagator reads the trace of a client's request in the W3C Trace Context
+// format.
 var propagator = propagation.TraceContext{}
 
 // trace starts the span of a dial. If the server has no tracer, the span is
@@ -38,7 +39,7 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// extract adds the trace of a request's headers to ctx.
+// extract returns ctx with the trace that the request's headers contain.
 func extract(ctx context.Context, h http.Header) context.Context {
 	return propagator.Extract(ctx, propagation.HeaderCarrier(h))
 }

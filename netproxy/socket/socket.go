@@ -37,8 +37,9 @@ const (
 	Large = 256<<10 - 32
 )
 
-// Reader reads as many bytes from a socket as fit into a buffer. Only one
-// goroutine at a time may use a Reader.
+// Reader reads bytes from a socket. One call of Read returns the available
+// bytes, up to the size of a buffer. Only one goroutine at a time may use a
+// Reader.
 type Reader struct {
 	conn net.Conn
 	most int

@@ -20,8 +20,9 @@ const (
 	Failed      Cause = "failed"      // any other reason
 )
 
-// Text returns the error text of a DIAL_RSP.
-func (c Cause) Text(why string) string { return string(c) + ": " + why }
+// Text returns the error text of a DIAL_RSP: the cause, followed by the
+// message.
+func (c Cause) Text(message string) string { return string(c) + ": " + message }
 
 // CutCause splits the error text of a DIAL_RSP into the cause and the message after it.
 func CutCause(text string) (Cause, string) {

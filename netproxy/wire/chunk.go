@@ -56,7 +56,7 @@ func (c *Chunk) Free() {
 }
 
 // ResetChunk returns a chunk that ends a connection with a reason.
-func ResetChunk(why string) *Chunk {
+func ResetChunk(reason string) *Chunk {
 	const most = 1 << 10
-	return &Chunk{Reset, mem.BufferSlice{mem.SliceBuffer(why[:min(len(why), most)])}}
+	return &Chunk{Reset, mem.BufferSlice{mem.SliceBuffer(reason[:min(len(reason), most)])}}
 }

@@ -23,8 +23,8 @@
 //	server → agent   DIAL_CLS{random} on Connect if the dial is cancelled
 //
 // A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow
-// control window for each stream, so a blocked reader blocks only its own connection. The call
-// of Open ends when both sides have sent EOF, or when one side cancels the call.
+// control window for each stream, so a blocked reader blocks only its own connection. The call of
+// Open ends when the agent and the server have sent EOF, or when one of them cancels the call.
 //
 // An agent or server without the extension ignores the metadata and uses upstream's protocol.
 package wire

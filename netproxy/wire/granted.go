@@ -53,14 +53,13 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns an Identifiers value that contains all identifiers in id and all
-// identifiers in other.
-func (id Identifiers) And(other Identifiers) Identifiers {
+// And returns the identifiers in id together with the identifiers in added.
+func (id Identifiers) And(added Identifiers) Identifiers {
 	return Identifiers{
-		Host: slices.Concat(id.Host, other.Host),
-		IPv4: slices.Concat(id.IPv4, other.IPv4), IPv6: slices.Concat(id.IPv6, other.IPv6),
-		CIDR:         slices.Concat(id.CIDR, other.CIDR),
-		DefaultRoute: id.DefaultRoute || other.DefaultRoute,
+		Host: slices.Concat(id.Host, added.Host),
+		IPv4: slices.Concat(id.IPv4, added.IPv4), IPv6: slices.Concat(id.IPv6, added.IPv6),
+		CIDR:         slices.Concat(id.CIDR, added.CIDR),
+		DefaultRoute: id.DefaultRoute || added.DefaultRoute,
 	}
 }
 

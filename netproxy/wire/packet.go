@@ -34,8 +34,8 @@ func DialResponse(random, id int64) *Packet {
 }
 
 // DialFailed returns a packet that reports a failed dial and the reason.
-func DialFailed(random int64, why string) *Packet {
-	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, Error: why}
+func DialFailed(random int64, reason string) *Packet {
+	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, Error: reason}
 }
 
 // DialClose returns a packet that cancels a dial.
@@ -46,10 +46,10 @@ func DialClose(random int64) *Packet {
 // CloseRequest returns a packet that asks the peer to close a connection.
 func CloseRequest(id int64) *Packet { return &Packet{Type: client.PacketType_CLOSE_REQ, ID: id} }
 
-// CloseResponse returns a packet that reports the end of a connection. The
-// argument why is the reason. It is empty after a normal end.
-func CloseResponse(id int64, why string) *Packet {
-	return &Packet{Type: client.PacketType_CLOSE_RSP, ID: id, Error: why}
+// CloseResponse returns a packet that reports the end of a connection. After a
+// normal end, reason is empty.
+func CloseResponse(id int64, reason string) *Packet {
+	return &Packet{Type: client.PacketType_CLOSE_RSP, ID: id, Error: reason}
 }
 
 // Drain returns a packet that reports that the agent will stop soon.

@@ -31,7 +31,7 @@ func TestQueueCutsStalledReaders(t *testing.T) {
 }
 
 // The queue stays open if a slow reader reads at least half of the queue's size limit within the
-// time that the field grace contains.
+// duration grace.
 func TestQueueKeepsActiveReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

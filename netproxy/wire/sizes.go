@@ -21,12 +21,12 @@ const (
 	ConnWindow = 16 << 20
 	// MaxStreams limits the connections through one agent.
 	MaxStreams = 100_000
-	// WriteBuffer is for the connection between server and agent. All tunnelled connections
-	// between this server and this agent share the buffer.
+	// WriteBuffer is the size of the write buffer for the connection between server and agent. All
+	// tunnelled connections between this server and this agent share the buffer.
 	WriteBuffer = 256 << 10
-	// FrontBuffer is for the connection of a gRPC client. This connection contains one tunnelled
-	// connection. gRPC holds a write buffer only during writes. For a socket without TLS, it holds
-	// a read buffer only while the socket has data.
+	// FrontBuffer is the buffer size for the connection of a gRPC client. This connection contains
+	// one tunnelled connection. gRPC holds a write buffer only during writes. For a socket without
+	// TLS, it holds a read buffer only while the socket has data.
 	FrontBuffer = 64 << 10
 	// ReadBuffer is small, because gRPC reads most of a frame directly, without a copy.
 	ReadBuffer = 4 << 10

@@ -30,7 +30,7 @@ const measurements = 5
 // The limits of the console.
 const (
 	maxFirstLoad  = 80_000                 // bytes of HTML, CSS and JavaScript, with gzip
-	maxMoreUsable = time.Second            // added to twice the time with 3 instances, this is the limit with 5,000 instances
+	maxMoreUsable = time.Second            // maximum of this difference: time with 5,000 instances - 2 × time with 3 instances
 	maxScreen50   = 150 * time.Millisecond // median of the time from the answer to a change until the screen shows the change
 	maxScreen99   = 500 * time.Millisecond
 	maxMainThread = 0.25 // share of a core
@@ -306,8 +306,8 @@ func BenchmarkMainThread(b *testing.B) {
 	})
 }
 
-// openViewers opens streams of the console and reads them until the returned function is
-// called. It counts the reads of each stream.
+// openViewers opens streams of the console and reads them until the caller calls stop. It
+// counts the reads of each stream.
 func (c *cloud) openViewers(b testing.TB, n int) (reads []atomic.Int64, stop func()) {
 	b.Helper()
 	secret := c.secret()

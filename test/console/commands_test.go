@@ -97,7 +97,7 @@ var lists = []string{
 	"instances", "disks", "load-balancers", "snapshots", "networks", "subnets", "routes", "addresses", "faults", "holds", "operations", "states", "clock",
 }
 
-// content returns the objects of lists as text, without times and counters.
+// content returns the objects at the given API paths as text, without times and counters.
 func (c *cloud) content(lists ...string) string {
 	c.t.Helper()
 	all := map[string]any{}

@@ -29,12 +29,13 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-// timeout is the time limit of each wait for a condition. When it is over, the test fails.
+// timeout is the time limit of each wait for a condition. If the condition is not true within this
+// time, the test fails.
 const timeout = time.Minute
 
 // slack multiplies each time limit of the console in these tests. The environment variable
-// CONSOLE_SLACK sets slack. It is for machines on which other programs use the processors at the
-// same time.
+// CONSOLE_SLACK sets this factor. A factor above 1 is for machines on which other programs use the
+// processors at the same time.
 var slack = 1
 
 // chromium is the browser of all tests. Each test has its own profile in this browser.
@@ -121,7 +122,7 @@ func startCloud(t testing.TB, args ...string) *cloud {
 	return c
 }
 
-// startCloud starts the process and waits until the cloud serves.
+// startCloud starts the process and waits until the cloud is ready.
 func (c *cloud) startCloud() {
 	c.t.Helper()
 	ready := filepath.Join(c.dir, "ready")
@@ -183,8 +184,8 @@ func (c *cloud) instance(name, zone string) {
 	c.runCommand("cloud", "instances", "create", name, "--zone", zone, "--type", "small", "--wait")
 }
 
-// createInstances creates the instances n-1 to n-COUNT that do not exist. The id of n-1 is the
-// smallest.
+// createInstances creates instances with the names "n-1" to "n-COUNT", unless they exist. The
+// instance "n-1" has the smallest id.
 func (c *cloud) createInstances(count int) {
 	c.t.Helper()
 	secret := c.secret()
@@ -217,7 +218,7 @@ func (c *cloud) createInstances(count int) {
 	})
 }
 
-// apply creates the resources of a file.
+// apply creates the resources that the text describes, with the command 'allinone cloud apply'.
 func (c *cloud) apply(text string) {
 	c.t.Helper()
 	path := filepath.Join(c.t.TempDir(), "apply.yaml")
@@ -425,12 +426,13 @@ func has(text string) string {
 // awaitText waits until the page contains a text.
 func (p *page) awaitText(text string) { p.t.Helper(); p.awaitTrue(has(text)) }
 
-// button returns an expression for the first button or link with a label.
+// button returns an expression for the first enabled button or link with this label. The label of
+// the button or link may be longer than the given label.
 func button(label string) string {
 	return "[...document.querySelectorAll('button, a')].find((b) => (b.getAttribute('aria-label') || b.innerText).trim().startsWith(" + quote(label) + ") && !b.disabled && b.ariaDisabled !== 'true')"
 }
 
-// press clicks the first button or link with a label.
+// press clicks the first enabled button or link with this label.
 func (p *page) press(label string) {
 	p.t.Helper()
 	p.awaitTrue("Boolean(" + button(label) + ")")

@@ -11,8 +11,9 @@ import (
 // maxPicture is the largest size of a picture in the documentation, in bytes.
 const maxPicture = 300_000
 
-// TestScreenshots writes the pictures of the documentation into the folder CONSOLE_SCREENSHOTS. Times and
-// addresses in the pictures differ between two runs.
+// TestScreenshots writes the pictures of the documentation into a folder. The environment variable
+// CONSOLE_SCREENSHOTS is the path of the folder. Times and addresses in the pictures differ between
+// two runs.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("CONSOLE_SCREENSHOTS")
 	if dir == "" {

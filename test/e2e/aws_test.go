@@ -258,10 +258,10 @@ func (l *labRun) deleteNetwork(name string) {
 	})
 }
 
-// untilListeners waits until the only load balancer has these listeners.
-func (l *labRun) untilListeners(want string) {
+// untilListeners waits until the only load balancer has the expected listeners.
+func (l *labRun) untilListeners(expected string) {
 	l.t.Helper()
-	l.awaitEmpty("the listeners are "+want, func() string {
+	l.awaitEmpty("the listeners are "+expected, func() string {
 		var all []struct {
 			Listeners []struct {
 				Protocol    string
@@ -280,7 +280,7 @@ func (l *labRun) untilListeners(want string) {
 			}
 		}
 		slices.Sort(got)
-		if s := strings.Join(got, "; "); s != want {
+		if s := strings.Join(got, "; "); s != expected {
 			return s
 		}
 		return ""

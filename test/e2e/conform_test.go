@@ -216,8 +216,8 @@ func TestConformanceOfAWS(t *testing.T) {
 }
 
 // expectFailures runs the checks that the flags in args select. It fails the test if the number of
-// results is not count, or if the failed checks are not exactly the checks in want.
-func (c *conformanceCloud) expectFailures(t *testing.T, env []string, count int, want []string, args ...string) {
+// results is not count, or if the failed checks are not exactly the expected checks.
+func (c *conformanceCloud) expectFailures(t *testing.T, env []string, count int, expected []string, args ...string) {
 	t.Helper()
 	results, _ := c.runChecks(t, env, args...)
 	var failed []string
@@ -226,7 +226,7 @@ func (c *conformanceCloud) expectFailures(t *testing.T, env []string, count int,
 			failed = append(failed, x.ID)
 		}
 	}
-	if len(results) != count || !slices.Equal(failed, want) {
-		t.Errorf("got %d results, and the failures %v, want %d and %v: also change docs/conformance.md", len(results), failed, count, want)
+	if len(results) != count || !slices.Equal(failed, expected) {
+		t.Errorf("got %d results, and the failures %v, want %d and %v: also change docs/conformance.md", len(results), failed, count, expected)
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // TestShippedVolumesWork applies deploy/csi to a real API server. The test then runs upstream's
-// controllers with the shipped service account. If a permission is missing, the log of a
-// controller contains this permission.
+// controllers with the shipped service account. If a permission is missing, a controller logs
+// the refusal of the API server.
 func TestShippedVolumesWork(t *testing.T) {
 	l := newLab(t)
 	sidecars := filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")
@@ -148,7 +148,8 @@ func (l *labRun) testShippedRights(*testing.T) {
 	}
 }
 
-// hollowDriver contains the CSINode that a kubelet would write for a registered driver.
+// hollowDriver contains the CSINode that a kubelet would write for a registered driver. It also
+// contains a VolumeAttributesClass for the driver.
 const hollowDriver = `
 apiVersion: storage.k8s.io/v1
 kind: CSINode

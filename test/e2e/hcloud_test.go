@@ -19,8 +19,9 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write the golden files of this package")
 
-// foreignProgram returns the path of another provider's program in the folder
-// FOREIGN_BIN_DIR. It skips the test if the environment has no FOREIGN_BIN_DIR.
+// foreignProgram returns the path of another provider's program. The environment
+// variable FOREIGN_BIN_DIR is the folder of such programs. If the variable is not
+// set, foreignProgram skips the test.
 func foreignProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("FOREIGN_BIN_DIR")

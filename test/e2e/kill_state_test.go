@@ -87,8 +87,8 @@ func TestKillDuringLoad(t *testing.T) {
 // different data.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
-// fillDisks creates the disks of a state. The state has the name stateName. fillDisks
-// writes this name many times into each disk.
+// fillDisks creates the disks of the state with the given name, and writes this name many
+// times into each disk.
 func (v *victim) fillDisks(c *client.Client, stateName string) {
 	v.t.Helper()
 	for _, want := range disksOf[stateName] {
@@ -112,8 +112,8 @@ func (v *victim) fillDisks(c *client.Client, stateName string) {
 	}
 }
 
-// haveDisks fails the test if the cloud does not have the disks and data of a state.
-// This state has the name stateName.
+// haveDisks fails the test if the cloud does not have the disks and data of the state
+// with the given name.
 func (v *victim) haveDisks(stateName string) {
 	v.t.Helper()
 	there, err := filepath.Glob(v.image("*"))

@@ -102,7 +102,7 @@ func (v *victim) kill() {
 	}
 }
 
-// client waits until the cloud serves, and returns a client.
+// client waits until the cloud is ready, and returns a client.
 func (v *victim) client() *client.Client {
 	v.t.Helper()
 	var raw []byte

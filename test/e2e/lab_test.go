@@ -161,12 +161,12 @@ func (l *labRun) within(most time.Duration, what string, ok func() string) {
 	}
 }
 
-// untilPrints waits until the output of kubectl equals want.
-func (l *labRun) untilPrints(what, want string, args ...string) {
+// untilPrints waits until the output of kubectl equals the expected output.
+func (l *labRun) untilPrints(what, expected string, args ...string) {
 	l.t.Helper()
 	l.awaitEmpty(what, func() string {
-		if got, err := l.runProgram(l.kubectlPath(), args...); err != nil || got != want {
-			return fmt.Sprintf("%q, %v; want %q", got, err, want)
+		if got, err := l.runProgram(l.kubectlPath(), args...); err != nil || got != expected {
+			return fmt.Sprintf("%q, %v; want %q", got, err, expected)
 		}
 		return ""
 	})

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestProxyInterop proves that the servers and agents of this project work together with those of
-// upstream. The test uses two versions of upstream's client, and the client code of
-// kube-apiserver.
+// TestProxyInterop proves that the servers and agents of this project work together with the
+// servers and agents of upstream. The test uses two versions of upstream's client, and the client
+// code of kube-apiserver.
 func TestProxyInterop(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20<<10) // many packets
 	for _, mode := range []struct{ name, protocol string }{{"grpc", "GRPC"}, {"http-connect", "HTTPConnect"}} {

@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// awaitOutput repeats a kubectl command until the command's output or error contains the text want.
-func (l *labRun) awaitOutput(want string, args ...string) {
+// awaitOutput repeats a kubectl command until the command's output or error contains the expected
+// text.
+func (l *labRun) awaitOutput(expected string, args ...string) {
 	l.t.Helper()
 	l.awaitEmpty("kubectl "+strings.Join(args, " "), func() string {
 		out, err := l.runProgram(l.kubectlPath(), args...)
-		if said := fmt.Sprint(out, err); !strings.Contains(said, want) {
-			return fmt.Sprintf("%q, want %q", said, want)
+		if said := fmt.Sprint(out, err); !strings.Contains(said, expected) {
+			return fmt.Sprintf("%q, want %q", said, expected)
 		}
 		return ""
 	})

@@ -165,9 +165,9 @@ func (l *labRun) checkTunnel(when string, what tunnelTargets) {
 	l.awaitOutput(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
 
-// failover listens at one address and forwards each connection to the first reachable server. So it
-// replaces a load balancer for the servers.
-func failover(t *testing.T, to []string) string {
+// failover listens at one address, which it returns. It forwards each connection to the first
+// reachable server, so it replaces a load balancer for the servers.
+func failover(t *testing.T, servers []string) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -179,16 +179,16 @@ func failover(t *testing.T, to []string) string {
 			if err != nil {
 				return
 			}
-			serving.Go(func() { pass(c, to) })
+			serving.Go(func() { pass(c, servers) })
 		}
 	})
 	t.Cleanup(func() { ln.Close(); serving.Wait() }) // runs after the test has killed the agents, which ends the open connections
 	return ln.Addr().String()
 }
 
-func pass(c net.Conn, to []string) {
+func pass(c net.Conn, servers []string) {
 	defer c.Close()
-	for _, addr := range to {
+	for _, addr := range servers {
 		s, err := net.Dial("tcp", addr)
 		if err != nil {
 			continue

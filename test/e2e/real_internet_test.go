@@ -28,7 +28,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Addresses of a test internet. The host of the lab has the addresses host4 and host6.
+// Addresses of a test internet. The host of the lab has the addresses host4 and host6. The servers
+// of the test internet have the addresses world4 and world6.
 const (
 	host4, world4 = "203.0.113.2", "203.0.113.1"
 	host6, world6 = "2001:db8::2", "2001:db8::1"
@@ -236,7 +237,7 @@ func must[T any](t *testing.T, fn func() (T, error)) T {
 }
 
 // TestRealInternet proves that a pod on a real node pulls images by name over IPv4 and IPv6, and
-// reaches servers of the internet. Private services of the host are not reachable. Without
+// reaches servers of the internet. The pod reaches no private services of the host. Without
 // internet access, neither pulls nor connections work.
 func TestRealInternet(t *testing.T) {
 	l := newRealLab(t)

@@ -29,8 +29,8 @@ var realLabs = make(chan struct{}, func() int {
 }())
 
 // newRealLab returns a lab with real machines. It needs root and `make machine`. If the permitted
-// number of labs with real machines already runs, newRealLab waits until one of them ends. A parallel
-// test must call newRealLab after t.Parallel.
+// number of labs with real machines already runs, newRealLab waits until one of them ends. A
+// parallel test must call newRealLab after t.Parallel.
 func newRealLab(t *testing.T) *labRun {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -206,13 +206,13 @@ func (l *labRun) testRealPods(t *testing.T) {
 	}
 }
 
-// connects returns as soon as a pod can connect to an address. A pod may be Ready before its
+// connects returns as soon as a pod can connect to the given address. A pod may be Ready before its
 // program listens, and before every kube-proxy has rules for the pod. A node may be Ready before
 // the route controller has created the route to the node's pods.
-func (l *labRun) connects(what, pod, to string) {
+func (l *labRun) connects(what, pod, address string) {
 	l.t.Helper()
 	l.awaitEmpty(what, func() string {
-		if _, err := l.runProgram(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=5s", to); err != nil {
+		if _, err := l.runProgram(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=5s", address); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -330,10 +330,10 @@ func (l *labRun) testRealInstances(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 }
 
-// testRealCrash kills the first process of a machine. Later it crashes the instance with the cloud's
-// API. It proves that all processes of the machine end. After a crash, only traffic to the crashed
-// machine fails, until the load balancer sends this traffic to other machines. A reboot of the
-// instance starts the machine again.
+// testRealCrash kills the first process of a machine. Later it crashes the instance with the
+// cloud's API. It proves that all processes of the machine end. After a crash, only traffic to the
+// crashed machine fails, until the load balancer sends this traffic to other machines. A reboot of
+// the instance starts the machine again.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -372,8 +372,8 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 	before := l.machinePID("i-000001")
 	// An earlier step of TestReal crashes a machine. After the crash, the API server shows old
 	// pod states until the kubelet has started the pods again. So the test waits until each pod
-	// answers through this Service. With this Service, a node sends traffic only to the node's
-	// own pods.
+	// answers through the Service drain. With this Service, a node sends traffic only to the
+	// node's own pods.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {

@@ -101,8 +101,8 @@ const gib = 1 << 30
 // instanceOf contains the instance ids of the lab's nodes.
 var instanceOf = map[string]string{"node-1": "i-000001", "node-2": "i-000002"}
 
-// testVolumesRegister proves that the kubelet registers the CSI driver. The CSINode then has the
-// driver with the topology of the cloud.
+// testVolumesRegister proves that the kubelet registers the CSI driver. The CSINode then contains
+// the driver with its topology key, and the Node has the label with the zone of the cloud.
 func (l *labRun) testVolumesRegister(*testing.T) {
 	l.cloud("instances", "create", "node-2", "--zone", "sim-1a", "--wait")
 	for _, node := range []string{"node-1", "node-2"} {
@@ -135,7 +135,7 @@ spec:
       resources: {requests: {storage: 1Gi}}
 `
 
-// rawVolume is a pod on a given node, with a volume that is a block device.
+// rawVolume is the manifest of a pod on a given node, with a volume that is a block device.
 const rawVolume = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -272,8 +272,8 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	}
 }
 
-// upgrade creates a folder with a copy of allinone, and with links to the other programs of the lab.
-// Afterwards l uses this folder as the new version of the lab.
+// upgrade creates a folder with a copy of allinone, and with links to the other programs of the
+// lab. Afterwards l uses this folder as the new version of the lab.
 func (l *labRun) upgrade() {
 	l.t.Helper()
 	old, next := filepath.Dir(l.allinone), l.t.TempDir()

@@ -160,7 +160,7 @@ func (r *registryRun) makeImage(ref string) {
 }
 
 // program returns the path of a program in the PATH. If the named program is missing, it skips the
-// test. The message contains installHint, which explains how to install the named program.
+// test. The skip message contains installHint, which explains how to install the named program.
 func (r *registryRun) program(what, installHint string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
@@ -194,7 +194,7 @@ func (r *registryRun) authFile(password string) {
 	}
 }
 
-// crane builds the client crane from the module version in the tests' go.mod.
+// crane builds the client crane from the module version in this project's go.mod.
 func crane(r *registryRun) registryTool {
 	const module = "github.com/google/go-containerregistry"
 	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
@@ -307,7 +307,7 @@ func (r *registryRun) engine() (host string) {
 	return ""
 }
 
-// ctr starts a containerd and pulls images through it.
+// ctr returns the client ctr. It starts a containerd, which pushes and pulls the images.
 func ctr(r *registryRun) registryTool {
 	if os.Geteuid() != 0 {
 		r.t.Skip("NOT RUN: containerd needs root")

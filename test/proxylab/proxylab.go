@@ -184,7 +184,8 @@ egressSelections:
 	return name
 }
 
-// proxyEcho starts a server that echoes each line, and returns its address.
+// proxyEcho starts a server that sends all data back to the client, and returns the server's
+// address.
 func proxyEcho(t testing.TB) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -208,11 +209,12 @@ func proxyEcho(t testing.TB) string {
 }
 
 // Through sends the text through a client program and the proxy to an echo server. It returns an
-// error if the echo differs from the text.
-func (l *Lab) Through(program, how, from, text string) error {
+// error if the echo differs from the text. The argument command is egress or dial. The argument
+// path is the result of EgressFile for egress, and the lab's socket for dial.
+func (l *Lab) Through(program, command, path, text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, how, from, proxyEcho(l))
+	cmd := exec.CommandContext(ctx, program, command, path, proxyEcho(l))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err

@@ -30,8 +30,8 @@ const (
 	maxLatency = 2 * time.Second
 	// minValid is the smallest accepted share of bodies that pass validation.
 	minValid = 0.6
-	// maxHeapGrowth limits the heap size after the run and after a reset of the cloud. The limit is
-	// a multiple of the heap size before the run.
+	// maxHeapGrowth is the maximum ratio of the heap size after the run to the heap size before the
+	// run. The run resets the cloud before it measures the heap.
 	maxHeapGrowth = 1.5
 	// settleEvery is the number of requests after which the run deletes holds and faults, and starts
 	// a stopped clock. Otherwise holds, faults and a stopped clock would make other requests fail.

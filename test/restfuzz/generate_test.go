@@ -21,7 +21,7 @@ type world struct {
 	state []byte
 }
 
-// maxKept is the largest number of objects that the type world keeps for each collection. It keeps
+// maxKept is the maximum number of objects that a world keeps for each collection. A world keeps
 // the newest objects.
 const maxKept = 40
 
@@ -76,14 +76,14 @@ var collectionOf = map[string]string{
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// specialValues returns values for properties with rules that the schema does not contain. It
-// first looks for a rule for the text "Schema.property". Then it looks for a rule for the name of
-// the property alone.
-func (g *generator) specialValues(in, property string) (any, bool) {
+// specialValues returns a value for a property with a rule that the schema does not contain. It
+// first looks for a rule for the text "schemaName.property". Then it looks for a rule for the name
+// of the property alone. It returns false if the property has no such rule.
+func (g *generator) specialValues(schemaName, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
 	}
-	switch in + "." + property {
+	switch schemaName + "." + property {
 	case "CreateNetwork.ipv4":
 		return private(16), true
 	case "CreateSubnet.ipv4":
@@ -182,21 +182,21 @@ func (g *generator) specialValues(in, property string) (any, bool) {
 // appendix A.3.
 const trustKeys = `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"1","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 
-// value returns a random value of a schema. The parameter property is the name of the property for
-// this value. The parameter named in is the name of the schema that contains the property.
-func (g *generator) value(s *schema, in, property string) any {
-	if v, ok := g.specialValues(in, property); ok {
+// value returns a random value of the schema s. The value is for the given property of the schema
+// with the name schemaName.
+func (g *generator) value(s *schema, schemaName, property string) any {
+	if v, ok := g.specialValues(schemaName, property); ok {
 		return v
 	}
 	if s.Ref != "" {
-		in = s.Ref[strings.LastIndex(s.Ref, "/")+1:]
+		schemaName = s.Ref[strings.LastIndex(s.Ref, "/")+1:]
 	}
 	s = g.spec.resolve(s)
 	switch {
 	case len(s.Enum) > 0:
 		return s.Enum[g.IntN(len(s.Enum))]
 	case s.allowsType("object"):
-		return g.object(s, in)
+		return g.object(s, schemaName)
 	case s.allowsType("array"):
 		n := 1 + g.IntN(2)
 		if property == "targets" || property == "disks" { // the elements must differ
@@ -207,7 +207,7 @@ func (g *generator) value(s *schema, in, property string) any {
 		}
 		all := []any{}
 		for range n {
-			all = append(all, g.value(s.Items, in, property))
+			all = append(all, g.value(s.Items, schemaName, property))
 		}
 		return all
 	case s.allowsType("integer"), s.allowsType("number"):
@@ -230,10 +230,10 @@ func (g *generator) value(s *schema, in, property string) any {
 	return g.name()
 }
 
-// object returns a random object with all required properties. The object contains each optional
-// property with a probability of one in four. It contains no properties for which generator.value
-// returns nil.
-func (g *generator) object(s *schema, in string) map[string]any {
+// object returns a random object of the schema s, which has the name schemaName. The object
+// contains all required properties. The object contains each optional property with a probability
+// of one in four. It contains no properties for which generator.value returns nil.
+func (g *generator) object(s *schema, schemaName string) map[string]any {
 	o := map[string]any{}
 	names := make([]string, 0, len(s.Properties))
 	for name := range s.Properties {
@@ -241,14 +241,14 @@ func (g *generator) object(s *schema, in string) map[string]any {
 	}
 	slices.Sort(names) // the order of random numbers must not depend on the map
 	for _, name := range names {
-		if name == "$schema" || !slices.Contains(s.Required, name) && !g.chance(25) && !usefulProperties[in+"."+name] {
+		if name == "$schema" || !slices.Contains(s.Required, name) && !g.chance(25) && !usefulProperties[schemaName+"."+name] {
 			continue
 		}
-		if v := g.value(s.Properties[name], in, name); v != nil {
+		if v := g.value(s.Properties[name], schemaName, name); v != nil {
 			o[name] = v
 		}
 	}
-	dropAlternatives(g, in, o)
+	dropAlternatives(g, schemaName, o)
 	return o
 }
 
@@ -261,13 +261,13 @@ var usefulProperties = map[string]bool{
 
 // dropAlternatives removes properties that exclude other properties of the same object.
 // For some schemas, it sometimes keeps such properties.
-func dropAlternatives(g *generator, in string, o map[string]any) {
+func dropAlternatives(g *generator, schemaName string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {
 			delete(o, name)
 		}
 	}
-	switch in {
+	switch schemaName {
 	case "CreateToken":
 		if g.chance(50) {
 			drop("serviceAccount", "project")
@@ -301,8 +301,8 @@ func dropAlternatives(g *generator, in string, o map[string]any) {
 		}
 	case "CreateSubnet":
 		g.world.mu.Lock()
-		for network, in := range g.world.ranges { // any network
-			o["network"], o["ipv4"] = network, strings.Replace(in, ".0.0/", fmt.Sprintf(".%d.0/", g.IntN(256)), 1)
+		for network, ipRange := range g.world.ranges { // any network
+			o["network"], o["ipv4"] = network, strings.Replace(ipRange, ".0.0/", fmt.Sprintf(".%d.0/", g.IntN(256)), 1)
 			o["ipv4"] = o["ipv4"].(string)[:strings.Index(o["ipv4"].(string), "/")] + "/24"
 			break
 		}
@@ -343,14 +343,15 @@ func dropAlternatives(g *generator, in string, o map[string]any) {
 // request is a generated request.
 type request struct {
 	op          operation
-	target      string // the object in the path; "" without one
+	target      string // id or name of the object in the path; "" if the path contains no object
 	path        string
 	body        []byte
 	contentType string
 	mutated     bool
 }
 
-// request generates a request for an operation. If mutate is true, the body is wrong in one way.
+// request generates a request for an operation. If mutate is true, the body is wrong in one way,
+// and the path or the query may also be wrong.
 func (g *generator) request(op operation, mutate bool) request {
 	r := request{op: op, path: op.path}
 	if strings.Contains(r.path, "{id}") {
@@ -381,8 +382,8 @@ func (g *generator) request(op operation, mutate bool) request {
 			r.body[g.IntN(len(r.body))] ^= byte(1 + g.IntN(255))
 		}
 	case op.body != nil:
-		in := op.body.Ref[strings.LastIndex(op.body.Ref, "/")+1:]
-		o := g.object(g.spec.resolve(op.body), in)
+		schemaName := op.body.Ref[strings.LastIndex(op.body.Ref, "/")+1:]
+		o := g.object(g.spec.resolve(op.body), schemaName)
 		r.contentType = "application/json"
 		if r.mutated = mutate; mutate {
 			r.body = g.mutate(o)

@@ -24,8 +24,8 @@ const (
 	// maxTries is the maximum number of times that copyTogether repeats the copies. A
 	// repetition is necessary if a source has changed during the copy.
 	maxTries = 5
-	// quietTimeout is the time for which each try waits for a pause in the writes
-	// to the sources.
+	// quietTimeout is the maximum time for which each try waits for a pause in the writes to the
+	// sources.
 	quietTimeout = 2 * time.Second
 )
 
@@ -38,7 +38,7 @@ type fileCopy struct {
 	mode     fs.FileMode
 }
 
-// copyTogether copies all sources. The copies contain the data of all sources at the same instant,
+// copyTogether makes the given copies. They contain the data of all sources at the same instant,
 // like disks after a power cut. Each copy gets its final name only when it is complete. If all
 // copies exist, copyTogether does nothing. If only some copies exist, copyTogether makes all copies
 // again.
@@ -47,22 +47,22 @@ type fileCopy struct {
 // instance writes to the source. Otherwise a copy takes time. Such a copy is valid only if no
 // program writes to a source during this time. copyTogether returns errBusy after too many invalid
 // tries.
-func copyTogether(ctx context.Context, all []fileCopy) error {
-	if complete(all) {
+func copyTogether(ctx context.Context, copies []fileCopy) error {
+	if complete(copies) {
 		return nil
 	}
 	defer func() {
-		for _, c := range all {
+		for _, c := range copies {
 			_ = os.Remove(c.to + part) // the copy already has its final name, or it is useless
 		}
 	}()
-	for _, c := range all {
+	for _, c := range copies {
 		if err := os.Remove(c.to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	for try := 0; ; try++ {
-		steady, err := copyOnce(ctx, all)
+		steady, err := copyOnce(ctx, copies)
 		if err != nil {
 			return err
 		}
@@ -73,16 +73,16 @@ func copyTogether(ctx context.Context, all []fileCopy) error {
 			return errBusy
 		}
 	}
-	for _, c := range all {
+	for _, c := range copies {
 		if err := os.Rename(c.to+part, c.to); err != nil {
 			return err
 		}
 	}
-	return fsync.Dir(filepath.Dir(all[0].to))
+	return fsync.Dir(filepath.Dir(copies[0].to))
 }
 
-func complete(all []fileCopy) bool {
-	for _, c := range all {
+func complete(copies []fileCopy) bool {
+	for _, c := range copies {
 		if _, err := os.Lstat(c.to); err != nil {
 			return false
 		}
@@ -90,25 +90,25 @@ func complete(all []fileCopy) bool {
 	return true
 }
 
-// copyOnce copies each source to its temporary name. It returns true if the copies contain the data
-// of all sources at the same instant.
-func copyOnce(ctx context.Context, all []fileCopy) (steady bool, err error) {
-	before, err := awaitUnchanged(ctx, all)
+// copyOnce copies each source to a file with a temporary name. It returns true if the copies
+// contain the data of all sources at the same instant.
+func copyOnce(ctx context.Context, copies []fileCopy) (steady bool, err error) {
+	before, err := awaitUnchanged(ctx, copies)
 	if err != nil {
 		return false, err
 	}
 	cloned := true
-	for _, c := range all {
+	for _, c := range copies {
 		atOnce, err := c.copy(ctx)
 		if err != nil {
 			return false, err
 		}
 		cloned = cloned && atOnce
 	}
-	if cloned && len(all) == 1 {
+	if cloned && len(copies) == 1 {
 		return true, nil
 	}
-	for i, c := range all {
+	for i, c := range copies {
 		now, err := stat(c.from)
 		if err != nil {
 			return false, err
@@ -120,8 +120,8 @@ func copyOnce(ctx context.Context, all []fileCopy) (steady bool, err error) {
 	return true, nil
 }
 
-// fileStamp is the modification time and the size of a file. If two results of the function stat()
-// differ, a program wrote to the file between the two calls of this function.
+// fileStamp is the modification time and the size of a file. If two calls of stat return different
+// values, a program wrote to the file between these calls.
 type fileStamp struct {
 	at   time.Time
 	size int64
@@ -143,11 +143,11 @@ func stat(path string) (fileStamp, error) {
 // awaitUnchanged waits until no program has written to any of the sources for longer than the
 // duration tick. It waits no longer than the duration quietTimeout. It returns the modification
 // time and the size of each source.
-func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
-	found := make([]fileStamp, len(all))
+func awaitUnchanged(ctx context.Context, copies []fileCopy) ([]fileStamp, error) {
+	found := make([]fileStamp, len(copies))
 	for end := time.Now().Add(quietTimeout); ; {
 		var last time.Time
-		for i, c := range all {
+		for i, c := range copies {
 			var err error
 			if found[i], err = stat(c.from); err != nil {
 				return nil, err
@@ -167,53 +167,53 @@ func awaitUnchanged(ctx context.Context, all []fileCopy) ([]fileStamp, error) {
 	}
 }
 
-// copy makes the file under its temporary name and syncs it. It returns true if the file is a
-// clone. A clone contains the data of the source at one instant, even if a program writes to the
-// source.
+// copy writes the copy to a file with a temporary name, and syncs this file. It returns true if the
+// file is a clone. A clone contains the data of the source at one instant, even if a program writes
+// to the source.
 func (c fileCopy) copy(ctx context.Context) (atOnce bool, err error) {
-	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
+	src, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, errLost
 	}
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, from.Close()) }()
+	defer func() { err = errors.Join(err, src.Close()) }()
 	if err := os.Remove(c.to + part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	to, err := os.OpenFile(c.to+part, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	dst, err := os.OpenFile(c.to+part, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, to.Close()) }()
-	if atOnce = clone(to, from) == nil; !atOnce {
-		if err := copyData(ctx, to, from); err != nil {
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	if atOnce = clone(dst, src) == nil; !atOnce {
+		if err := copyData(ctx, dst, src); err != nil {
 			return false, err
 		}
 	}
-	info, err := to.Stat()
+	info, err := dst.Stat()
 	if err != nil {
 		return false, err
 	}
 	if info.Size() < c.bytes {
-		if err := to.Truncate(c.bytes); err != nil {
+		if err := dst.Truncate(c.bytes); err != nil {
 			return false, err
 		}
 	}
-	return atOnce, errors.Join(to.Chmod(c.mode), to.Sync())
+	return atOnce, errors.Join(dst.Chmod(c.mode), dst.Sync())
 }
 
-// copyData copies the data of a file, and leaves the holes of the file as holes.
-func copyData(ctx context.Context, to, from *os.File) error {
-	info, err := from.Stat()
+// copyData copies the data of src to dst. The holes of src become holes of dst.
+func copyData(ctx context.Context, dst, src *os.File) error {
+	info, err := src.Stat()
 	if err != nil {
 		return err
 	}
-	if err := to.Truncate(info.Size()); err != nil {
+	if err := dst.Truncate(info.Size()); err != nil {
 		return err
 	}
-	for e, err := range listExtents(from) {
+	for e, err := range listExtents(src) {
 		if err != nil {
 			return err
 		}
@@ -221,9 +221,9 @@ func copyData(ctx context.Context, to, from *os.File) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			_, err1 := from.Seek(at, io.SeekStart)
-			_, err2 := to.Seek(at, io.SeekStart)
-			_, err3 := io.CopyN(to, from, min(chunk, e.end-at))
+			_, err1 := src.Seek(at, io.SeekStart)
+			_, err2 := dst.Seek(at, io.SeekStart)
+			_, err3 := io.CopyN(dst, src, min(chunk, e.end-at))
 			if err := errors.Join(err1, err2, err3); err != nil {
 				return err
 			}

@@ -10,11 +10,10 @@ import (
 // noFollow makes open(2) fail if the path is a symbolic link.
 const noFollow = unix.O_NOFOLLOW
 
-// clone turns the first file into a copy of the second file. The two files then share their blocks
-// (FICLONE). clone fails if the file system cannot clone files. The copy contains the data of the
-// second file at one instant. The copy takes no space until a program writes to one of the two
-// files.
-func clone(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
+// clone turns dst into a copy of src. The two files then share their blocks (FICLONE). clone fails
+// if the file system cannot clone files. The copy contains the data of src at one instant. The copy
+// takes no space until a program writes to dst or src.
+func clone(dst, src *os.File) error { return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) }
 
 // nextData searches f from the offset start to the offset size, and returns the begin and the end
 // of the first part with data. If there is no data between these offsets, begin and end are equal.

@@ -41,8 +41,8 @@ func NewFiles(dir string) *Files { return &Files{dir: dir} }
 // data while the cloud saves a state or loads a saved state.
 const stagePrefix = ".load-"
 
-// follow waits until no Swap runs, and then calls fn. A Swap ends the context of fn. If fn returns
-// after a Swap or the caller has ended its context, follow returns nil.
+// follow waits until no Swap runs, and then calls fn. A Swap ends the context of fn. After the end
+// of this context, follow returns nil instead of the error of fn.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
 	f.swapLock.Lock()
 	ctx, cancel := context.WithCancel(ctx)

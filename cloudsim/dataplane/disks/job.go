@@ -80,7 +80,7 @@ func (j *jobs) runLimited(ctx context.Context, fn func() error) error {
 // not report the result again. reportResult returns nil if the job is finished, and an error if the
 // job must try again. The job tries again after a failed report. It also tries again after a failed
 // copy, unless the source is lost.
-func (k *manager) reportResult(ctx context.Context, of any, copyErr error, isKnown bool, report func() error, lost bool) error {
+func (k *manager) reportResult(ctx context.Context, id any, copyErr error, isKnown bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning
 	}
@@ -88,11 +88,11 @@ func (k *manager) reportResult(ctx context.Context, of any, copyErr error, isKno
 		return copyErr
 	}
 	if copyErr != nil {
-		k.log.Error("cannot copy the data of a disk or snapshot", "to", of, "error", copyErr)
+		k.log.Error("cannot copy the data of a disk or snapshot", "to", id, "error", copyErr)
 	}
 	if err := report(); err != nil {
 		if ctx.Err() == nil {
-			k.log.Warn("cannot report copied data to the cloud; copying again", "to", of, "error", err)
+			k.log.Warn("cannot report copied data to the cloud; copying again", "to", id, "error", err)
 		}
 		return err
 	}

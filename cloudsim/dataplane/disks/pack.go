@@ -16,9 +16,9 @@ import (
 )
 
 // A saved state contains one bucket for each file of a disk or snapshot. The bucket's name is the
-// id of the disk or snapshot. The bucket's sequence is the size of the file. The bucket's keys are
-// the offsets of those parts of the file that contain data. The bucket has no entries for holes and
-// for parts of zeros.
+// id of the disk or snapshot. The bucket's sequence number is the size of the file. The bucket's
+// keys are the offsets of those parts of the file that contain data. The bucket has no entries for
+// holes and for parts that contain only zeros.
 const (
 	maxPart  = 64 << 10
 	maxFiles = 1 << 16
@@ -30,8 +30,8 @@ var (
 	errTooBig = cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more than %d GiB of data, the limit of a state: set recordsOnly to save the records alone", cloudsim.MaxStateData>>30)
 )
 
-// pack writes the data of a file to w. It stops at the offset in the parameter size. It
-// returns the number of bytes written.
+// pack writes the data in the first size bytes of a file to w. It returns the number of bytes
+// written.
 func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64) (n int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {

@@ -38,7 +38,7 @@ func (k *manager) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
 		if k.members[s.Group] == nil {
 			k.members[s.Group] = map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 		}
-		k.members[s.Group][s.ID] = s // takeGroup copies it when all members are known
+		k.members[s.Group][s.ID] = s // takeGroup makes the snapshot when all members are known
 		return nil
 	case isPending(s.State):
 		k.takeSnapshots(ctx, string(s.ID), []cloudsim.Snapshot{s})
@@ -93,27 +93,27 @@ func (k *manager) handleGroup(ctx context.Context, e cloudsim.Event) error {
 
 func (k *manager) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 	ids := slices.Sorted(maps.Keys(k.members[id]))
-	all := make([]cloudsim.Snapshot, len(ids))
+	snapshots := make([]cloudsim.Snapshot, len(ids))
 	for i, s := range ids {
-		all[i] = k.members[id][s]
+		snapshots[i] = k.members[id][s]
 	}
-	k.takeSnapshots(ctx, string(id), all)
+	k.takeSnapshots(ctx, string(id), snapshots)
 }
 
-// takeSnapshots starts a job that copies the disks of all snapshots at one instant. The job ends
-// with one report for all snapshots.
-func (k *manager) takeSnapshots(ctx context.Context, name string, all []cloudsim.Snapshot) {
+// takeSnapshots starts one job that makes the given snapshots. All these snapshots contain the data
+// of the same instant. The job ends with one report for all snapshots.
+func (k *manager) takeSnapshots(ctx context.Context, name string, snapshots []cloudsim.Snapshot) {
 	var cs []fileCopy
 	var said []cloudsim.SnapshotReport
-	for _, s := range all {
+	for _, s := range snapshots {
 		cs = append(cs, fileCopy{from: Path(k.dir, s.Disk), to: SnapshotPath(k.dir, s.ID), bytes: int64(s.SizeGiB) << 30, mode: snapshotMode})
 		said = append(said, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
 	}
 	k.start(ctx, name, func(ctx context.Context) error {
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, cs) })
-		lost := errors.Is(err, errLost) && !slices.ContainsFunc(all, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
-		reports := make([]cloudsim.SnapshotReport, len(all))
-		for i, s := range all {
+		lost := errors.Is(err, errLost) && !slices.ContainsFunc(snapshots, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
+		reports := make([]cloudsim.SnapshotReport, len(snapshots))
+		for i, s := range snapshots {
 			reports[i] = cloudsim.SnapshotReport{ID: s.ID, Status: cloudsim.DiskStatus{SizeGiB: s.SizeGiB}}
 			if err != nil {
 				reports[i].Status = cloudsim.DiskStatus{Error: "cannot copy the disk: " + reason(err), Lost: lost}

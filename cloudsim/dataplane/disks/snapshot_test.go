@@ -21,9 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-func snapshot(t *testing.T, c *client.Client, name string, of cloudsim.DiskID) cloudsim.Snapshot {
+func snapshot(t *testing.T, c *client.Client, name string, disk cloudsim.DiskID) cloudsim.Snapshot {
 	t.Helper()
-	s, err := c.CreateSnapshot(t.Context(), cloudsim.CreateSnapshot{Name: name, Disk: of})
+	s, err := c.CreateSnapshot(t.Context(), cloudsim.CreateSnapshot{Name: name, Disk: disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,11 +32,11 @@ func snapshot(t *testing.T, c *client.Client, name string, of cloudsim.DiskID) c
 
 // awaitOperation waits for the operation on a resource. It fails the test if the operation
 // failed.
-func awaitOperation(t *testing.T, c *client.Client, of cloudsim.Resource) {
+func awaitOperation(t *testing.T, c *client.Client, resource cloudsim.Resource) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if op, err := c.WaitOperation(ctx, of.Head().Operation); err != nil || op.State != cloudsim.OperationDone {
+	if op, err := c.WaitOperation(ctx, resource.Head().Operation); err != nil || op.State != cloudsim.OperationDone {
 		t.Fatalf("operation: got %+v, error %v; want done", op, err)
 	}
 }
@@ -53,7 +53,7 @@ func copyOf(t *testing.T, c *client.Client, req cloudsim.CreateDisk) cloudsim.Di
 
 // A snapshot is a sparse, read-only file with the data of the disk at the time of the snapshot. A
 // disk from a snapshot begins with the data of the snapshot, and a copy of a disk begins with the
-// data of this disk. Then each disk changes independently.
+// data of this disk. After that, a change of one disk does not affect the other disks.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -273,9 +273,9 @@ func TestGroupIsOneInstant(t *testing.T) {
 	}
 }
 
-// If a program writes to a disk without a pause, the data plane makes no inconsistent copy of the
-// disk. The snapshot waits, and its status has the reason. When the writes end, the data plane
-// makes the snapshot.
+// If a program writes to a disk without a pause, the data plane does not copy the disk, because the
+// copy would be inconsistent. The snapshot waits, and its status has the reason. When the writes
+// end, the data plane makes the snapshot.
 func TestBusyDiskWaits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs half a minute for the time limit")

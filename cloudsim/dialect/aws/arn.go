@@ -25,8 +25,8 @@ func makeARN(region string, p cloudsim.ProjectID, resource string) string {
 	return "arn:aws:elasticloadbalancing:" + region + ":" + accountOf(p) + ":" + resource
 }
 
-// arnNumber returns the number in an id of this cloud as 16 hex digits, which is its format in an
-// ARN.
+// arnNumber takes the number from an id of this cloud. It returns the number as 16 hex digits,
+// which is the format of ARNs.
 func arnNumber[S ~string](id S) string { return fmt.Sprintf("%016x", dialect.Number(id)) }
 
 func loadBalancerARN(l cloudsim.LoadBalancer) string {
@@ -58,19 +58,18 @@ func parseARN(s string) (resource string, n int64, err error) {
 	return m[1], n, nil
 }
 
-// idFromARN returns the id of this cloud for the ARN of a resource. If s is not an ARN of the
-// given type of resource, it returns an error. The parameter one names the type in this error, e.g.
-// "a listener".
-func idFromARN[I ~string](s, resource, prefix, one string) (id I, err error) {
+// idFromARN returns the id of this cloud for the ARN of a resource. If s is not an ARN of the given
+// type of resource, idFromARN returns an error. The error contains typeName, e.g. "a listener".
+func idFromARN[I ~string](s, resource, prefix, typeName string) (id I, err error) {
 	got, n, err := parseARN(s)
 	if err != nil || got != resource {
-		return "", errNotARN(s, one)
+		return "", errNotARN(s, typeName)
 	}
 	return dialect.ID[I](prefix, n), nil
 }
 
-func errNotARN(s, one string) error {
-	return coded(http.StatusBadRequest, "ValidationError", clipARN(s)+" is not a valid ARN of "+one)
+func errNotARN(s, typeName string) error {
+	return coded(http.StatusBadRequest, "ValidationError", clipARN(s)+" is not a valid ARN of "+typeName)
 }
 
 // clipARN quotes an ARN of a request for an error message, and shortens a text that is longer than

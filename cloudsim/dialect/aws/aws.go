@@ -66,8 +66,8 @@ var services = map[string]service{
 	"2015-12-01": {"elbv2", "elasticloadbalancing", "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"},
 }
 
-// serviceOf returns the service that a request asks for. If the request names no known service, it
-// returns EC2 for the query protocol, and ECR for the protocol JSON 1.1.
+// serviceOf returns the service that a request asks for. If the request names no known service,
+// serviceOf returns EC2 for the query protocol, and ECR for the protocol JSON 1.1.
 func serviceOf(r *dialect.Request) service {
 	if isJSON(r) {
 		return jsonService(r)

@@ -21,14 +21,14 @@ const labelParameters = dialect.LabelPrefix + "parameters"
 
 // mismatch is EC2's error code for a request that has the ClientToken of an earlier request, but
 // other parameters. The dialect also returns this code if the cloud refuses such a request with the
-// error kind Exists. The cloud does so if it receives both requests at the same time.
+// error kind Exists. The cloud returns Exists if the cloud receives both requests at the same time.
 const mismatch = "IdempotentParameterMismatch"
 
 // clientTokenRE is the format of the parameter ClientToken.
 var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)
 
-// clientToken returns the parameter ClientToken. If the parameter is absent, it returns the id of
-// the request, so that each request creates another resource.
+// clientToken returns the parameter ClientToken. If the parameter is absent, clientToken returns
+// the id of the request, so that each request creates another resource.
 func (q *query) clientToken() string {
 	v := q.text("ClientToken")
 	if v != "" && !clientTokenRE.MatchString(v) {

@@ -59,8 +59,8 @@ type authorizationData struct {
 
 // getAuthorizationToken creates a password for the registry and returns it in the format of Basic
 // authentication. A client with this password has the roles of the caller.
-func getAuthorizationToken(r *dialect.Request, me cloudsim.Identity, in getAuthorizationTokenInput) (any, error) {
-	for _, id := range in.RegistryIDs {
+func getAuthorizationToken(r *dialect.Request, me cloudsim.Identity, input getAuthorizationTokenInput) (any, error) {
+	for _, id := range input.RegistryIDs {
 		if err := checkRegistry(me, id); err != nil {
 			return nil, err
 		}
@@ -116,22 +116,22 @@ type createRepositoryInput struct {
 // createRepository creates a repository with the id of the request in a label. Because of this
 // label, two requests to create the same repository differ, so the cloud refuses the second
 // request. ECR does the same.
-func createRepository(r *dialect.Request, me cloudsim.Identity, in createRepositoryInput) (any, error) {
-	if err := checkRegistry(me, in.RegistryID); err != nil {
+func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepositoryInput) (any, error) {
+	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err
 	}
-	if in.Mutability != "" && in.Mutability != mutable {
-		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field imageTagMutability must be "+mutable+", because tags of this cloud can always move, got "+clip(in.Mutability))
+	if input.Mutability != "" && input.Mutability != mutable {
+		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field imageTagMutability must be "+mutable+", because tags of this cloud can always move, got "+clip(input.Mutability))
 	}
 	given := map[string]string{}
-	for _, t := range in.Tags {
+	for _, t := range input.Tags {
 		given[t.Key] = t.Value
 	}
 	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: r.ID})
 	if err != nil {
 		return nil, err
 	}
-	own, err := r.Cloud.CreateRepository(r.Context(), cloudsim.CreateRepository{Name: in.Name, Labels: labels})
+	own, err := r.Cloud.CreateRepository(r.Context(), cloudsim.CreateRepository{Name: input.Name, Labels: labels})
 	if errors.Is(err, cloudsim.Exists) {
 		err = coded(http.StatusBadRequest, "RepositoryAlreadyExistsException", err.Error())
 	}
@@ -161,14 +161,14 @@ type deleteRepositoryInput struct {
 
 // deleteRepository deletes a repository and its images. The request must set the field force,
 // because the cloud's API does not report whether a repository contains images.
-func deleteRepository(r *dialect.Request, me cloudsim.Identity, in deleteRepositoryInput) (any, error) {
-	if err := checkRegistry(me, in.RegistryID); err != nil {
+func deleteRepository(r *dialect.Request, me cloudsim.Identity, input deleteRepositoryInput) (any, error) {
+	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err
 	}
-	if !in.Force {
+	if !input.Force {
 		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field force must be true, because this cloud deletes a repository together with its images")
 	}
-	own, err := findRepository(r, in.Name)
+	own, err := findRepository(r, input.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -191,16 +191,16 @@ type describeRepositoriesAnswer struct {
 // the same limit.
 const maxRepositoryNames = 100
 
-func describeRepositories(r *dialect.Request, me cloudsim.Identity, in describeRepositoriesInput) (any, error) {
-	if err := checkRegistry(me, in.RegistryID); err != nil {
+func describeRepositories(r *dialect.Request, me cloudsim.Identity, input describeRepositoriesInput) (any, error) {
+	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err
 	}
 	out := describeRepositoriesAnswer{Repositories: []repository{}}
-	if len(in.Names) > 0 {
-		if in.MaxResults != nil || in.NextToken != "" || len(in.Names) > maxRepositoryNames {
+	if len(input.Names) > 0 {
+		if input.MaxResults != nil || input.NextToken != "" || len(input.Names) > maxRepositoryNames {
 			return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field repositoryNames must have at most 100 names, and cannot be used with maxResults and nextToken")
 		}
-		for _, name := range in.Names {
+		for _, name := range input.Names {
 			own, err := findRepository(r, name)
 			if err != nil {
 				return nil, err
@@ -210,14 +210,14 @@ func describeRepositories(r *dialect.Request, me cloudsim.Identity, in describeR
 		return out, nil
 	}
 	o := cloudsim.ListOptions{Limit: maxRepositoryNames}
-	if in.MaxResults != nil {
-		if o.Limit = *in.MaxResults; o.Limit < 1 || o.Limit > maxList {
+	if input.MaxResults != nil {
+		if o.Limit = *input.MaxResults; o.Limit < 1 || o.Limit > maxList {
 			return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field maxResults must be 1 to 1000")
 		}
 	}
 	var ok bool
-	if o.After, ok = parseNextToken(in.NextToken); !ok {
-		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field nextToken must be the token of the previous page, got "+clip(in.NextToken))
+	if o.After, ok = parseNextToken(input.NextToken); !ok {
+		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field nextToken must be the token of the previous page, got "+clip(input.NextToken))
 	}
 	l, err := r.Cloud.ListRepositories(r.Context(), o)
 	if err != nil {

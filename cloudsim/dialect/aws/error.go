@@ -100,7 +100,8 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	writeXML(w, f.Status, xml.Name{Space: s.namespace, Local: "ErrorResponse"}, queryError{Type: kind, Code: f.Code, Message: message, ID: r.ID})
 }
 
-// recode replaces the code of an error that has a code of AWS. It does not change other errors.
+// recode replaces the code of an error of the type dialect.CodedError. It does not change other
+// errors.
 func recode(err error, code string) error {
 	e, ok := errors.AsType[dialect.CodedError](err)
 	if !ok {

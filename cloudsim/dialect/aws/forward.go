@@ -48,14 +48,14 @@ func (r routing) getTargetGroup(id cloudsim.RecordID) (targetGroup, bool) {
 	return r.groups[n], true
 }
 
-// put stores s in a list, and returns the list. The parameter named all is the list. If an element
-// of the list has the same id as s, put replaces this element by s. Otherwise put appends s.
-func put[D any](all []storedObject[D], s storedObject[D]) []storedObject[D] {
-	if n := slices.IndexFunc(all, func(have storedObject[D]) bool { return have.ID == s.ID }); n >= 0 {
-		all[n] = s
-		return all
+// put stores s in a list, and returns the list. If an element of the list has the same id as s, put
+// replaces this element by s. Otherwise put appends s.
+func put[D any](list []storedObject[D], s storedObject[D]) []storedObject[D] {
+	if n := slices.IndexFunc(list, func(have storedObject[D]) bool { return have.ID == s.ID }); n >= 0 {
+		list[n] = s
+		return list
 	}
-	return append(all, s)
+	return append(list, s)
 }
 
 // findUsers returns the ids of the load balancers that have a listener for the target group with
@@ -70,11 +70,11 @@ func (r routing) findUsers(id cloudsim.RecordID) (all []cloudsim.LoadBalancerID)
 	return all
 }
 
-// findLiveUsers returns the load balancers that have a listener for the target group with the given
-// id. The result contains only load balancers that are elements of the slice named live.
-func (r routing) findLiveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
+// findLiveUsers returns the elements of loadBalancers that have a listener for the target group
+// with the given id.
+func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsim.RecordID) (all []cloudsim.LoadBalancer) {
 	users := r.findUsers(id)
-	for _, l := range live {
+	for _, l := range loadBalancers {
 		if slices.Contains(users, l.ID) {
 			all = append(all, l)
 		}
@@ -87,19 +87,19 @@ func (r routing) findLiveUsers(live []cloudsim.LoadBalancer, id cloudsim.RecordI
 // of its target group. Then computeListeners applies the rules of the security groups.
 //
 // Two parameters contain changes that the cloud has not stored yet. If the security group g is not
-// nil, computeListeners uses the rules in g instead of the stored rules of this group. If the
-// function in the parameter named change is not nil, computeListeners calls this function with the
-// records that it has read.
+// nil, computeListeners uses the rules in g instead of the stored rules of this group. If
+// changeRouting is not nil, computeListeners calls this function with the records that
+// computeListeners has read.
 //
-// The caller must read l before it calls computeListeners. It must write l only if no other caller
-// has changed l since this read. So the last write of l uses the records of all callers.
-func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, change func(*routing)) error {
+// The caller must read l before it calls computeListeners. The caller must write l only if no other
+// caller has changed l since this read. So the last write of l uses the records of all callers.
+func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
 		return err
 	}
-	if change != nil {
-		change(&r)
+	if changeRouting != nil {
+		changeRouting(&r)
 	}
 	groupIDs, port := idsInLabel(*l, labelGroups), listenerPort
 	if len(groupIDs) == 0 {
@@ -141,8 +141,8 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, change func(
 
 // groupsOfTargets returns the ids of the security groups to which the targets of a load balancer
 // belong. The rules of these groups apply to the clients only if the load balancer itself has no
-// security groups. In AWS, such a load balancer keeps the addresses of its clients, so the rules
-// for its targets apply to these addresses.
+// security groups. In AWS, such a load balancer preserves the IP addresses of its clients, so the
+// rules for its targets apply to these addresses.
 func (r routing) groupsOfTargets(id cloudsim.LoadBalancerID) (all []string) {
 	for _, li := range r.listeners {
 		if li.Doc.LoadBalancer != id {
@@ -160,8 +160,8 @@ func (r routing) groupsOfTargets(id cloudsim.LoadBalancerID) (all []string) {
 	return all
 }
 
-// hasNoGroups returns a function that reports whether a load balancer has no security groups and is
-// a network load balancer of the given VPC.
+// hasNoGroups returns a function that reports whether a load balancer is a network load balancer of
+// the given VPC and has no security groups.
 func hasNoGroups(network cloudsim.NetworkID) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelNetwork] == string(network) && l.Labels[labelGroups] == ""
@@ -169,7 +169,7 @@ func hasNoGroups(network cloudsim.NetworkID) func(cloudsim.LoadBalancer) bool {
 }
 
 // applyGroupsOfTargets updates the network load balancers of a VPC that have no security groups.
-// The rules of their targets' security groups apply to these load balancers.
+// For these load balancers, the rules of the targets' security groups apply.
 func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 	all, err := listLoadBalancers(q, hasNoGroups(network))
 	if err != nil {
@@ -183,15 +183,14 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 }
 
 // applyRecords calls computeListeners for the load balancers with the given ids, and writes the
-// load balancers to the cloud. The parameter named change is nil, or a function that makes a change
-// of the records. The cloud has not stored this change yet. applyRecords skips deleted load
-// balancers.
+// load balancers to the cloud. The parameter changeRouting is nil, or a function that changes the
+// records. The cloud has not stored this change yet. applyRecords skips deleted load balancers.
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the stored record is
 // still the old one. So a repeated request makes all changes again. The second call applies changes
 // that other callers have stored in the meantime.
-func applyRecords(q *query, ids []cloudsim.LoadBalancerID, change func(*routing)) error {
+func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)
 		if err == nil && l.State != cloudsim.LoadBalancerDeleting {
@@ -199,7 +198,7 @@ func applyRecords(q *query, ids []cloudsim.LoadBalancerID, change func(*routing)
 				if l.State == cloudsim.LoadBalancerDeleting {
 					return cloudsim.Errorf(cloudsim.NotFound, "the load balancer %s is deleted", l.ID)
 				}
-				return computeListeners(q, l, nil, change)
+				return computeListeners(q, l, nil, changeRouting)
 			})
 		}
 		if err != nil && !errors.Is(err, cloudsim.NotFound) {

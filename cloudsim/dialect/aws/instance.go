@@ -291,10 +291,10 @@ func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	return func(i cloudsim.Instance) bool { return i.Region == region }
 }
 
-// instancesWithTerminated returns a copy of the variable instances, in which the function get also
-// finds terminated instances. So a caller gets terminated instances by their ids, but not in lists
-// without ids. EC2 shows a terminated instance for about an hour. This dialect shows it until the
-// cloud deletes the event of the termination from its journal.
+// instancesWithTerminated returns a copy of the variable instances, in which the function in the
+// field get also finds terminated instances. So a caller gets terminated instances by their ids,
+// but not in lists without ids. EC2 shows a terminated instance for about an hour. This dialect
+// shows it until the cloud deletes the event of the termination from its journal.
 func instancesWithTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 	k := instances
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression

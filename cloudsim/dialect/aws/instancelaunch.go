@@ -180,21 +180,21 @@ func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {
 }
 
 // firstZone returns the first zone of the region in alphabetical order.
-func firstZone(q *query) (first string, err error) {
+func firstZone(q *query) (name string, err error) {
 	all, err := listAll(q, zones)
 	for _, z := range all {
-		if z.Region == q.region() && (first == "" || z.Name < first) {
-			first = z.Name
+		if z.Region == q.region() && (name == "" || z.Name < name) {
+			name = z.Name
 		}
 	}
-	if err == nil && first == "" {
+	if err == nil && name == "" {
 		err = coded(http.StatusBadRequest, "InvalidParameterValue", "the region "+clip(q.region())+" has no zones: see DescribeRegions")
 	}
-	return first, err
+	return name, err
 }
 
-// checkZone returns an error if zone, the value of a parameter, is not the name of a zone in the
-// region of the request.
+// checkZone returns an error if zone is not the name of a zone in the region of the request. The
+// text of this error contains the name of the given request parameter.
 func checkZone(q *query, parameter, zone string) error {
 	all, err := listAll(q, zones)
 	if err != nil {

@@ -148,17 +148,17 @@ var noticeEvents = map[cloudsim.NoticeType]instanceStatusEvent{
 	cloudsim.NoticePreemption:  {Code: "instance-retirement", Description: "the cloud will terminate the instance"},
 }
 
-// summaryOf returns the result of a status check in EC2's format. The parameter passed tells
+// summaryOf returns the result of a status check in EC2's format. The parameter checkPassed tells
 // whether a running instance passes the check. It has no effect on the result for an instance in
 // another state.
-func summaryOf(i cloudsim.Instance, passed bool) statusSummary {
+func summaryOf(i cloudsim.Instance, checkPassed bool) statusSummary {
 	var status, detail string
 	switch name := instanceStates[i.State].Name; {
 	case name == "pending":
 		status, detail = "initializing", "initializing"
 	case name != "running":
 		return statusSummary{Status: "not-applicable"}
-	case passed:
+	case checkPassed:
 		status, detail = "ok", "passed"
 	default:
 		status, detail = "impaired", "failed"

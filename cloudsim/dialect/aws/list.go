@@ -14,10 +14,10 @@ import (
 // result contains the resources with these ids. Otherwise the result is one page of all resources.
 // In both cases, the result contains only resources that match the filters of the call.
 //
-// The result named next is the token of the next page, or "" for the last page. The last parameter
-// is a function. It reports whether a resource belongs to the region of the request. If this
-// parameter is nil, all resources belong to the region.
-func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (found []T, next string, err error) {
+// The result nextPage is the token of the next page, or "" for the last page. The function
+// isVisible reports whether the call may return a resource, e.g. only a resource in the region of
+// the request. If isVisible is nil, the call may return all resources.
+func listMatching[T any, I ~string](q *query, k kind[T, I], isVisible func(T) bool) (found []T, nextPage string, err error) {
 	ids, filters, p := q.textList(k.param), q.decodeFilters(), q.decodePage()
 	if err := q.finish(); err != nil {
 		return nil, "", err
@@ -26,12 +26,12 @@ func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (fo
 	if err != nil {
 		return nil, "", err
 	}
-	wanted := func(v T) bool { return (in == nil || in(v)) && match(v) }
+	wanted := func(v T) bool { return (isVisible == nil || isVisible(v)) && match(v) }
 	if len(ids) > 0 {
 		if p != (page{}) {
 			return nil, "", coded(http.StatusBadRequest, "InvalidParameterCombination", "MaxResults and NextToken cannot be used with ids")
 		}
-		found, err = readByIDs(q, k, ids, in)
+		found, err = readByIDs(q, k, ids, isVisible)
 		return slices.DeleteFunc(found, func(v T) bool { return !match(v) }), "", err
 	}
 	o := cloudsim.ListOptions{After: p.after, Limit: cloudsim.MaxPageSize}
@@ -64,11 +64,10 @@ func listMatching[T any, I ~string](q *query, k kind[T, I], in func(T) bool) (fo
 	}
 }
 
-// readByIDs reads the resources with the given ids. The last parameter is a function that reports
-// whether a resource belongs to the region of the request. If this parameter is nil, all resources
-// belong to the region. If one of the resources does not exist in the region, readByIDs returns the
-// error k.errNotFound.
-func readByIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T) bool) (found []T, err error) {
+// readByIDs reads the resources with the given ids. The function isVisible reports whether the
+// caller may find a resource. If isVisible is nil, the caller may find all resources. If a resource
+// does not exist, or if isVisible returns false, readByIDs returns the error k.errNotFound.
+func readByIDs[T any, I ~string](q *query, k kind[T, I], ids []string, isVisible func(T) bool) (found []T, err error) {
 	seen := map[I]bool{}
 	for _, id := range ids {
 		own, err := k.ownID(id)
@@ -80,7 +79,7 @@ func readByIDs[T any, I ~string](q *query, k kind[T, I], ids []string, in func(T
 		}
 		seen[own] = true
 		v, err := k.get(q.Cloud, q.Context(), own)
-		if errors.Is(err, cloudsim.NotFound) || err == nil && in != nil && !in(v) {
+		if errors.Is(err, cloudsim.NotFound) || err == nil && isVisible != nil && !isVisible(v) {
 			return nil, k.errNotFound(id)
 		}
 		if err != nil {

@@ -98,10 +98,10 @@ func listenerPort(l cloudsim.Listener) int { return l.Port }
 // apply to this port.
 func targetPort(l cloudsim.Listener) int { return l.TargetPort }
 
-// permit sets the source ranges and the targets of a load balancer, so that only clients that the
-// rules of security groups permit can connect. The parameter port is listenerPort or targetPort. In
-// AWS, each rule has a range of ports. In this cloud, a load balancer has one list of source ranges
-// for all its listeners. So permit does the following:
+// permit sets the source ranges and the targets of a load balancer. After this, a client can
+// connect only if the rules of security groups permit the client. The parameter port is
+// listenerPort or targetPort. In AWS, each rule has a range of ports. In this cloud, a load
+// balancer has one list of source ranges for all its listeners. So permit does the following:
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. Then it refuses all connections.
@@ -111,7 +111,7 @@ func targetPort(l cloudsim.Listener) int { return l.TargetPort }
 // So a client can connect only if AWS also permits the connection. A rule with a security group as
 // its source permits no connection to a load balancer.
 func permit(l *cloudsim.LoadBalancerSpec, rules []rule, port func(cloudsim.Listener) int) {
-	var open [][]netip.Prefix // permitted ranges of each listener that has any
+	var open [][]netip.Prefix // permitted ranges of each listener that has permitted ranges
 	for n := range l.Listeners {
 		if ranges := permittedRanges(rules, string(l.Listeners[n].Protocol), port(l.Listeners[n])); len(ranges) > 0 {
 			open = append(open, ranges)

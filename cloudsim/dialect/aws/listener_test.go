@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestPermit proves which source ranges the function permit computes from the rules of security
-// groups. It also proves which listeners then refuse all connections.
+// TestPermit checks the source ranges that the function permit computes from the rules of
+// security groups. It also checks which listeners then refuse all connections.
 func TestPermit(t *testing.T) {
 	tcp := func(from, to int, cidr string) rule { return rule{Protocol: "tcp", From: from, To: to, CIDR: cidr} }
 	for name, tc := range map[string]struct {

@@ -108,22 +108,20 @@ func isClassic(region string) func(cloudsim.LoadBalancer) bool {
 	}
 }
 
-// listLoadBalancers returns load balancers, sorted by their ids. The last parameter is a function
-// that returns true for a load balancer that belongs to the result.
-func listLoadBalancers(q *query, in func(cloudsim.LoadBalancer) bool) ([]cloudsim.LoadBalancer, error) {
+// listLoadBalancers returns the load balancers for which filter returns true, sorted by their ids.
+func listLoadBalancers(q *query, filter func(cloudsim.LoadBalancer) bool) ([]cloudsim.LoadBalancer, error) {
 	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListLoadBalancers, cloudsim.ListOptions{})
-	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !in(l) }), err
+	return slices.DeleteFunc(all, func(l cloudsim.LoadBalancer) bool { return !filter(l) }), err
 }
 
-// findByName returns the load balancer with the given name. The last parameter is a function that
-// reports whether the caller may find a load balancer. If no load balancer has the name, or if the
-// function returns false, findByName returns an error.
-func findByName(q *query, name string, in func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {
+// findByName returns the load balancer with the given name. If no load balancer has this name, or
+// if filter returns false for the load balancer, findByName returns an error.
+func findByName(q *query, name string, filter func(cloudsim.LoadBalancer) bool) (cloudsim.LoadBalancer, error) {
 	l, err := q.Cloud.ListLoadBalancers(q.Context(), cloudsim.ListOptions{Name: dialect.Name(name)})
 	if err != nil {
 		return cloudsim.LoadBalancer{}, err
 	}
-	if n := slices.IndexFunc(l.Items, in); n >= 0 {
+	if n := slices.IndexFunc(l.Items, filter); n >= 0 {
 		return l.Items[n], nil
 	}
 	return cloudsim.LoadBalancer{}, errNoLoadBalancer(name)
@@ -140,34 +138,33 @@ func errNoLoadBalancer(name string) error {
 	return coded(http.StatusBadRequest, "LoadBalancerNotFound", "the load balancer "+clipARN(name)+" does not exist")
 }
 
-// changeLoadBalancer changes the classic load balancer with the given name by the function fn.
+// changeLoadBalancer uses the function fn to change the classic load balancer with the given name.
 func changeLoadBalancer(q *query, name string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return findAndChange(q, findLoadBalancer, name, fn)
 }
 
-// findAndChange changes a load balancer by the function fn. The parameter wanted is the name or the
-// ARN of the load balancer. The function named find returns the load balancer with this name or
-// ARN.
-func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
-	l, err := find(q, wanted)
+// findAndChange uses the function fn to change the load balancer with the given name or ARN. The
+// function find returns this load balancer.
+func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, error), nameOrARN string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
+	l, err := find(q, nameOrARN)
 	if err != nil {
 		return l, err
 	}
 	l, err = updateLoadBalancer(q, l, nil, func(l *cloudsim.LoadBalancer) error {
 		if l.State == cloudsim.LoadBalancerDeleting {
-			return errNoLoadBalancer(wanted)
+			return errNoLoadBalancer(nameOrARN)
 		}
 		return fn(l)
 	})
 	if errors.Is(err, cloudsim.NotFound) {
-		err = errNoLoadBalancer(wanted) // another caller has deleted the load balancer
+		err = errNoLoadBalancer(nameOrARN) // another caller has deleted the load balancer
 	}
 	return l, err
 }
 
-// updateLoadBalancer changes a load balancer by the function fn, and then applies the rules of its
-// security groups and its policies. The parameter g is nil, or a security group with rules that the
-// cloud has not stored yet. For a network load balancer, updateLoadBalancer also applies the
+// updateLoadBalancer changes a load balancer with the function fn, and then applies the rules of
+// its security groups and its policies. The parameter g is nil, or a security group with rules that
+// the cloud has not stored yet. For a network load balancer, updateLoadBalancer also applies the
 // records; see computeListeners. If the cloud is deleting the load balancer, updateLoadBalancer
 // only calls fn.
 func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
@@ -200,7 +197,7 @@ type createLoadBalancerResult struct {
 }
 
 // createLoadBalancer creates a classic load balancer. If a load balancer with the same name and the
-// same settings exists, createLoadBalancer returns it, as AWS does.
+// same settings exists, createLoadBalancer returns the existing load balancer, as AWS does.
 func createLoadBalancer(q *query) (any, error) {
 	name, listeners, given := q.requiredText("LoadBalancerName"), q.decodeListeners(), labelsOf(q.decodeTags("Tags.member"))
 	subnetIDs, groupIDs := q.textList("Subnets.member"), q.textList("SecurityGroups.member")
@@ -252,15 +249,14 @@ func createLoadBalancer(q *query) (any, error) {
 	return &queryAnswer{Result: createLoadBalancerResult{DNSName: dnsName(l)}}, nil
 }
 
-// newLoadBalancerRequest returns the request to this cloud for a new load balancer. The parameter
-// named given contains the tags in the client's request, and the parameter named own contains the
-// labels of the dialect.
-func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, given, own map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
+// newLoadBalancerRequest returns the request to this cloud for a new load balancer. The load
+// balancer gets the tags of the client's request, and the labels of the dialect.
+func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, tags, dialectLabels map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
 	if dialect.Name(name) != name {
-		own[dialect.NameLabel] = name
+		dialectLabels[dialect.NameLabel] = name
 	}
 	req = cloudsim.CreateLoadBalancer{Name: dialect.Name(name), Region: q.region(), Scheme: scheme, Families: []cloudsim.IPFamily{cloudsim.IPv4}}
-	req.Labels, err = dialect.WithLabels(given, own)
+	req.Labels, err = dialect.WithLabels(tags, dialectLabels)
 	return req, err
 }
 
@@ -355,15 +351,15 @@ func describeLoadBalancers(q *query) (any, error) {
 	return &queryAnswer{Result: out}, nil
 }
 
-// loadBalancerOf returns a load balancer in AWS's format. The parameter named all contains all
-// subnets of the project.
-func loadBalancerOf(l cloudsim.LoadBalancer, all []cloudsim.Subnet) loadBalancer {
+// loadBalancerOf returns a load balancer in AWS's format. The slice allSubnets contains all subnets
+// of the project.
+func loadBalancerOf(l cloudsim.LoadBalancer, allSubnets []cloudsim.Subnet) loadBalancer {
 	out := loadBalancer{
 		Name: dialect.OtherName(l.Meta), DNSName: dnsName(l), HealthCheck: healthCheckOf(l), Created: formatTime(l.CreatedAt), Scheme: schemeOf(l),
 		Subnets: members[string]{idsInLabel(l, labelSubnets)}, Groups: members[string]{idsInLabel(l, labelGroups)}, Instances: instancesOf(l),
 		Backends: backendServers(l), Policies: members[string]{idsInLabel(l, labelPolicies)},
 	}
-	for _, s := range all {
+	for _, s := range allSubnets {
 		if slices.Contains(out.Subnets.Items, idOf(prefixSubnet, s.ID)) {
 			out.Zones.Items = append(out.Zones.Items, s.Zone)
 			out.VPCID = idOf(prefixVPC, s.Network)

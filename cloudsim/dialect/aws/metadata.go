@@ -11,8 +11,8 @@ import (
 
 // metadataTree describes the paths of EC2's metadata service. A client needs a session token for
 // each request (IMDSv2). The names of the paths come from the section "Instance metadata
-// categories" in the user guide of Amazon EC2. Where AWS has the name of a role in the path of the
-// credentials, this tree has the service account of the instance.
+// categories" in the user guide of Amazon EC2. In AWS, the path of the credentials contains the
+// name of a role. In this tree, the path contains the instance's service account instead.
 func metadataTree() *cloudsim.MetadataTreeSpec {
 	const eni, image = "/meta-data/network/interfaces/macs/${mac}", "${labels." + labelImage + "}"
 	texts := map[string]string{

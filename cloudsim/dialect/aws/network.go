@@ -95,9 +95,10 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// subnetsWithZones returns a copy of the variable subnets, in which the functions get and all set
-// the zone of each subnet. In EC2, each subnet has a zone. For a subnet that covers all zones of
-// its region, the functions return the first zone.
+// subnetsWithZones returns a copy of the variable subnets with two other functions in the fields
+// get and all. These functions return each subnet with a zone, because each subnet of EC2 has a
+// zone. For a subnet that covers all zones of its region, the functions return the first zone of
+// the region.
 func subnetsWithZones(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := listAll(q, zones)
@@ -148,8 +149,9 @@ func describeSubnets(q *query) (any, error) {
 	return out, nil
 }
 
-// countAddresses returns the number of addresses in a range that instances can use. It includes
-// addresses that instances already have, because the cloud does not count these addresses.
+// countAddresses returns the number of addresses in a range that instances can use. This number
+// includes addresses that instances already have, because the cloud does not count these
+// addresses.
 func countAddresses(cidr string) int {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil || p.Bits() > 30 {

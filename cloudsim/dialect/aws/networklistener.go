@@ -194,7 +194,7 @@ func errDuplicateListener(li networkListener) error {
 
 // checkListener returns an error if the dialect cannot store the new or changed listener li of the
 // load balancer l:
-//   - The target group must have a fitting protocol and the same VPC as l.
+//   - The target group must have a compatible protocol and the same VPC as l.
 //   - No other listener of l may have the same port and protocol.
 //   - No other load balancer may use the target group.
 func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkListener) error {
@@ -249,11 +249,10 @@ func deleteListener(q *query) (any, error) {
 	return emptyAnswer(q), applyRecords(q, users, nil)
 }
 
-// deleteListenerRecords deletes the records of the listeners for which the function selected
-// returns true.
-func deleteListenerRecords(q *query, all []networkListener, selected func(networkListener) bool) error {
+// deleteListenerRecords deletes the records of the listeners for which filter returns true.
+func deleteListenerRecords(q *query, all []networkListener, filter func(networkListener) bool) error {
 	for _, li := range all {
-		if !selected(li) {
+		if !filter(li) {
 			continue
 		}
 		if err := q.Cloud.DeleteRecord(q.Context(), li.ID, 0); err != nil && !errors.Is(err, cloudsim.NotFound) {

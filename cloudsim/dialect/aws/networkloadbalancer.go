@@ -104,18 +104,18 @@ func findNetworkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return findByName(q, name, isNetwork(q.region()))
 }
 
-// changeNetwork changes the network load balancer with the given ARN by the function fn. Then it
-// applies the security groups and the records of the load balancer.
+// changeNetwork uses the function fn to change the network load balancer with the given ARN. Then
+// it applies the security groups and the records of the load balancer.
 func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return findAndChange(q, findNetworkLoadBalancer, wanted, fn)
 }
 
 // decodeChoice returns the value of the request's parameter with the given name. If the request
-// does not contain this parameter, decodeChoice uses the argument absent as the value. The value
-// must be one of the supported values. For any other value, decodeChoice stores an error in q. If
-// the value is in the list onlyAWS, this error says that this cloud does not support the feature.
-func (q *query) decodeChoice(name, absent, feature string, supported, onlyAWS []string) string {
-	v := cmp.Or(q.text(name), absent)
+// does not contain this parameter, the value is defaultValue. The value must be one of the
+// supported values. For any other value, decodeChoice stores an error in q. If the value is in the
+// list onlyAWS, this error says that this cloud does not support the feature.
+func (q *query) decodeChoice(name, defaultValue, feature string, supported, onlyAWS []string) string {
+	v := cmp.Or(q.text(name), defaultValue)
 	switch {
 	case slices.Contains(supported, v):
 	case slices.Contains(onlyAWS, v):
@@ -151,7 +151,8 @@ func (q *query) decodeSubnets() []string {
 }
 
 // createNetworkLoadBalancer creates a network load balancer. If a load balancer with the same name
-// and the same settings exists, createNetworkLoadBalancer returns it, as AWS does.
+// and the same settings exists, createNetworkLoadBalancer returns the existing load balancer, as
+// AWS does.
 func createNetworkLoadBalancer(q *query) (any, error) {
 	name, given, subnetIDs, groupIDs := q.decodeName(), labelsOf(q.decodeTags("Tags.member")), q.decodeSubnets(), q.textList("SecurityGroups.member")
 	q.decodeChoice("Type", "application", "a load balancer of the type", []string{"network"}, []string{"application", "gateway"})
@@ -232,20 +233,21 @@ func (q *query) decodeMarkerPage() page {
 }
 
 // pageOf returns the elements of a list that belong to the page p, and the marker of the next page.
-// The parameter named all is this list, which must be sorted by ids.
-func pageOf[T any](p page, all []T, id func(T) string) ([]T, string) {
+// The list must be sorted by ids.
+func pageOf[T any](p page, list []T, id func(T) string) ([]T, string) {
 	first := 0
-	for first < len(all) && dialect.Number(id(all[first])) <= dialect.Number(p.after) {
+	for first < len(list) && dialect.Number(id(list[first])) <= dialect.Number(p.after) {
 		first++
 	}
-	if all = all[first:]; len(all) <= p.limit {
-		return all, ""
+	if list = list[first:]; len(list) <= p.limit {
+		return list, ""
 	}
-	return all[:p.limit], nextToken(id(all[p.limit-1]))
+	return list[:p.limit], nextToken(id(list[p.limit-1]))
 }
 
-// checkOnlyOne returns an error if more than one of the lists has elements. The text in names
-// contains the names of those parameters of the request from which the lists come.
+// checkOnlyOne returns an error if more than one of the lists has elements. Each list is the value
+// of a request parameter. The argument names contains the names of these request parameters, for
+// the text of the error.
 func checkOnlyOne(names string, lists ...[]string) error {
 	n := 0
 	for _, l := range lists {
@@ -309,7 +311,7 @@ func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any
 		}
 		for _, id := range idsInLabel(l, labelSubnets) {
 			at := slices.IndexFunc(all, func(s cloudsim.Subnet) bool { return idOf(prefixSubnet, s.ID) == id })
-			if at >= 0 { // at is -1 for a deleted subnet
+			if at >= 0 { // the index is -1 for a deleted subnet
 				d.Zones.Items = append(d.Zones.Items, availabilityZone{all[at].Zone, id})
 			}
 		}
@@ -319,8 +321,8 @@ func describeNetworks(q *query, found []cloudsim.LoadBalancer, next string) (any
 }
 
 // setGroups replaces the security groups of a network load balancer. As in AWS, a load balancer
-// that was created without security groups cannot get any, and a load balancer with security groups
-// must keep at least one.
+// that was created without security groups cannot get security groups later. A load balancer with
+// security groups must keep at least one security group.
 func setGroups(q *query) (any, error) {
 	wanted, ids := q.requiredText("LoadBalancerArn"), q.textList("SecurityGroups.member")
 	if err := q.finish(); err != nil {

@@ -97,9 +97,9 @@ func changeResourceTags(q *query, arns []string, fn func(labels map[string]strin
 	if err := q.finish(); err != nil {
 		return nil, err
 	}
-	for _, dry := range []bool{true, false} {
+	for _, dryRun := range []bool{true, false} {
 		for _, wanted := range arns {
-			if err := changeTagsOf(q, wanted, dry, fn); err != nil {
+			if err := changeTagsOf(q, wanted, dryRun, fn); err != nil {
 				return nil, err
 			}
 		}
@@ -107,9 +107,9 @@ func changeResourceTags(q *query, arns []string, fn func(labels map[string]strin
 	return emptyAnswer(q), nil
 }
 
-// changeTagsOf changes the tags of one resource with the function fn. If dry is true, changeTagsOf
-// only checks the change and does not write it.
-func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]string)) error {
+// changeTagsOf changes the tags of one resource with the function fn. If dryRun is true,
+// changeTagsOf only checks the change and does not write it.
+func changeTagsOf(q *query, wanted string, dryRun bool, fn func(labels map[string]string)) error {
 	err := dialect.Retry(func() error {
 		m, set, err := findTagged(q, wanted)
 		if err != nil {
@@ -117,7 +117,7 @@ func changeTagsOf(q *query, wanted string, dry bool, fn func(labels map[string]s
 		}
 		labels := dialect.Visible(m.Labels)
 		fn(labels)
-		if labels, err = dialect.WithLabels(labels, m.Labels); err != nil || dry {
+		if labels, err = dialect.WithLabels(labels, m.Labels); err != nil || dryRun {
 			return err
 		}
 		return set(labels)

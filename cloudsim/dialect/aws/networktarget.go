@@ -167,9 +167,9 @@ func describeTargetHealth(q *query) (any, error) {
 }
 
 // readTargetStatuses reads the status of each target of the target group with the given id, once
-// for each listener that forwards to the target group. The result used is true if at least one
+// for each listener that forwards to the target group. The result isUsed is true if at least one
 // listener forwards to the target group.
-func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (used bool, all []cloudsim.TargetStatus, err error) {
+func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (isUsed bool, all []cloudsim.TargetStatus, err error) {
 	live, err := listNetworkLoadBalancers(q)
 	if err != nil {
 		return false, nil, err
@@ -179,7 +179,7 @@ func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (used bool, 
 			if li.Doc.LoadBalancer != l.ID || li.Doc.TargetGroup != id {
 				continue
 			}
-			used = true
+			isUsed = true
 			for _, s := range l.Status.Targets {
 				if slices.ContainsFunc(transports[li.Doc.Protocol], func(p cloudsim.Protocol) bool {
 					return s.Listener == cloudsim.Listener{Protocol: p, Port: li.Doc.Port}.Key()
@@ -189,5 +189,5 @@ func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (used bool, 
 			}
 		}
 	}
-	return used, all, nil
+	return isUsed, all, nil
 }

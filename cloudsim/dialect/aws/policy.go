@@ -63,7 +63,7 @@ func proxyProtocol(l cloudsim.LoadBalancer, port int) cloudsim.ProxyProtocol {
 	return cloudsim.ProxyV1
 }
 
-// createPolicy creates a policy. If the policy exists, it changes nothing, as in AWS.
+// createPolicy creates a policy. If the policy exists, createPolicy changes nothing, as in AWS.
 func createPolicy(q *query) (any, error) {
 	wanted, name, kind := q.requiredText("LoadBalancerName"), q.requiredText("PolicyName"), q.requiredText("PolicyTypeName")
 	switch {

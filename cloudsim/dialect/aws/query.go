@@ -69,11 +69,11 @@ func (q *query) requiredText(name string) string {
 }
 
 // integer returns the value of a parameter that must be a number from low to high. If the request
-// does not contain the parameter, integer returns the argument absent.
-func (q *query) integer(name string, low, high, absent int) int {
+// does not contain the parameter, integer returns defaultValue.
+func (q *query) integer(name string, low, high, defaultValue int) int {
 	v := q.text(name)
 	if v == "" {
-		return absent
+		return defaultValue
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < low || n > high {

@@ -46,8 +46,8 @@ func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 }
 
 // findRoute returns the network of the route table, and the route to the destination of the
-// request. If there is no route, found is nil. It is possible that the cloud is already deleting
-// the route that findRoute returns.
+// request. If there is no such route, the second result is nil. It is possible that the cloud is
+// already deleting the route that findRoute returns.
 func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
 	tables, err := readByIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {
@@ -80,12 +80,12 @@ func (r routeRequest) isFixed(n cloudsim.Network) bool {
 	return r.destination == internet || slices.ContainsFunc(n.Ranges(), func(p netip.Prefix) bool { return p.String() == r.destination })
 }
 
-// create creates a route. The parameter old is nil, or an earlier route to the same destination,
-// which the cloud is deleting. In this case, create first waits until the cloud has deleted the
-// earlier route.
-func (r routeRequest) create(q *query, n cloudsim.Network, old *cloudsim.Route, hop cloudsim.InstanceID) error {
-	if old != nil {
-		if _, err := q.Cloud.WaitOperation(q.Context(), old.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {
+// create creates a route. If the cloud is deleting an earlier route to the same destination,
+// oldRoute is this route. Then create first waits until the cloud has deleted oldRoute. If there is
+// no earlier route, oldRoute is nil.
+func (r routeRequest) create(q *query, n cloudsim.Network, oldRoute *cloudsim.Route, hop cloudsim.InstanceID) error {
+	if oldRoute != nil {
+		if _, err := q.Cloud.WaitOperation(q.Context(), oldRoute.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return err
 		}
 	}

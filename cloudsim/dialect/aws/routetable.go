@@ -42,11 +42,11 @@ type route struct {
 }
 
 // withDestination returns a copy of the route r with the given destination.
-func (r route) withDestination(to string) route {
-	if strings.Contains(to, ":") {
-		r.IPv6 = to
+func (r route) withDestination(destination string) route {
+	if strings.Contains(destination, ":") {
+		r.IPv6 = destination
 	} else {
-		r.IPv4 = to
+		r.IPv4 = destination
 	}
 	return r
 }

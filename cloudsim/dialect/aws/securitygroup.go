@@ -252,8 +252,8 @@ func createGroup(q *query) (any, error) {
 	return &createGroupAnswer{Group: g.id(), Tags: tagsOf(g.Meta)}, nil
 }
 
-// findNetwork returns the VPC with the given id. If the id is "", it returns the default VPC of the
-// project.
+// findNetwork returns the VPC with the given id. If the id is "", findNetwork returns the default
+// VPC of the project.
 func findNetwork(q *query, id string) (cloudsim.Network, error) {
 	if id != "" {
 		found, err := readByIDs(q, vpcs, []string{id}, nil)

@@ -25,7 +25,8 @@ type rule struct {
 	Description string `json:"description,omitempty"`
 }
 
-// permitsSame reports whether two rules permit the same connections. Their descriptions may differ.
+// permitsSame reports whether two rules permit the same connections. The descriptions of the rules
+// may differ.
 func (r rule) permitsSame(other rule) bool {
 	r.Description = other.Description
 	return r == other
@@ -174,9 +175,9 @@ func revokeIngress(q *query) (any, error) {
 	})
 }
 
-// changeRules changes the security group in the parameter GroupId. The arguments of the function
-// named change are this group, and the rules in the request.
-func changeRules(q *query, change func(*group, []rule) error) (any, error) {
+// changeRules changes the security group in the parameter GroupId with the function changeGroup.
+// The arguments of changeGroup are this group, and the rules in the request.
+func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) {
 	id, given := q.requiredText("GroupId"), q.decodeRules()
 	if err := q.finish(); err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func changeRules(q *query, change func(*group, []rule) error) (any, error) {
 			return nil, err
 		}
 		g := found[0]
-		if err := change(&g, given); err != nil {
+		if err := changeGroup(&g, given); err != nil {
 			return nil, err
 		}
 		// The first call of applyGroup changes the load balancers before storeGroup stores the

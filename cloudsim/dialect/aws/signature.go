@@ -86,7 +86,7 @@ func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, 
 }
 
 // canonicalHash returns the SHA-256 of the canonical request in hex digits. The path must be / and
-// the query must be empty. selectCall has checked both.
+// the query must be empty. selectCall has checked the path and the query.
 func canonicalHash(r *http.Request, headers []string, body []byte) (string, error) {
 	for _, must := range append(amzHeaders(r.Header), "host") {
 		if !slices.Contains(headers, must) {

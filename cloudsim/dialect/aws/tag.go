@@ -46,12 +46,12 @@ func labelsOf(all []tagParameter) map[string]string {
 }
 
 // decodeTagsFor returns the tags of a new resource from the request parameter TagSpecification. The
-// argument named resource is EC2's name for the resource type, e.g. "security-group".
-func (q *query) decodeTagsFor(resource string) map[string]string {
+// argument resourceType is EC2's name of the resource type, e.g. "security-group".
+func (q *query) decodeTagsFor(resourceType string) map[string]string {
 	labels := map[string]string{}
 	q.forEach("TagSpecification", func(prefix string) {
-		if v := q.text(prefix + "ResourceType"); v != resource {
-			q.fail(errInvalid(prefix+"ResourceType", v, resource))
+		if v := q.text(prefix + "ResourceType"); v != resourceType {
+			q.fail(errInvalid(prefix+"ResourceType", v, resourceType))
 		}
 		maps.Copy(labels, labelsOf(q.decodeTags(prefix+"Tag")))
 	})
@@ -87,7 +87,7 @@ func deleteTags(q *query) (any, error) {
 
 // changeTags changes the tags of the resources in the parameter ResourceId. It checks all resources
 // before it changes the first one, so that a request with a wrong id changes nothing.
-func changeTags(q *query, change func(labels map[string]string, all []tagParameter)) (any, error) {
+func changeTags(q *query, changeLabels func(labels map[string]string, all []tagParameter)) (any, error) {
 	ids, given := q.textList("ResourceId"), q.decodeTags("Tag")
 	if err := q.finish(); err != nil {
 		return nil, err
@@ -95,9 +95,9 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 	if len(ids) == 0 {
 		return nil, coded(http.StatusBadRequest, "MissingParameter", "the parameter ResourceId is required")
 	}
-	for _, dry := range []bool{true, false} {
+	for _, dryRun := range []bool{true, false} {
 		for _, id := range ids {
-			if err := tagResource(q, id, dry, func(labels map[string]string) { change(labels, given) }); err != nil {
+			if err := tagResource(q, id, dryRun, func(labels map[string]string) { changeLabels(labels, given) }); err != nil {
 				return nil, err
 			}
 		}
@@ -105,29 +105,29 @@ func changeTags(q *query, change func(labels map[string]string, all []tagParamet
 	return &returnAnswer{Return: true}, nil
 }
 
-// tagResource changes the tags of one resource with the function named change. If dry is true,
+// tagResource changes the tags of one resource with the function changeLabels. If dryRun is true,
 // tagResource only checks that the resource exists.
-func tagResource(q *query, id string, dry bool, change func(labels map[string]string)) error {
+func tagResource(q *query, id string, dryRun bool, changeLabels func(labels map[string]string)) error {
 	prefix, _, _ := strings.Cut(id, "-")
 	return dialect.Retry(func() error {
 		switch prefix {
 		case prefixInstance:
-			return tagOne(q, instances, id, dry, change, func(i cloudsim.Instance, labels map[string]string) error {
+			return tagOne(q, instances, id, dryRun, changeLabels, func(i cloudsim.Instance, labels map[string]string) error {
 				_, err := q.Cloud.UpdateInstance(q.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
 				return err
 			})
 		case prefixVolume:
-			return tagOne(q, volumes, id, dry, change, func(d cloudsim.Disk, labels map[string]string) error {
+			return tagOne(q, volumes, id, dryRun, changeLabels, func(d cloudsim.Disk, labels map[string]string) error {
 				_, err := q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision)
 				return err
 			})
 		case prefixGroup:
-			return tagOne(q, groups, id, dry, change, func(g group, labels map[string]string) error {
+			return tagOne(q, groups, id, dryRun, changeLabels, func(g group, labels map[string]string) error {
 				_, err := storeGroup(q, g, labels)
 				return err
 			})
 		case prefixRouteTable:
-			return tagOne(q, routeTables, id, dry, change, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
+			return tagOne(q, routeTables, id, dryRun, changeLabels, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
 		case prefixSnapshot:
 			if _, err := readByIDs(q, snapshots, []string{id}, snapshotIn(q)); err != nil {
 				return err
@@ -138,14 +138,14 @@ func tagResource(q *query, id string, dry bool, change func(labels map[string]st
 	})
 }
 
-func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dry bool, change func(labels map[string]string), update func(T, map[string]string) error) error {
+func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dryRun bool, changeLabels func(labels map[string]string), update func(T, map[string]string) error) error {
 	all, err := readByIDs(q, k, []string{id}, nil)
-	if err != nil || dry {
+	if err != nil || dryRun {
 		return err
 	}
 	existing := k.meta(all[0]).Labels
 	labels := dialect.Visible(existing)
-	change(labels)
+	changeLabels(labels)
 	labels, err = dialect.WithLabels(labels, existing)
 	if err != nil {
 		return err

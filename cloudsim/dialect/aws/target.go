@@ -114,14 +114,14 @@ func describeHealth(q *query) (any, error) {
 }
 
 // healthOf returns the health of a target in AWS's format. If all listeners of the load balancer
-// refuse connections, the list named all contains no status of the target.
-func healthOf(id string, t cloudsim.Target, all []cloudsim.TargetStatus) instanceHealth {
-	at := slices.IndexFunc(all, func(s cloudsim.TargetStatus) bool { return s.Key() == t.Key() && s.Health != cloudsim.TargetDraining })
+// refuse connections, statuses contains no status of the target.
+func healthOf(id string, t cloudsim.Target, statuses []cloudsim.TargetStatus) instanceHealth {
+	at := slices.IndexFunc(statuses, func(s cloudsim.TargetStatus) bool { return s.Key() == t.Key() && s.Health != cloudsim.TargetDraining })
 	switch {
-	case at < 0 || all[at].Health == cloudsim.TargetInitial:
+	case at < 0 || statuses[at].Health == cloudsim.TargetInitial:
 		return instanceHealth{id, "OutOfService", "ELB", "Instance registration is still in progress."}
-	case all[at].Health == cloudsim.TargetHealthy:
+	case statuses[at].Health == cloudsim.TargetHealthy:
 		return instanceHealth{id, "InService", "N/A", "N/A"}
 	}
-	return instanceHealth{id, "OutOfService", "Instance", all[at].Reason}
+	return instanceHealth{id, "OutOfService", "Instance", statuses[at].Reason}
 }

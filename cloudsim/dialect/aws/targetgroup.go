@@ -27,7 +27,7 @@ type targetGroupDocument struct {
 	Network       cloudsim.NetworkID    `json:"network"`
 	Protocol      string                `json:"protocol"` // a key of transports
 	Port          int                   `json:"port"`
-	HealthCheck   cloudsim.HealthCheck  `json:"healthCheck"` // its port is 0 if it uses the port of the targets
+	HealthCheck   cloudsim.HealthCheck  `json:"healthCheck"` // Port is 0 if the health check uses the port of the targets
 	Targets       []cloudsim.InstanceID `json:"targets"`
 	DrainSeconds  int                   `json:"drainSeconds"`
 	ProxyProtocol bool                  `json:"proxyProtocol"`
@@ -44,26 +44,27 @@ func (d targetGroupDocument) healthCheck() cloudsim.HealthCheck {
 	return h
 }
 
-// sameSettings reports whether the target group d has the settings in a request for the target group new.
-// It does not compare the targets and the attributes, because other calls set them.
-func (d targetGroupDocument) sameSettings(new targetGroupDocument) bool {
-	return d.Name == new.Name && d.Region == new.Region && d.Network == new.Network && d.Protocol == new.Protocol && d.Port == new.Port && d.HealthCheck == new.HealthCheck
+// sameSettings reports whether the target groups d and other have the same settings. It does not
+// compare the targets and the attributes, because a request for a new target group does not contain
+// them.
+func (d targetGroupDocument) sameSettings(other targetGroupDocument) bool {
+	return d.Name == other.Name && d.Region == other.Region && d.Network == other.Network && d.Protocol == other.Protocol && d.Port == other.Port && d.HealthCheck == other.HealthCheck
 }
 
-// transports maps the protocols of AWS's listeners and target groups to the protocols of this
-// cloud's listeners.
+// The map transports contains, for each protocol of AWS's listeners and target groups, the
+// protocols of this cloud's listeners.
 var transports = map[string][]cloudsim.Protocol{
 	"TCP": {cloudsim.TCP}, "UDP": {cloudsim.UDP}, "TCP_UDP": {cloudsim.TCP, cloudsim.UDP},
 }
 
 // decodeProtocol returns the parameter Protocol of a listener or a target group. If the request
-// does not contain this parameter, decodeProtocol returns the argument named absent. If this
-// argument is "", the request must contain the parameter.
-func (q *query) decodeProtocol(one, absent string) string {
-	if absent == "" && q.left["Protocol"] == "" {
+// does not contain this parameter, decodeProtocol returns defaultValue. If defaultValue is "", the
+// request must contain the parameter.
+func (q *query) decodeProtocol(one, defaultValue string) string {
+	if defaultValue == "" && q.left["Protocol"] == "" {
 		return q.requiredText("Protocol")
 	}
-	return q.decodeChoice("Protocol", absent, one+" with the protocol", []string{"TCP", "UDP", "TCP_UDP"}, []string{"TLS", "HTTP", "HTTPS", "GENEVE", "QUIC", "TCP_QUIC"})
+	return q.decodeChoice("Protocol", defaultValue, one+" with the protocol", []string{"TCP", "UDP", "TCP_UDP"}, []string{"TLS", "HTTP", "HTTPS", "GENEVE", "QUIC", "TCP_QUIC"})
 }
 
 type targetGroupDescription struct {
@@ -136,8 +137,8 @@ func errNoTargetGroup(name string) error {
 }
 
 // changeHealthCheck changes the values of a health check that the request contains. All other
-// values stay the same, with one exception. If the request changes the protocol, the values for the
-// timeout, the path and the codes that are not in the request become AWS's defaults for this
+// values stay the same, with one exception. If the request changes the protocol, but does not
+// contain the timeout, the path or the codes, the missing values become AWS's defaults for the new
 // protocol.
 func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 	before := h.Protocol
@@ -186,7 +187,7 @@ func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 }
 
 // createTargetGroup creates a target group. If a target group with the same name and the same
-// settings exists, createTargetGroup returns it, as AWS does.
+// settings exists, createTargetGroup returns the existing target group, as AWS does.
 func createTargetGroup(q *query) (any, error) {
 	g := targetGroup{Doc: targetGroupDocument{
 		Name: q.decodeName(), Region: q.region(), Protocol: q.decodeProtocol("a target group", ""), Port: q.requiredInteger("Port", 1, 65535),

@@ -81,18 +81,17 @@ func attachVolume(q *query) (any, error) {
 	return &attachmentAnswer{volumeAttachment: attachmentOf(d, a)}, nil
 }
 
-// labelsWithDevice returns the labels of a disk with the device name for a new attachment. The
-// parameter named to is the id of the instance. The result does not contain the device names of
-// former attachments.
-func labelsWithDevice(d cloudsim.Disk, to cloudsim.InstanceID, device string) map[string]string {
+// labelsWithDevice returns the labels of a disk with the device name for a new attachment to the
+// given instance. The result does not contain the device names of former attachments.
+func labelsWithDevice(d cloudsim.Disk, instanceID cloudsim.InstanceID, device string) map[string]string {
 	labels := map[string]string{}
 	for k, v := range d.Labels {
-		of, isDevice := strings.CutPrefix(k, labelDevice)
-		if _, attached := d.Attachment(cloudsim.InstanceID(of)); !isDevice || attached {
+		id, isDevice := strings.CutPrefix(k, labelDevice)
+		if _, attached := d.Attachment(cloudsim.InstanceID(id)); !isDevice || attached {
 			labels[k] = v
 		}
 	}
-	labels[labelDevice+string(to)] = device
+	labels[labelDevice+string(instanceID)] = device
 	return labels
 }
 

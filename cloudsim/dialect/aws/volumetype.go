@@ -59,8 +59,8 @@ type performance struct {
 
 // diskType returns the name of the disk type for the requested volume type. If the catalogue
 // contains a disk type with the name of the volume type, diskType returns this name. It returns an
-// error if this cloud has no disk type for the volume type, or if EC2 does not allow the other
-// parameters for the type.
+// error if this cloud has no disk type for the volume type, or if EC2 does not allow a requested
+// Iops or Throughput for the volume type.
 func (p performance) diskType(q *query) (string, error) {
 	t, known := volumeTypes[p.Type]
 	_, err := q.Cloud.GetDiskType(q.Context(), p.Type)

@@ -47,7 +47,8 @@ type items[T any] struct {
 }
 
 // queryAnswer is an answer of Elastic Load Balancing. The field Result contains a struct with a
-// field XMLName. This field determines the name of the XML element that contains the result.
+// field XMLName. The field XMLName determines the name of the XML element that contains the
+// result.
 type queryAnswer struct {
 	Result any
 	ID     string `xml:"ResponseMetadata>RequestId"`

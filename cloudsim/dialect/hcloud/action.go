@@ -68,8 +68,8 @@ func actionOf(o cloudsim.Operation) action {
 // action has the id of the last operation of the resource. If busy is true, this operation still
 // runs, and the status of the action is running. Otherwise the status is success. A call that
 // changes nothing starts no operation, so its action also has the status success.
-func lastAction(m cloudsim.Meta, command string, busy bool, of ...resource) action {
-	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: of}
+func lastAction(m cloudsim.Meta, command string, busy bool, resources ...resource) action {
+	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: resources}
 	if !busy {
 		return done(a, m.UpdatedAt)
 	}

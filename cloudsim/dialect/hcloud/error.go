@@ -95,7 +95,8 @@ func noCallsRemain(h http.Header, retryAfter int) {
 	}
 }
 
-// invalidFields returns the invalid fields in Hetzner's format. If there are none, it returns nil.
+// invalidFields returns the invalid fields in Hetzner's format. If there are no invalid fields,
+// invalidFields returns nil.
 func invalidFields(fields []cloudsim.FieldError) *errorDetails {
 	if len(fields) == 0 {
 		return nil

@@ -59,7 +59,7 @@ func bearer(r *dialect.Request) string {
 }
 
 // target returns the id in the path of a request. If the path does not contain a number of at least
-// 1, it returns NotFound.
+// 1, target returns NotFound.
 func target(r *dialect.Request) (int64, error) {
 	n, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || n < 1 {

@@ -117,13 +117,13 @@ type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T]
 // Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud evaluates
 // the whole query, list stores the last id of each page. Then the next page needs only one call to
 // the cloud. In all other cases, list reads all resources.
-func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from lister[T], filter func(T) bool) ([]T, meta, error) {
+func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, listMethod lister[T], filter func(T) bool) ([]T, meta, error) {
 	selected := q.keep == nil && q.sort == nil && q.name == "" && filter == nil
 	if selected {
 		if after, ok := c.startOfPage(r, q); ok {
 			o := q.cloudOptions()
 			o.After, o.Limit = after, q.perPage
-			l, err := from(r.Context(), o)
+			l, err := listMethod(r.Context(), o)
 			if err != nil {
 				return nil, meta{}, err
 			}
@@ -133,7 +133,7 @@ func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from
 			return l.Items, q.meta(len(l.Items), l.Next != ""), nil
 		}
 	}
-	all, _, err := cloudsim.All(r.Context(), from, q.cloudOptions())
+	all, _, err := cloudsim.All(r.Context(), listMethod, q.cloudOptions())
 	if err != nil {
 		return nil, meta{}, err
 	}
@@ -150,12 +150,12 @@ func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, from
 // body of the answer.
 type call = func(*dialect.Request) (status int, body any, err error)
 
-// listCall returns a call that lists resources. It has these parameters:
+// listCall returns a call that lists resources. The parameters of listCall are:
 //   - name: field of the answer that contains the page
-//   - from: list method of the cloud's client
+//   - listMethod: list method of the cloud's client
 //   - newFilter: function that returns a filter for a query, or nil for no filter
 //   - convert: function that converts a page to Hetzner's format
-func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), newFilter func(url.Values) func(T) bool, convert func(*dialect.Request, []T) ([]U, error)) call {
+func listCall[T cloudsim.Resource, U any](a *api, name string, listMethod func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), newFilter func(url.Values) func(T) bool, convert func(*dialect.Request, []T) ([]U, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		q, err := parseQuery(r.URL.Query(), "name", "created")
 		if err != nil {
@@ -166,7 +166,7 @@ func listCall[T cloudsim.Resource, U any](a *api, name string, from func(*client
 			filter = newFilter(r.URL.Query())
 		}
 		page, m, err := list(r, &a.cursors, q, func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
-			return from(r.Cloud, ctx, o)
+			return listMethod(r.Cloud, ctx, o)
 		}, filter)
 		if err != nil {
 			return 0, nil, err
@@ -265,14 +265,14 @@ func (c *pageCursors) startOfPage(r *dialect.Request, q query) (string, bool) {
 	return id, ok
 }
 
-// rememberLast stores the id last, after which the next page of a query begins.
-func (c *pageCursors) rememberLast(r *dialect.Request, q query, last string) {
+// rememberLast stores the id after which the next page of a query begins.
+func (c *pageCursors) rememberLast(r *dialect.Request, q query, lastID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.after) >= maxCursors {
 		clear(c.after)
 	}
-	c.after[c.key(r, q.page+1)] = last
+	c.after[c.key(r, q.page+1)] = lastID
 }
 
 // reply returns the answer to a call that lists resources. The body contains the items in the field

@@ -33,8 +33,8 @@ var algorithms = []string{defaultAlgorithm, "least_connections"}
 func loadBalancerBusy(l cloudsim.LoadBalancer) bool { return l.State != cloudsim.LoadBalancerActive }
 
 // typeOf returns the type of a load balancer. If the load balancer does not have the label
-// labelType, typeOf returns the largest type. Such load balancers are from callers that do not use
-// this dialect.
+// labelType, typeOf returns the largest type. Callers that do not use this dialect create such load
+// balancers.
 func typeOf(l cloudsim.LoadBalancer) loadBalancerType {
 	if t, ok := findLoadBalancerType(idOrName{name: l.Labels[labelType]}); ok {
 		return t
@@ -206,15 +206,15 @@ func prefixFields(prefix string, err error) error {
 }
 
 // placeOf returns the location and the region of a new load balancer. If the request contains only
-// a network zone, it returns the first location in this network zone.
-func placeOf(c createLoadBalancer, in []cloudsim.Zone) (place, region string, err error) {
+// a network zone, placeOf returns the first location in this network zone.
+func placeOf(c createLoadBalancer, allZones []cloudsim.Zone) (place, region string, err error) {
 	if c.NetworkZone == "" || c.Location != (idOrName{}) {
 		if c.NetworkZone != "" {
 			return "", "", cloudsim.InvalidField("network_zone", "must be absent if the request has a location")
 		}
-		return findLocation(in, c.Location.String())
+		return findLocation(allZones, c.Location.String())
 	}
-	for _, z := range in {
+	for _, z := range allZones {
 		if z.Region == c.NetworkZone {
 			return z.Name, z.Region, nil
 		}
@@ -231,8 +231,8 @@ func setAlgorithm(labels map[string]string, s string) error {
 }
 
 // setNetwork stores in labels that a load balancer is attached to the network with the number n. If
-// this network does not exist, it returns an error. The attachment has no effect on traffic,
-// because a load balancer of this cloud reaches all networks of its project.
+// this network does not exist, setNetwork returns an error. The attachment has no effect on
+// traffic, because a load balancer of this cloud reaches all networks of its project.
 func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
 	_, err := r.Cloud.GetNetwork(r.Context(), id)

@@ -109,7 +109,8 @@ func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
 	return v
 }
 
-// wait waits until an action ends. It ends the test if the action or err is an error.
+// wait waits until an action ends. It ends the test if the action fails, or if err is
+// not nil.
 func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err error) {
 	tb.Helper()
 	if err == nil && action != nil {

@@ -26,7 +26,7 @@ type networkParts struct {
 }
 
 // partsOf reads the resources that an answer about the network with the given id needs. If the id
-// is "", it reads the resources for all networks.
+// is "", partsOf reads the resources for all networks.
 func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err error) {
 	o := cloudsim.ListOptions{Network: of}
 	ctx := r.Context()
@@ -260,7 +260,7 @@ func finish(r *dialect.Request, id cloudsim.OperationID) error {
 }
 
 // checkSubnet returns an error if a subnet in a request has an unsupported type or no range. In
-// this error, the name of each field begins with the value of the parameter named at.
+// this error, each field name begins with the value of the first parameter.
 func checkSubnet(at string, s networkSubnet) error {
 	switch {
 	case s.Type != "cloud" && s.Type != "server":
@@ -333,7 +333,7 @@ func deleteSubnet(r *dialect.Request, n cloudsim.Network, in struct {
 	return gone.Meta, gone.State == cloudsim.SubnetDeleting, err
 }
 
-// instanceAt returns the id of the instance in a network that has the given internal address.
+// instanceAt returns the id of the instance with the given internal address in a network.
 func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.InstanceID, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Network: n})
 	if err != nil {

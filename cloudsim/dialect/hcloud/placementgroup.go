@@ -15,8 +15,8 @@ import (
 // on different machines.
 var placementGroups = recordKind[placementGroup]{kind: "hcloud-placement-group", one: "placement_group", show: showPlacementGroups}
 
-// labelPlacementGroup is the label of a server with the id of the record that stores the server's
-// placement group.
+// labelPlacementGroup is a label of servers. Its value is the id of the record that stores the
+// placement group of the server.
 const labelPlacementGroup = dialect.LabelPrefix + "placement-group"
 
 // maxMembers is the maximum number of servers in a placement group. If callers add servers at the
@@ -61,8 +61,8 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 
 // groupsOf returns all placement groups. The keys are the values of the label labelPlacementGroup.
 // If none of the given instances is in a placement group, groupsOf returns nil.
-func groupsOf(r *dialect.Request, all []cloudsim.Instance) (map[string]*placementGroup, error) {
-	if !slices.ContainsFunc(all, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
+func groupsOf(r *dialect.Request, instances []cloudsim.Instance) (map[string]*placementGroup, error) {
+	if !slices.ContainsFunc(instances, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
 		return nil, nil
 	}
 	records, _, err := cloudsim.All(r.Context(), r.Cloud.ListRecords, cloudsim.ListOptions{Kind: placementGroups.kind})
@@ -119,8 +119,8 @@ func deletePlacementGroup(r *dialect.Request) (int, any, error) {
 }
 
 // joinPlacementGroup returns the value of the label labelPlacementGroup for a server that joins the
-// placement group with the number n. If the group does not exist, the error contains the argument
-// field, which is the name of the request's field with the number n.
+// placement group with the number n. The argument field is the name of the request's field that
+// contains n. If the group does not exist, the text of the error contains this name.
 func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, err error) {
 	g, err := placementGroups.byID(r, n)
 	if errors.Is(err, cloudsim.NotFound) {

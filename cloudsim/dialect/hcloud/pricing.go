@@ -10,12 +10,12 @@ import (
 // zeroPrice is the only price in this cloud, which is 0.
 var zeroPrice = amount{Net: "0.0000000000", Gross: "0.0000000000"}
 
-// pricesIn returns the prices of a type in all locations. Some clients, such as the cluster
-// autoscaler, use a server type in a location only if the server type has a price for this
-// location.
-func pricesIn(in []cloudsim.Zone) []price {
-	out := make([]price, 0, len(in))
-	for _, z := range in {
+// pricesIn returns the prices of a type in the locations of the given zones. Some clients,
+// such as the cluster autoscaler, use a server type in a location only if the server type
+// has a price for this location.
+func pricesIn(zones []cloudsim.Zone) []price {
+	out := make([]price, 0, len(zones))
+	for _, z := range zones {
 		out = append(out, price{Location: z.Name, PriceHourly: zeroPrice, PriceMonthly: zeroPrice, PricePerTBTraffic: zeroPrice})
 	}
 	return out

@@ -8,8 +8,8 @@ import (
 )
 
 // protectionCalls makes the calls that protect resources against deletion. It proves that a
-// protected resource cannot be deleted, and that the resource keeps its protection if its labels
-// change.
+// caller cannot delete a protected resource, and that a resource stays protected after a change
+// of its labels.
 func protectionCalls(t *testing.T, w *world) {
 	ctx := context.Background()
 	at := &sdk.Location{Name: "sim-1a"}

@@ -64,7 +64,7 @@ func TestAutoscalerCalls(t *testing.T) {
 
 // TestTerraformCalls makes the calls with which Terraform's provider for Hetzner creates, reads,
 // changes and deletes basic resources. The calls have the order of the provider. TestEachCall
-// checks the results of such calls.
+// checks the results of these calls.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -32,7 +32,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nameAnnotation is the annotation with an image's full name. Docker and containerd write it.
+// nameAnnotation is the annotation with an image's full name. Docker and containerd write this
+// annotation.
 const nameAnnotation = "io.containerd.image.name"
 
 // maxMetadata is the largest permitted size of the file index.json, in bytes.
@@ -111,12 +112,13 @@ func Read(ctx context.Context, r io.Reader, work string) ([]Image, error) {
 	return atLeastOne(fromDocker(file))
 }
 
-// atLeastOne returns its arguments. If all is empty and err is nil, it returns an error instead.
-func atLeastOne(all []Image, err error) ([]Image, error) {
-	if err == nil && len(all) == 0 {
+// atLeastOne returns images and err. If images is empty and err is nil, atLeastOne returns an error
+// instead of err.
+func atLeastOne(images []Image, err error) ([]Image, error) {
+	if err == nil && len(images) == 0 {
 		err = errors.New("the archive contains no images; save at least one image")
 	}
-	return all, err
+	return images, err
 }
 
 // contextReader reads from its Reader until ctx ends. After that, Read returns the cause of ctx's
@@ -150,7 +152,7 @@ func decompress(r io.Reader) (io.Reader, func(), error) {
 	return in, func() {}, nil
 }
 
-// The kinds of archives.
+// kind is the format of an archive.
 type kind int
 
 const (
@@ -264,12 +266,12 @@ func fromDocker(file string) ([]Image, error) {
 		if len(names) == 0 {
 			names = []string{""}
 		}
-		for _, said := range names {
-			image, err := dockerImage(file, said)
+		for _, imageName := range names {
+			image, err := dockerImage(file, imageName)
 			if err != nil {
-				return nil, fmt.Errorf("image %q: %w", said, explain(err))
+				return nil, fmt.Errorf("image %q: %w", imageName, explain(err))
 			}
-			one, err := checkImage(said, image)
+			one, err := checkImage(imageName, image)
 			if err != nil {
 				return nil, err
 			}
@@ -297,21 +299,21 @@ func fromLayout(dir string) ([]Image, error) {
 	}
 	var all []Image
 	for _, d := range list.Manifests {
-		said := d.Annotations[nameAnnotation]
-		if said == "" {
+		imageName := d.Annotations[nameAnnotation]
+		if imageName == "" {
 			// The annotation org.opencontainers.image.ref.name contains a full name or only a tag.
 			if ref := d.Annotations["org.opencontainers.image.ref.name"]; strings.Contains(ref, ":") {
-				said = ref
+				imageName = ref
 			}
 		}
 		image, err := find(index, d, 0)
 		if err != nil {
-			return nil, fmt.Errorf("image %q: %w", said, explainMissing(err))
+			return nil, fmt.Errorf("image %q: %w", imageName, explainMissing(err))
 		}
 		if image == nil {
 			continue
 		}
-		one, err := checkImage(said, image)
+		one, err := checkImage(imageName, image)
 		if err != nil {
 			return nil, err
 		}
@@ -353,8 +355,8 @@ func find(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) {
 	return nil, wrongPlatform(strings.Join(others, ", "))
 }
 
-func wrongPlatform(has string) error {
-	return fmt.Errorf("the image is for %s, but the machines are linux/%s; save the image with --platform linux/%[2]s", has, runtime.GOARCH)
+func wrongPlatform(platform string) error {
+	return fmt.Errorf("the image is for %s, but the machines are linux/%s; save the image with --platform linux/%[2]s", platform, runtime.GOARCH)
 }
 
 // explainMissing adds advice for the user to the error of a missing blob. For other errors, it does
@@ -368,10 +370,10 @@ func explainMissing(err error) error {
 
 // checkImage returns the image with its full name. It returns an error if the name is
 // invalid or the image is for another platform.
-func checkImage(said string, image v1.Image) (Image, error) {
+func checkImage(imageName string, image v1.Image) (Image, error) {
 	one := Image{image: image}
-	if said != "" {
-		name, err := FullName(said)
+	if imageName != "" {
+		name, err := FullName(imageName)
 		if err != nil {
 			return one, err
 		}
@@ -379,31 +381,31 @@ func checkImage(said string, image v1.Image) (Image, error) {
 	}
 	c, err := image.ConfigFile()
 	if err != nil {
-		return one, fmt.Errorf("configuration of image %q: %w", said, explainMissing(err))
+		return one, fmt.Errorf("configuration of image %q: %w", imageName, explainMissing(err))
 	}
 	if c.OS != "linux" || c.Architecture != runtime.GOARCH {
-		return one, fmt.Errorf("image %q: %w", said, wrongPlatform(c.OS+"/"+c.Architecture))
+		return one, fmt.Errorf("image %q: %w", imageName, wrongPlatform(c.OS+"/"+c.Architecture))
 	}
 	return one, nil
 }
 
 // FullName returns the full name of an image. For example, the full name of alpine is
 // docker.io/library/alpine:latest.
-func FullName(said string) (string, error) {
-	ref, err := reference.ParseDockerRef(said)
+func FullName(image string) (string, error) {
+	ref, err := reference.ParseDockerRef(image)
 	if err != nil {
-		return "", fmt.Errorf("image name %q: %w", said, err)
+		return "", fmt.Errorf("image name %q: %w", image, err)
 	}
 	return ref.String(), nil
 }
 
-// dockerImage reads a docker-archive, and returns the image with the given name. Without a name,
-// the archive must contain only one image, and dockerImage returns this image.
-func dockerImage(file, said string) (v1.Image, error) {
-	if said == "" {
+// dockerImage reads a docker-archive, and returns the image with the given name. If imageName is
+// "", the archive must contain only one image, and dockerImage returns this image.
+func dockerImage(file, imageName string) (v1.Image, error) {
+	if imageName == "" {
 		return tarball.ImageFromPath(file, nil)
 	}
-	tag, err := name.NewTag(said)
+	tag, err := name.NewTag(imageName)
 	if err != nil {
 		return nil, err
 	}

@@ -95,23 +95,23 @@ func writeLayer(out *tar.Writer, l v1.Layer, written map[v1.Hash]bool) (unpacked
 	return unpacked, err
 }
 
-// readAll calls fn with the content of a layer, and compares the content's digest with the digest
-// want.
-func readAll(open func() (io.ReadCloser, error), want v1.Hash, fn func(io.Reader) error) (err error) {
+// readAll calls fn with the content of a layer. It returns an error if the content does not have
+// the given digest.
+func readAll(open func() (io.ReadCloser, error), digest v1.Hash, fn func(io.Reader) error) (err error) {
 	r, err := open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	sum, err := v1.Hasher(want.Algorithm)
+	sum, err := v1.Hasher(digest.Algorithm)
 	if err != nil {
 		return err
 	}
 	if err := fn(io.TeeReader(r, sum)); err != nil {
 		return err
 	}
-	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != want.Hex {
-		return fmt.Errorf("the archive is damaged: the digest is %s:%s, want %s; create or copy it again", want.Algorithm, got, want)
+	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != digest.Hex {
+		return fmt.Errorf("the archive is damaged: the digest is %s:%s, want %s; create or copy it again", digest.Algorithm, got, digest)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type Spec struct {
 	Programs []Program `json:"programs"`
 	// Env is the environment of all programs.
 	Env []string `json:"env"`
-	// Grace is the maximum time between SIGTERM for all processes and the end of the machine.
+	// Grace is the maximum time between SIGTERM for all processes and the time at which the machine stops.
 	Grace time.Duration `json:"grace"`
 }
 

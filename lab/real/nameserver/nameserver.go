@@ -1,6 +1,6 @@
 // Package nameserver is a name server for the machines of a lab. It forwards each query to the
 // resolvers of the host and returns their answer. It has no cache and no records of its own. It
-// answers a query itself only if the query is for a load balancer in Domain.
+// answers a query itself only if the query is for the host name of a load balancer in Domain.
 package nameserver
 
 import (
@@ -22,7 +22,7 @@ import (
 const (
 	maxQueries     = 512             // queries that wait for a resolver at the same time
 	maxConnections = 256             // TCP connections
-	maxResolvers   = 3               // resolvers of the file that the server asks, as in resolv.conf(5)
+	maxResolvers   = 3               // resolvers that the server asks, as in resolv.conf(5)
 	askTimeout     = 2 * time.Second // time limit for the answer of one resolver
 	idleTimeout    = 8 * time.Second // time limit for the next query of a TCP connection
 )
@@ -54,7 +54,7 @@ func (s Server) Run(ctx context.Context) error {
 		server.ReadTimeout, server.WriteTimeout = askTimeout, askTimeout
 		server.IdleTimeout = func() time.Duration { return idleTimeout }
 		server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
-			_ = w.WriteMsg(s.answer(ctx, slots, network, query)) // the client repeats a query without an answer
+			_ = w.WriteMsg(s.answer(ctx, slots, network, query)) // if this write fails, the client gets no answer and repeats the query
 		})
 		started := make(chan struct{})
 		server.NotifyStartedFunc = func() { close(started) }

@@ -430,7 +430,7 @@ func TestNetworkHealth(t *testing.T) {
 }
 
 // TestNetworkFaults proves that a repeated call completes the work of a call that failed after only
-// some of its changes. The SDK repeats a call if it fails with a status of 500 or more.
+// some of its changes. The SDK repeats a call that fails with a status of 500 or more.
 func TestNetworkFaults(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.elbv2 = elbv2.New(w.elbv2.Options(), func(o *elbv2.Options) {

@@ -38,8 +38,9 @@ func (w *world) deletePolicy(t *testing.T, name string) error {
 	return err
 }
 
-// The method policies describes the policies of the load balancer shop, for example "a b 30080=a".
-// In this example, a and b are the policies, and the instance port 30080 has the policy a.
+// The method policies describes the policies of the load balancer named shop, for example "a b
+// 30080=a". In this example, a and b are the policies, and the instance port 30080 has the policy
+// a.
 func (w *world) policies(t *testing.T) string {
 	t.Helper()
 	d := w.describe(t, "shop")
@@ -115,7 +116,7 @@ func testPolicies(t *testing.T, w *world) {
 	for n := range 3 {
 		must(w.elb.CreateLoadBalancerPolicy(ctx, long(n)))(t)
 	}
-	_, err = w.elb.CreateLoadBalancerPolicy(ctx, long(3)) // the label of the names is too short
+	_, err = w.elb.CreateLoadBalancerPolicy(ctx, long(3)) // the value of the label cannot contain so many characters
 	mustFail(t, err, "TooManyPolicies")
 }
 

@@ -40,7 +40,7 @@ type Connection struct {
 	URL, TokenFile, CAFile, Project, DataDir string
 }
 
-// ConnectionFlags adds the flags that choose the cloud and the project.
+// ConnectionFlags adds to cmd the flags that choose the cloud and the project.
 func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&c.URL, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
@@ -114,8 +114,8 @@ func (c *Connection) lab() (w whereCloud, err error) {
 }
 
 // Client returns a client of the cloud. It takes the URL and the token from the flags, the
-// environment or the running lab, in this order. The client sends the lab's token only to the
-// lab's cloud.
+// environment or the running lab, in this order. If none of these sources contains a URL, Client
+// uses DefaultCloudURL. The client sends the lab's token only to the lab's cloud.
 func (c *Connection) Client() (*client.Client, error) {
 	at, tokenFile, caFile := c.URL, c.TokenFile, c.CAFile
 	if c.DataDir == "" { // if a flag selects a lab, the lab takes precedence over the environment

@@ -48,8 +48,8 @@ func dialectsNamed(names []string) (all []dialect.Dialect) {
 }
 
 // DiskLinks returns a function for the dialects with the given names. For a disk, this function
-// returns the paths at which programs that use one of these dialects look for the device. DiskLinks
-// ignores unknown names.
+// returns paths of the device. Programs that use one of these dialects look for the device at these
+// paths. DiskLinks ignores unknown names.
 func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 	dialects := dialectsNamed(names)
 	return func(id cloudsim.DiskID) (all []string) {
@@ -63,8 +63,8 @@ func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 }
 
 // RegistryHosts returns a function for the dialects with the given names. For a project and a
-// region, this function returns the host names at which programs that use one of these dialects
-// expect the registry. RegistryHosts ignores unknown names.
+// region, this function returns host names of the registry. Programs that use one of these dialects
+// expect the registry at these host names. RegistryHosts ignores unknown names.
 func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
 	dialects := dialectsNamed(names)
 	return func(project cloudsim.ProjectID, region string) (all []string) {
@@ -77,8 +77,9 @@ func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
 	}
 }
 
-// MetadataTrees returns, for the name of each of these dialects, the additional paths that the
-// dialect needs in the metadata service. It ignores unknown names.
+// MetadataTrees returns the metadata trees of the dialects with the given names. The key of each
+// tree is the name of its dialect. A metadata tree contains the additional paths that the dialect
+// needs in the metadata service. MetadataTrees ignores unknown names.
 func MetadataTrees(names []string) map[string]cloudsim.MetadataTreeSpec {
 	all := map[string]cloudsim.MetadataTreeSpec{}
 	for _, d := range dialectsNamed(names) {

@@ -12,7 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These are the exit codes that do not come from the Kind of an error.
+// These are the exit codes of results without a Kind: success, an incorrect command line, and an
+// interruption.
 const (
 	ExitOK          = 0
 	ExitUsage       = 2

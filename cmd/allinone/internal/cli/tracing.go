@@ -22,9 +22,9 @@ func CheckCollector(flag string) error {
 	return nil
 }
 
-// TraceTo returns a provider of spans that sends the spans of a service to the collector at
-// HOST:PORT. A call of stop sends the remaining spans. If collectorAddr is empty, the provider
-// is nil.
+// TraceTo returns a tracer provider. The provider sends the spans of the service to the collector
+// at collectorAddr, in the form HOST:PORT. A call of stop sends the remaining spans. If
+// collectorAddr is empty, the provider is nil.
 func TraceTo(ctx context.Context, collectorAddr, service, instance string) (provider trace.TracerProvider, stop func() error, err error) {
 	if collectorAddr == "" {
 		return nil, func() error { return nil }, nil

@@ -152,8 +152,9 @@ a restart of the cloud, the command continues with the calls of the new run.`,
 	return cmd
 }
 
-// followAudit watches the audit trail and calls handle for every call after o.After. If calls are no
-// longer in the cloud's memory, it prints a notice and continues with the oldest call in memory.
+// followAudit watches the audit trail and calls handle for each entry after the entry with the
+// number o.After. If the next entries are no longer in the cloud's memory, followAudit prints a
+// notice and continues with the oldest entry in memory.
 func followAudit(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.AuditOptions, handle func(cloudsim.AuditEntry) error) error {
 	for {
 		err := keepWatching(ctx, c, func() iter.Seq2[cloudsim.AuditEntry, error] { return cl.WatchAudit(ctx, o) }, func(e cloudsim.AuditEntry) error {

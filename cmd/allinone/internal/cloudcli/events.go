@@ -77,7 +77,7 @@ prints new events until you interrupt it.`,
 			}
 			if watching {
 				if err := cl.Ready(ctx); err != nil {
-					return err // the command fails if no cloud runs at its start, but events.follow would wait for a cloud
+					return err // without this check, follow would wait until a cloud runs
 				}
 				s := newStream(p, func(e cloudsim.Event) any { return e })
 				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.printAll([]cloudsim.Event{e}) })

@@ -117,7 +117,8 @@ that begins afterwards.`,
 	return cmd
 }
 
-// withDuration returns the duration in newDuration, followed by oldDurations. It omits the
+// withDuration returns oldDurations with a new duration as the first element. The strings in
+// newDuration are the kind, the verb and the length of the new duration. withDuration omits the old
 // durations that the new duration replaces.
 func withDuration(oldDurations cloudsim.WorkDurations, newDuration []string) (cloudsim.WorkDurations, error) {
 	d, err := time.ParseDuration(newDuration[2])
@@ -131,8 +132,8 @@ func withDuration(oldDurations cloudsim.WorkDurations, newDuration []string) (cl
 	return cloudsim.WorkDurations{Items: append([]cloudsim.WorkDuration{one}, rest...)}, nil
 }
 
-// durationsCommand adds a RunE function to cmd. The RunE function changes the durations of work
-// with changeFn, and prints all durations.
+// durationsCommand adds a RunE function to cmd. The RunE function calls changeFn to change the
+// durations of work, and prints all durations.
 func durationsCommand(c *cli.Connection, cmd *cobra.Command, changeFn func(cloudsim.WorkDurations, []string) (cloudsim.WorkDurations, error)) *cobra.Command {
 	var o cli.Output
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

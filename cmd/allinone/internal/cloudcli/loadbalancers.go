@@ -230,9 +230,10 @@ keeps forwarding.
 	return cmd
 }
 
-// update changes the load balancer l according to the flags. If another caller has changed l in the
-// cloud, the method reads l again and repeats the change.
-func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
+// update changes the load balancer l according to the flags. The function isSet reports whether the
+// command line contains a flag. If another caller has changed l in the cloud, the method reads l
+// again and repeats the change.
+func (s *specFlags) update(ctx context.Context, cl *client.Client, isSet func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
 	ips, err := findIPs(ctx, cl, s.addresses)
 	if err != nil {
 		return l, err
@@ -240,7 +241,7 @@ func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(st
 	for range staleTries {
 		req := cloudsim.UpdateLoadBalancer{Labels: map[string]string{}, LoadBalancerSpec: l.LoadBalancerSpec}
 		maps.Copy(req.Labels, l.Labels)
-		if err := s.applyTo(ctx, cl, given, req.Labels, &req.LoadBalancerSpec); err != nil {
+		if err := s.applyTo(ctx, cl, isSet, req.Labels, &req.LoadBalancerSpec); err != nil {
 			return l, err
 		}
 		for _, key := range remove {

@@ -50,19 +50,20 @@ func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("target", completeNames(c, instances))
 }
 
-// applyTo writes the values of the given flags into labels and spec.
-func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
-	if given("listener") {
+// applyTo writes the values of the flags on the command line into labels and spec. The function
+// isSet reports whether the command line contains a flag.
+func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, isSet func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
+	if isSet("listener") {
 		if spec.Listeners, err = parseListeners(s.listeners); err != nil {
 			return err
 		}
 	}
-	if given("target") {
+	if isSet("target") {
 		if spec.Targets, err = findTargets(ctx, cl, s.targets); err != nil {
 			return err
 		}
 	}
-	if err := s.applyRules(given, spec); err != nil {
+	if err := s.applyRules(isSet, spec); err != nil {
 		return err
 	}
 	more, err := cli.ParseLabels("label", s.labels)
@@ -70,7 +71,7 @@ func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, given func(s
 		return err
 	}
 	maps.Copy(labels, more)
-	if err := s.applyHealth(given, &spec.HealthCheck); err != nil {
+	if err := s.applyHealth(isSet, &spec.HealthCheck); err != nil {
 		return err
 	}
 	return s.applyListeners(ctx, cl, spec)
@@ -79,7 +80,7 @@ func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, given func(s
 // applyListeners writes the values of the flags for single listeners into spec.
 func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec *cloudsim.LoadBalancerSpec) error {
 	spec.Listeners = slices.Clone(spec.Listeners)
-	words := map[*cloudsim.Listener][]string{} // the target values of each listener in the flags
+	words := map[*cloudsim.Listener][]string{} // for each listener, the values of --listener-target
 	for _, w := range s.listenerTargets {
 		l, target, err := findListener("listener-target", w, "[tcp/|udp/]PORT=INSTANCE, e.g. 443=node-1", spec.Listeners)
 		if err != nil {
@@ -126,22 +127,22 @@ func findListener(flag, word, form string, listeners []cloudsim.Listener) (*clou
 }
 
 // applyRules writes the values of the flags for source ranges, affinity and timeouts into spec.
-func (s *specFlags) applyRules(given func(string) bool, spec *cloudsim.LoadBalancerSpec) (err error) {
-	if given("source-range") {
+func (s *specFlags) applyRules(isSet func(string) bool, spec *cloudsim.LoadBalancerSpec) (err error) {
+	if isSet("source-range") {
 		spec.SourceRanges = slices.DeleteFunc(slices.Clone(s.sources), func(r string) bool { return r == "" })
 	}
-	if given("affinity") {
+	if isSet("affinity") {
 		spec.Affinity = cloudsim.Affinity(s.affinity)
 		if spec.Affinity != cloudsim.AffinityClientIP {
 			spec.AffinityTimeoutSeconds = 0
 		}
 	}
-	if given("affinity-timeout") {
+	if isSet("affinity-timeout") {
 		if spec.AffinityTimeoutSeconds, err = wholeSeconds("affinity-timeout", s.sticky); err != nil {
 			return err
 		}
 	}
-	if given("drain-timeout") {
+	if isSet("drain-timeout") {
 		if spec.DrainTimeoutSeconds = -1; s.drain != 0 {
 			spec.DrainTimeoutSeconds, err = wholeSeconds("drain-timeout", s.drain)
 		}
@@ -157,36 +158,36 @@ func (s *specFlags) familyList() []cloudsim.IPFamily {
 	return all
 }
 
-func (s *specFlags) applyHealth(given func(string) bool, h *cloudsim.HealthCheck) (err error) {
-	if given("health") {
+func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck) (err error) {
+	if isSet("health") {
 		if err := parseHealth(s.health, h); err != nil {
 			return err
 		}
 	}
-	if given("health-codes") {
+	if isSet("health-codes") {
 		h.ExpectedCodes = s.codes
 	}
-	if given("health-interval") {
+	if isSet("health-interval") {
 		if h.IntervalMillis, err = toMillis("health-interval", s.interval); err != nil {
 			return err
 		}
 	}
-	if given("health-timeout") {
+	if isSet("health-timeout") {
 		if h.TimeoutMillis, err = toMillis("health-timeout", s.timeout); err != nil {
 			return err
 		}
 	}
-	if given("healthy-after") {
+	if isSet("healthy-after") {
 		h.HealthyThreshold = s.healthy
 	}
-	if given("unhealthy-after") {
+	if isSet("unhealthy-after") {
 		h.UnhealthyThreshold = s.unhealthy
 	}
 	return nil
 }
 
-// findTargets returns a target for each word. A word has the form NODE or NODE/IP, and may end
-// with =WEIGHT.
+// findTargets returns a target for each word. A word has the form INSTANCE or INSTANCE/IP, and may
+// end with =WEIGHT.
 func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error

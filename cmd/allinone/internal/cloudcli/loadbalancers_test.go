@@ -10,7 +10,7 @@ import (
 )
 
 // TestUpdateOfAStaleLoadBalancer proves that an update reads the load balancer again if another
-// caller has changed it. The update keeps the changes of the other caller.
+// caller has changed the load balancer. The update keeps the changes of the other caller.
 func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	spec := cloudsim.LoadBalancerSpec{

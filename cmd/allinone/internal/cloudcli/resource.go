@@ -277,16 +277,16 @@ label' does for a Node.`, k.noun),
 	return cmd
 }
 
-// printResult prints the resources that a command found or changed. If things is empty, it prints
-// nothing.
-func printResult[T any](p cli.Printer[T], single bool, things []T) error {
+// printResult prints the resources that a command found or changed. If resources is empty, it
+// prints nothing.
+func printResult[T any](p cli.Printer[T], single bool, resources []T) error {
 	switch {
-	case len(things) == 0:
+	case len(resources) == 0:
 		return nil
 	case single:
-		return p.One(things[0])
+		return p.One(resources[0])
 	}
-	return p.List(things)
+	return p.List(resources)
 }
 
 // completeNames returns a shell completion for the names of resources of the kind k. It omits

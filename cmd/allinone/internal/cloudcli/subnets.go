@@ -30,8 +30,8 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	list: (*client.Client).ListSubnets,
 }
 
-// servesCell returns the zone whose instances a subnet accepts. If the subnet accepts the
-// instances of a whole region, it returns the region. For other subnets it returns "all".
+// servesCell returns the zone or the region that a subnet serves. The subnet accepts only instances
+// in this zone or region. For a subnet without a zone and a region, servesCell returns "all".
 func servesCell(s cloudsim.Subnet) string {
 	switch {
 	case s.Zone != "":

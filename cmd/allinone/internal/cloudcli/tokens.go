@@ -109,12 +109,11 @@ stdout, or writes it to a new file that only you can read.`,
 	return cmd
 }
 
-// createInto calls the function create, which creates a resource with a secret. createInto writes
-// the text that create has returned to a new file at path. It creates the file before the resource.
-// In the reverse order, the command could fail to write the secret of the new resource. If the
-// cloud does not create the resource, createInto removes the file. The flag flagName contains the
-// path.
-func createInto[T cloudsim.Resource](flagName, path string, create func() (T, string, error)) (v T, err error) {
+// createInto calls createFn, which creates a resource with a secret. createInto writes the text
+// that createFn returns to a new file at path. It creates the file before the resource. In the
+// reverse order, the command could fail to write the secret of the new resource. If the cloud does
+// not create the resource, createInto removes the file. The user sets path with the flag flagName.
+func createInto[T cloudsim.Resource](flagName, path string, createFn func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return v, cloudsim.Errorf(cloudsim.Exists, "--%s %s: the file already exists; choose another path, or remove the file", flagName, path)
@@ -122,7 +121,7 @@ func createInto[T cloudsim.Resource](flagName, path string, create func() (T, st
 	if err != nil {
 		return v, fmt.Errorf("--%s: %w", flagName, err)
 	}
-	v, text, err := create()
+	v, text, err := createFn()
 	if err != nil {
 		return v, errors.Join(err, f.Close(), os.Remove(path))
 	}

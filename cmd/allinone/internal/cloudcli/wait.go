@@ -129,25 +129,24 @@ func printDone(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
 	return op // if op has failed, the caller prints the error
 }
 
-// The function settle waits for the operations on the resources in the parameter things, and
-// returns the new state of these resources. Without --wait, the function does not wait, and returns
-// the parameter things.
-func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waitFlags, k kind[T, ID], things []T) ([]T, error) {
+// settle waits for the operations on the given resources, and returns the new state of the
+// resources. Without --wait, it does not wait, and returns the resources unchanged.
+func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waitFlags, k kind[T, ID], resources []T) ([]T, error) {
 	if !w.wait {
-		return things, nil
+		return resources, nil
 	}
 	var ids []cloudsim.OperationID
-	for _, t := range things {
+	for _, t := range resources {
 		if id := t.Head().Operation; id != "" {
 			ids = append(ids, id)
 		}
 	}
 	_, err := w.await(ctx, c, cl, ids)
 	if ctx.Err() != nil {
-		return things, err // the wait was interrupted, so return the last known state
+		return resources, err // the wait was interrupted, so return the last known state
 	}
 	var now []T
-	for _, t := range things {
+	for _, t := range resources {
 		fresh, gone := k.get(cl, ctx, ID(k.id(t)))
 		if gone != nil {
 			err = errors.Join(err, gone)

@@ -101,9 +101,8 @@ func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Conn
 	}
 }
 
-// printDifferences requests the list and prints the differences from the resources in the map
-// printed. It prints new, changed and deleted resources. It returns the revision at which a watch
-// must start.
+// printDifferences requests the list and compares it with the resources in w.printed. It prints the
+// new, changed and deleted resources. It returns the revision at which a watch must start.
 func (w *listWatch[T, ID]) printDifferences(ctx context.Context, cl *client.Client) (uint64, error) {
 	things, rev, err := w.kind.all(ctx, cl, w.where)
 	if err != nil {

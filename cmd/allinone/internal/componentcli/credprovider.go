@@ -100,7 +100,7 @@ has no permission, the plugin does not try the node's identity instead.`,
 	return cmd
 }
 
-// writeFiles writes the files into the folder and returns the paths of the
+// writeFiles writes the configuration files into the folder f.to and returns the paths of the
 // files.
 func (f credproviderConfig) writeFiles() (names []string, err error) {
 	dir, err := filepath.Abs(f.to)

@@ -133,8 +133,8 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 }
 
 // writableByOthers returns a problem for each file or folder that other users can change. It also
-// returns a problem for a path that does not exist. A user that can change such a file can get the
-// credentials of the kubelet.
+// returns a problem for a path that does not exist. A user that can change the kubelet's
+// configuration or the plugin can get the credentials of the kubelet.
 func writableByOthers(paths ...string) (problems []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)

@@ -106,7 +106,7 @@ func (f *csiFlags) run(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 		defer func() {
-			if err == nil { // the reason of a failure names a log
+			if err == nil { // after a failure, the user needs the logs
 				err = os.RemoveAll(logs)
 			}
 		}()

@@ -29,7 +29,7 @@ const (
 // dialectAWS is the value of the flag --dialect for AWS's CCM.
 const dialectAWS = "aws"
 
-// annotationPrefix is the first part of the annotations with which Services configure this
+// annotationPrefix is the prefix of the annotation keys with which Services configure this
 // project's CCM.
 const annotationPrefix = "cloudsim.dev/load-balancer-"
 
@@ -49,7 +49,8 @@ func (f *driverFlags) addTo(cmd *cobra.Command) {
 	fl.StringVar(&f.clusterCIDR, "routes-cidr", "", "IPv4 range for pods (--cluster-cidr of the CCM); empty if the CCM creates no routes")
 }
 
-// check returns an error if --driver is wrong.
+// check returns an error if the value of --driver or --dialect is invalid, or if the two flags
+// conflict.
 func (f *driverFlags) check() error {
 	switch {
 	case f.dialect != "" && f.driver != driverCloudsim:

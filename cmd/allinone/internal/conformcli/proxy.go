@@ -70,9 +70,9 @@ API that checks a signature of this header, such as the API of AWS, refuses forw
 }
 
 // startProxy serves a recording proxy on a free port of loopback. The proxy forwards calls to the
-// API at the URL upstream. The text envVar has the form CONFORM_API_URL=URL, and is for the
-// environment of the CCM. The proxy serves until the caller calls stop, even after the end of ctx,
-// because the CCM needs the proxy during the cleanup after an interruption.
+// API at the URL upstream. The CCM gets the URL of the proxy in the environment variable envVar,
+// which has the form CONFORM_API_URL=URL. The proxy serves until the caller calls stop, even after
+// the end of ctx, because the CCM needs the proxy during the cleanup after an interruption.
 func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, envVar string, stop func(), err error) {
 	if p, err = proxy.New(upstream); err != nil {
 		return nil, "", nil, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))
@@ -83,7 +83,7 @@ func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, envVar st
 	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
-	ended.Go(func() { _ = serve(serving, ln, p) }) // the caller reports a proxy that has failed
+	ended.Go(func() { _ = serve(serving, ln, p) }) // if the proxy fails, the calls of the CCM fail, and the checks report this
 	return p, "CONFORM_API_URL=http://" + ln.Addr().String(), func() { cancel(); ended.Wait() }, nil
 }
 

@@ -47,7 +47,8 @@ func (f *reportFlags) verdict(ctx context.Context, r conform.Report, baseline ma
 	return errors.Join(errs...)
 }
 
-// readBaseline returns the call budgets of --baseline, or nil.
+// readBaseline returns the call budgets in the file of --baseline. Without this flag, it returns
+// nil.
 func (f *reportFlags) readBaseline() (map[string]int, error) {
 	if f.baseline == "" {
 		return nil, nil
@@ -73,7 +74,7 @@ func printResult(out io.Writer, r conform.Result) {
 	}
 }
 
-// writeReports writes the reports.
+// writeReports writes the file of --write-baseline and the reports in the folder of --report.
 func (f *reportFlags) writeReports(r conform.Report) error {
 	if f.writeBaseline != "" && len(r.Budgets) > 0 {
 		only := conform.Report{Run: r.Run, Provider: r.Provider, Kubernetes: r.Kubernetes, Began: r.Began, Results: []conform.Result{}, Budgets: r.Budgets}

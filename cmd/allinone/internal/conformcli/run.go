@@ -226,7 +226,8 @@ func (f *runFlags) claimedCapabilities(ctx context.Context, d conform.Driver, us
 	return &caps, nil
 }
 
-// programDir returns the folder with the programs of the API server.
+// programDir returns the folder with the programs of the API server: kube, or etcd and
+// kube-apiserver.
 func (f *runFlags) programDir() string {
 	own, err := os.Executable()
 	if err != nil {
@@ -235,7 +236,8 @@ func (f *runFlags) programDir() string {
 	return cmp.Or(f.programs, f.Getenv("KUBEBUILDER_ASSETS"), filepath.Dir(own))
 }
 
-// checkDriver returns an error if the flags of the driver are wrong.
+// checkDriver returns an error if the flags of the driver, the CCM and the API server are invalid
+// or conflict.
 func (f *runFlags) checkDriver() error {
 	switch {
 	case f.capabilities != "" && len(f.claims) > 0:

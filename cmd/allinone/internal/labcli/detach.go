@@ -94,12 +94,11 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 	return append(args, "--data-dir="+string(f.DataDir))
 }
 
-// listen reads the messages of a detached lab from the parameter hear and prints the messages to w.
-// When the lab is ready, the function returns the report about the lab. If the lab failed, the
-// function returns the errors of the lab. If the lab ended without a report or errors, the function
-// returns io.EOF.
-func listen(ctx context.Context, hear io.Reader, w io.Writer) (process.Report, error) {
-	d := json.NewDecoder(hear)
+// listen reads the messages of a detached lab from pipe and prints the messages to w. When the lab
+// is ready, the function returns the report about the lab. If the lab failed, the function returns
+// the errors of the lab. If the lab ended without a report or errors, the function returns io.EOF.
+func listen(ctx context.Context, pipe io.Reader, w io.Writer) (process.Report, error) {
+	d := json.NewDecoder(pipe)
 	for {
 		var n startMessage
 		if err := d.Decode(&n); err != nil {

@@ -123,7 +123,7 @@ func (p *courseState) saveState() error {
 }
 
 // runWithCourse returns a RunE function for a command. The RunE function reads the state of the
-// course and calls fn with it.
+// course and calls fn with this state.
 func (c *labCLI) runWithCourse(fn func(ctx context.Context, p *courseState, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		p, err := c.courseState()

@@ -122,8 +122,8 @@ func labDir(dir string) (process.Dir, error) {
 	return process.DirAt(dir)
 }
 
-// complete validates the flags. It adds the path of this binary. It also adds the paths
-// kube, machine and csi in the folder of this binary.
+// complete validates the flags. It stores the path of this binary in f, and the paths of
+// the programs kube, machine and csi, which are in the same folder.
 func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {
 		return err

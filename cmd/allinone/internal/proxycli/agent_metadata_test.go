@@ -68,8 +68,8 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 	}
 }
 
-// serveMetadata serves the metadata of an instance at addr until the test ends.
-func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.InstanceID) {
+// serveMetadata serves the metadata of the instance instanceID at addr until the test ends.
+func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, instanceID cloudsim.InstanceID) {
 	t.Helper()
 	ln, err := metadata.Listen(t.Context(), addr)
 	if err != nil {
@@ -78,7 +78,7 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.Ins
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- metadata.Run(ctx, slog.New(slog.DiscardHandler), metadata.Config{Listener: ln, Instance: of}, cl)
+		done <- metadata.Run(ctx, slog.New(slog.DiscardHandler), metadata.Config{Listener: ln, Instance: instanceID}, cl)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// applyAtStart applies a file with resources through the API, before the API has a listener. The
-// first caller therefore finds all resources of the file.
+// applyAtStart applies a file with resources through the API, before the API serves other callers.
+// The first caller therefore finds all resources of the file.
 func applyAtStart(ctx context.Context, log *slog.Logger, api http.Handler, file, secret string) error {
 	wanted, err := apply.Read(file, strings.NewReader(""))
 	if err != nil {

@@ -54,16 +54,16 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	return c, nil
 }
 
-// withNamed returns the elements of its two parameters have and given. An element of given replaces
-// the element of have with the same name.
-func withNamed[T any](have, given []T, name func(T) string) []T {
-	for _, g := range given {
+// withNamed returns the elements of defaults and overrides. An element of overrides replaces the
+// element of defaults with the same name.
+func withNamed[T any](defaults, overrides []T, name func(T) string) []T {
+	for _, g := range overrides {
 		same := func(h T) bool { return name(h) == name(g) }
-		if i := slices.IndexFunc(have, same); i >= 0 {
-			have[i] = g
+		if i := slices.IndexFunc(defaults, same); i >= 0 {
+			defaults[i] = g
 		} else {
-			have = append(have, g)
+			defaults = append(defaults, g)
 		}
 	}
-	return have
+	return defaults
 }

@@ -239,7 +239,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
-		defer func() { _ = file.Close() }() // an error has no effect, because each call has already written its line
+		defer func() { _ = file.Close() }() // an error has no effect, because the file already contains the line of each call
 		apiCfg.Transcript = t
 	}
 	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own context
