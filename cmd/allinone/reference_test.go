@@ -58,7 +58,7 @@ func TestReference(t *testing.T) {
 func cliReference(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	b.WriteString("# The command line\n\nMade from the code by `make generate`. `allinone help COMMAND` shows the same, and the flags\nof the parent commands, such as `--cloud-url` of `allinone cloud`.\n")
+	b.WriteString("# The command line\n\n`make generate` writes this page from the code. `allinone help COMMAND` shows the same text. It also shows\nthe flags of the parent commands, such as `--cloud-url` of `allinone cloud`.\n")
 	var walk func(path []string, cmd *cobra.Command)
 	walk = func(path []string, cmd *cobra.Command) {
 		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
@@ -66,7 +66,7 @@ func cliReference(t *testing.T) []byte {
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n", strings.Join(append([]string{"allinone"}, path...), " "))
 		if cmd.Name() == "ccm" {
-			b.WriteString("Most of its flags are upstream's: see `allinone ccm --help`.\n")
+			b.WriteString("Most flags of this command are flags of Kubernetes: see `allinone ccm --help`.\n")
 			return
 		}
 		var out bytes.Buffer
@@ -99,12 +99,12 @@ func withoutGlobalFlags(help string) string {
 // cloud controller manager.
 func ccmReference() []byte {
 	var b bytes.Buffer
-	b.WriteString("# The cloud controller manager: annotations and flags\n\nMade from the code by `make generate`. See [how it works](../ccm.md).\n\n" +
-		"## Annotations of a Service\n\n| annotation | takes | default | what it does |\n|---|---|---|---|\n")
+	b.WriteString("# The cloud controller manager: annotations and flags\n\n`make generate` writes this page from the code. The page [Cloud controller manager](../ccm.md) explains how the CCM works.\n\n" +
+		"## Annotations of a Service\n\n| annotation | value | default | effect |\n|---|---|---|---|\n")
 	for _, a := range ccm.Annotations() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, a.Takes, a.Default, a.Doc)
 	}
-	b.WriteString("\n## Flags of ours\n\nAll others are upstream's: `allinone ccm --help`.\n\n| flag | what it does |\n|---|---|\n")
+	b.WriteString("\n## Additional flags\n\nAll other flags are flags of Kubernetes: see `allinone ccm --help`.\n\n| flag | meaning |\n|---|---|\n")
 	componentcli.NewCCMCommand(cli.Env{Getenv: func(string) string { return "" }, Stderr: io.Discard}).Flags().VisitAll(func(f *pflag.Flag) {
 		if strings.Contains(f.Usage, "in the file of --cloud-config") {
 			fmt.Fprintf(&b, "| `--%s` | %s |\n", f.Name, f.Usage)
@@ -152,8 +152,8 @@ func apiReference(t *testing.T, openapi []byte) []byte {
 	}
 	slices.Sort(rows)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# The API\n\nMade from the code by `make generate`. A running cloud serves the whole of it, with every field, at `/docs` and as\n[OpenAPI 3.1](openapi.json) at `/openapi.json`.\n\n| operation | route | |\n|---|---|---|\n%s\n\n", strings.Join(rows, "\n"))
-	fmt.Fprintf(&b, "## Errors\n\nEvery error is an RFC 9457 document, `application/problem+json`. Programs distinguish errors by `kind`.\n\n| kind | exit code of `allinone cloud` |\n|---|---|\n")
+	fmt.Fprintf(&b, "# The API\n\n`make generate` writes this page from the code. A running cloud describes all operations and their fields at `/docs`. It\nserves the same description as [OpenAPI 3.1](openapi.json) at `/openapi.json`.\n\n| operation | route | description |\n|---|---|---|\n%s\n\n", strings.Join(rows, "\n"))
+	fmt.Fprintf(&b, "## Errors\n\nEach error is a document in the format of RFC 9457, with the media type `application/problem+json`. Programs can distinguish\nerrors by the field `kind`.\n\n| kind | exit code of `allinone cloud` |\n|---|---|\n")
 	for _, k := range cloudsim.Kinds() {
 		fmt.Fprintf(&b, "| `%s` | %d |\n", k, cli.CodeOf(k))
 	}
