@@ -24,6 +24,7 @@ func (e *Engine) SetMetadataTree(ctx context.Context, name string, req cloudsim.
 		return t, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		t = cloudsim.MetadataTree{} // the store can run this function again
 		others := 0
 		for other, err := range metadataTrees.Scan(tx, "", "") {
 			switch {
