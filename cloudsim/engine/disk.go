@@ -108,7 +108,7 @@ func diskDiffers(have cloudsim.Disk, req cloudsim.CreateDisk) string {
 }
 
 func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
-	region, err := e.regionOfDisk(req)
+	region, err := regionOfDisk(tx, req)
 	if err != nil {
 		return d, err
 	}
@@ -149,17 +149,17 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 
 // regionOfDisk returns the region of the requested zones. It returns Invalid if
 // the zones are in several regions.
-func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error) {
+func regionOfDisk(tx *store.Tx, req cloudsim.CreateDisk) (region string, err error) {
 	field := "zone"
 	if len(req.ReplicaZones) > 0 {
 		field = "replicaZones"
 	}
 	for _, z := range req.Zones() {
-		r, ok := e.regionOf[z]
-		switch {
-		case !ok:
-			return "", errUnknownReference(field, z, "see GET /v1/zones")
-		case region != "" && r != region:
+		r, err := regionOfZone(tx, field, z)
+		if err != nil {
+			return "", err
+		}
+		if region != "" && r != region {
 			return "", cloudsim.InvalidField(field, "must be in one region, but "+z+" is in region "+r)
 		}
 		region = r

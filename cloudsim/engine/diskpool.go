@@ -28,16 +28,19 @@ func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, zone := range slices.Sorted(maps.Keys(e.regionOf)) {
+	for z, err := range zones.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
 		for ty, err := range diskTypes.Scan(tx, "", "") {
 			if err != nil {
 				return err
 			}
-			name := cloudsim.DiskPoolName(zone, ty.Name)
+			name := cloudsim.DiskPoolName(z.Name, ty.Name)
 			if diskPools.Has(tx, name) {
 				continue
 			}
-			p := cloudsim.DiskPool{Meta: cloudsim.Meta{Name: name}, Zone: zone, Type: ty.Name, SizeGiB: ty.PoolGiB}
+			p := cloudsim.DiskPool{Meta: cloudsim.Meta{Name: name}, Zone: z.Name, Type: ty.Name, SizeGiB: ty.PoolGiB}
 			if err := diskPools.Put(tx, &p); err != nil {
 				return err
 			}

@@ -138,10 +138,6 @@ type Engine struct {
 	imageManager
 	stateManager
 
-	// regionOf is the region of each zone. While the cloud runs, zones do not change their region,
-	// so write transactions may read this map instead of the store.
-	regionOf map[string]string
-
 	rules       faultRules
 	watchShares watchShares
 	requests    requestIDs
@@ -185,11 +181,7 @@ type replaceable interface {
 	// prepare adapts the new records to the configuration, in the transaction that replaces the old
 	// records.
 	prepare(*store.Tx) error
-	// loadZones, loadFaults and loadRates update the copies of records in
-	// memory. LoadState and ResetState call loadZones only if their transaction
-	// failed, because prepare may then already have changed the copy of the
-	// zones.
-	loadZones() error
+	// loadFaults and loadRates update the copies of records in memory.
 	loadFaults() error
 	loadRates() error
 }
@@ -241,9 +233,6 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	if err := e.applyCatalogue(tx); err != nil {
 		return err
 	}
-	if err := e.readZones(tx); err != nil {
-		return err
-	}
 	if err := e.keepDiskPools(tx); err != nil {
 		return err
 	}
@@ -258,23 +247,6 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	}
 	return errors.Join(e.keepDefaultNetworks(tx), keepOutages(tx))
 }
-
-// readZones fills the map regionOf with the region of each zone in the store.
-func (e *Engine) readZones(tx *store.Tx) error {
-	e.regionOf = map[string]string{}
-	for z, err := range zones.Scan(tx, "", "") {
-		if err != nil {
-			return err
-		}
-		e.regionOf[z.Name] = z.Region
-	}
-	return nil
-}
-
-// loadZones fills the map regionOf from the store again. The engine calls loadZones after a failed
-// transaction, because this transaction may have changed the map. It uses a write transaction, so
-// that no other write transaction reads regionOf at the same time.
-func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 
 // Check reads the whole file of the cloud. It returns an error if it finds
 // damage.

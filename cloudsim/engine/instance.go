@@ -72,9 +72,9 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 }
 
 func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
-	region, ok := e.regionOf[req.Zone]
-	if !ok {
-		return i, errUnknownReference("zone", req.Zone, "see GET /v1/zones")
+	region, err := regionOfZone(tx, "zone", req.Zone)
+	if err != nil {
+		return i, err
 	}
 	if !instanceTypes.Has(tx, req.Type) {
 		return i, errUnknownReference("type", req.Type, "see GET /v1/instance-types")

@@ -305,7 +305,7 @@ func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dat
 		if err := ss.update(ctx, func(tx *store.Tx, _ Call) error {
 			return errors.Join(fn(tx), stagedDisks.Put(tx, stagedKey, s))
 		}); err != nil {
-			return errors.Join(err, ss.cloud.loadZones())
+			return err
 		}
 		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // replaceAll returns this error only after the swap of the disk data, because the error must not prevent the swap
 		return nil

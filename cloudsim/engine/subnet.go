@@ -72,14 +72,11 @@ func (e *Engine) regionFor(tx *store.Tx, region, zone string) (string, error) {
 		}
 		return region, nil
 	}
-	of, ok := e.regionOf[zone]
-	switch {
-	case !ok:
-		return "", errUnknownReference("zone", zone, "see GET /v1/zones")
-	case region != "" && region != of:
-		return "", cloudsim.InvalidField("zone", zone+" is in region "+of+", not in region "+region)
+	of, err := regionOfZone(tx, "zone", zone)
+	if err == nil && region != "" && region != of {
+		err = cloudsim.InvalidField("zone", zone+" is in region "+of+", not in region "+region)
 	}
-	return of, nil
+	return of, err
 }
 
 func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {

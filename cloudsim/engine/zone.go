@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"reflect"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -78,6 +79,16 @@ func (e *Engine) GetRegion(ctx context.Context, name string) (cloudsim.Region, e
 // ListRegions returns one page of regions.
 func (e *Engine) ListRegions(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Region], error) {
 	return listPage(ctx, e.core, regions, o, nil)
+}
+
+// regionOfZone returns the region of a zone. If the zone does not exist, the error is Invalid and
+// names the given field of the request.
+func regionOfZone(tx *store.Tx, field, zone string) (string, error) {
+	z, err := zones.Get(tx, zone)
+	if errors.Is(err, cloudsim.NotFound) {
+		return "", errUnknownReference(field, zone, "see GET /v1/zones")
+	}
+	return z.Region, err
 }
 
 // GetZone returns a zone by name.
