@@ -376,11 +376,11 @@ func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 		if err != nil {
 			return err
 		}
-		s = l.StatusFor(s)
-		if reflect.DeepEqual(l.Status, s) {
+		status := l.StatusFor(s)
+		if reflect.DeepEqual(l.Status, status) {
 			return nil
 		}
-		l.Status = s
+		l.Status = status
 		return loadBalancers.Put(tx, &l)
 	})
 }

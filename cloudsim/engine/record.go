@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"reflect"
@@ -115,20 +116,18 @@ func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req clo
 		if r, err = recordAt(tx, call, id, rev); err != nil {
 			return err
 		}
-		if req.Name == "" {
-			req.Name = r.Name
-		}
-		if req.Name == r.Name && sameLabels(r.Labels, req.Labels) && sameDocument(r.Document, req.Document) {
+		name := cmp.Or(req.Name, r.Name)
+		if name == r.Name && sameLabels(r.Labels, req.Labels) && sameDocument(r.Document, req.Document) {
 			return nil
 		}
-		taken, err := records.Lookup(tx, byRecordName, recordKey(r.Project, r.Kind, req.Name))
+		taken, err := records.Lookup(tx, byRecordName, recordKey(r.Project, r.Kind, name))
 		if err != nil {
 			return err
 		}
 		if len(taken) > 0 && taken[0].ID != id {
-			return errNameTaken(cloudsim.KindRecord, req.Name, string(taken[0].ID), "the same kind")
+			return errNameTaken(cloudsim.KindRecord, name, string(taken[0].ID), "the same kind")
 		}
-		r.Name, r.Labels, r.Document = req.Name, req.Labels, req.Document
+		r.Name, r.Labels, r.Document = name, req.Labels, req.Document
 		return records.Put(tx, &r)
 	})
 	return r, err
