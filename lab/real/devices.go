@@ -103,17 +103,23 @@ func (d *machineDevices) update(ctx context.Context) error {
 	clear(d.failed)
 	for id, have := range d.have { // a disk that was detached and attached again can be read-only
 		if want, ok := wanted[id]; !ok || isReadOnly(want, d.id) != have.readOnly {
-			d.failed[id] = d.remove(ctx, id, have)
+			d.failed[id] = d.remove(id, have)
 		}
 	}
+	err := d.releaseUnused(ctx)
 	for id, disk := range wanted {
 		d.failed[id] = errors.Join(d.failed[id], d.add(ctx, disk))
 	}
-	err := d.restrictDevices()
+	err = errors.Join(err, d.restrictDevices())
 	for id, have := range d.have {
 		d.failed[id] = errors.Join(d.failed[id], d.show(id, have))
 	}
-	return errors.Join(err, errors.Join(slices.Collect(maps.Values(d.failed))...))
+	return errors.Join(err, d.failures())
+}
+
+// failures returns the errors of all disks in the last update.
+func (d *machineDevices) failures() error {
+	return errors.Join(slices.Collect(maps.Values(d.failed))...)
 }
 
 // report sends the cloud a list of the machine's disks. If the last report contained the same list,
@@ -324,14 +330,16 @@ func (d *machineDevices) linkPaths(id cloudsim.DiskID) []string {
 
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
-// remove removes the device nodes and links of a disk, and fences the disk's device.
-func (d *machineDevices) remove(ctx context.Context, id cloudsim.DiskID, existing device) error {
+// remove removes the device nodes and links of a disk, and fences the disk's device. It keeps the
+// second device of the disk; see releaseUnused. A fenced device no longer belongs to the machine,
+// because the kernel can give its number to another program.
+func (d *machineDevices) remove(id cloudsim.DiskID, existing device) error {
 	if isMounted(d.folder.path("dev")) {
 		if err := d.hide(id, existing); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(fence(existing.number), d.release(ctx, id)); err != nil {
+	if err := fence(existing.number); err != nil {
 		return err
 	}
 	delete(d.have, id)
@@ -357,6 +365,23 @@ func (d *machineDevices) reserve(ctx context.Context, id cloudsim.DiskID) (int, 
 		return 0, err
 	}
 	return n, os.WriteFile(d.folder.path(spareFolder, string(id)), []byte(strconv.Itoa(n)), 0o600)
+}
+
+// releaseUnused removes the second loop devices of the disks that the machine no longer has. It
+// stores the error of each disk in d.failed. A removal fails, for example, while a program has the
+// device open. The next update tries again.
+func (d *machineDevices) releaseUnused(ctx context.Context) error {
+	files, err := os.ReadDir(d.folder.path(spareFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		id := cloudsim.DiskID(f.Name())
+		if _, ok := d.have[id]; !ok {
+			d.failed[id] = errors.Join(d.failed[id], d.release(ctx, id))
+		}
+	}
+	return err
 }
 
 // release removes the second loop device of a disk.
@@ -410,15 +435,14 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var errs []error
+	clear(d.failed)
 	for id, have := range d.have {
-		errs = append(errs, d.remove(ctx, id, have))
+		d.failed[id] = d.remove(id, have)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(d.releaseUnused(ctx), d.failures()); err != nil {
 		return err
 	}
 	d.on = false
-	clear(d.failed)
 	d.changed.notify()
 	return unmountDev(d.folder)
 }

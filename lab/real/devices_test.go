@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -253,6 +254,77 @@ func TestForcedDetachFences(t *testing.T) {
 	if got := one.listNodes(); len(got) > 0 {
 		t.Errorf("devices of the old machine: got %v, want none", got)
 	}
+}
+
+// TestBusySecondDevice detaches a disk while a program of the machine has the disk's second device
+// open. It proves that the hypervisor does not fence a device of another program that got the
+// number of the fenced device. The machine gets a working device when the disk is attached again.
+func TestBusySecondDevice(t *testing.T) {
+	b := newDeviceBench(t)
+	b.attach(attachedTo("i-000001"))
+	d := b.machine("i-000001")
+	have := d.have["disk-000001"]
+	holder, err := os.Open(loop.Path(have.spareLoop))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	failUpdate := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := d.update(ctx); err == nil {
+			t.Fatal("got no error while a program has the second device open")
+		}
+	}
+	b.attach()
+	failUpdate()
+	if now, _ := d.state(); len(now.Devices) != 1 || now.Devices[0].Ready || now.Devices[0].Error == "" {
+		t.Errorf("report: got %+v, want one disk with an error", now.Devices)
+	}
+
+	waitReleased(t, have.number)
+	other := deviceWithNumber(t, have.number)
+	failUpdate()
+	if n, err := other.Size(); err != nil || n != 1<<20 {
+		t.Errorf("device of another program: got %d bytes, %v, want %d", n, err, 1<<20)
+	}
+
+	b.attach(attachedTo("i-000001"))
+	failUpdate()
+	if err := holder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.update(d)
+	if out, err := d.commandInside("printf x | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc,fsync status=none").CombinedOutput(); err != nil {
+		t.Errorf("write after the disk is attached again: %v: %s", err, out)
+	}
+}
+
+// deviceWithNumber makes a loop device of 1 MiB with the given number. Because the kernel chooses
+// the lowest free number, the function makes other devices until it gets this number.
+func deviceWithNumber(t *testing.T, number int) *loop.Loop {
+	t.Helper()
+	for range 64 {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := loop.New(t.Context(), t.Name(), "", file, false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := l.Detach(); err != nil {
+				t.Error(err)
+			}
+		})
+		if l.Number == number {
+			return l
+		}
+	}
+	t.Fatalf("no device got the number %d", number)
+	return nil
 }
 
 // freeze freezes or thaws the processes of a cgroup. It uses the freezer of cgroup v1 if the host
