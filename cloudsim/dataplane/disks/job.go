@@ -84,17 +84,16 @@ func (k *manager) reportResult(ctx context.Context, id any, copyErr error, isKno
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning
 	}
-	if isKnown {
-		return copyErr
-	}
-	if copyErr != nil {
-		k.log.Error("cannot copy the data of a disk or snapshot", "to", id, "error", copyErr)
-	}
-	if err := report(); err != nil {
-		if ctx.Err() == nil {
-			k.log.Warn("cannot report copied data to the cloud; copying again", "to", id, "error", err)
+	if !isKnown {
+		if copyErr != nil {
+			k.log.Error("cannot copy the data of a disk or snapshot", "to", id, "error", copyErr)
 		}
-		return err
+		if err := report(); err != nil {
+			if ctx.Err() == nil {
+				k.log.Warn("cannot report copied data to the cloud; copying again", "to", id, "error", err)
+			}
+			return err
+		}
 	}
 	if lost {
 		return nil
