@@ -14,7 +14,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
 export CGO_ENABLED ?= 0
 export GOFLAGS := -trimpath $(GOFLAGS)
 .DEFAULT_GOAL := help
-.PHONY: help build allinone cloudconform kube konnectivity aws machine csi up down reset test e2e e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench bench-volumes check clean
+.PHONY: help build allinone cloudconform kube konnectivity aws machine csi up down reset test e2e e2e-clusters e2e-packages e2e-upstream e2e-storage fuzz console-test screenshots nightly conformance compose compose-test vm vm-test release release-test cross lint prose vuln pin generate generated bench bench-volumes check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,12 +62,17 @@ reset: allinone ## stop the cluster and delete its data
 test: ## run the quick tests with the race detector (about ten minutes on two cores)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
+e2e: e2e-clusters e2e-packages ## run the long tests, with real clusters and killed processes (make -j2 e2e is faster)
+e2e-clusters e2e-packages: build konnectivity aws csi $(if $(filter 0,$(shell id -u)),machine)
+
 # Most of these tests wait for a program, so more of them run at once than the machine has processors.
-e2e: build konnectivity aws csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
+e2e-clusters:
 	@rm -rf bin/figures
-	$(GO) test -count=1 -p 3 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/restfuzz
 	$(GO) test -count=1 -parallel 4 -timeout 40m ./test/e2e
 	@tail -n +1 bin/figures/*
+
+e2e-packages:
+	$(GO) test -count=1 -p 3 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/restfuzz
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C cloudsim/dialect/aws/interop test -trimpath -count=1 -timeout 10m .
