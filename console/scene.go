@@ -54,7 +54,7 @@ type change struct {
 }
 
 // A frame is one message to all viewers. It contains the changes of about 100 ms. Viewers with the
-// same access get the same encoded line.
+// same access get the same encoded message.
 type frame struct {
 	head        head
 	differences []Difference // of all projects

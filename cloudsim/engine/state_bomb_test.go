@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// bombs are functions that create a compressed saved state. The uncompressed
-// records have size bytes in total. They have fewer bytes if the compressed state
-// reaches about 3 MB before.
+// bombs are functions that create a compressed saved state. The parameter size is
+// the total length of the uncompressed records in bytes. If the compressed state
+// reaches about 3 MB first, a function adds no more records.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))

@@ -262,7 +262,7 @@ func etag(rev uint64) string { return strconv.Quote(strconv.FormatUint(rev, 10))
 // listed is an answer that contains one page of a list.
 type listed[T any] struct{ Body cloudsim.List[T] }
 
-// none is an answer without a body, or a request without parameters.
+// The type none stands for an answer without a body, or for a request without parameters.
 type none struct{}
 
 // create is a request whose body describes the object to create.

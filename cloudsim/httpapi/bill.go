@@ -89,8 +89,8 @@ type auditFile struct {
 }
 
 // recordCall adds an ended call to the audit trail in memory and to the audit file. It
-// ignores the calls of the operations on the bill and on the audit trail. Reading the
-// bill therefore does not change the bill.
+// ignores calls about the bill or the audit trail. So a caller that reads the bill does
+// not change the bill.
 func (a *api) recordCall(x *exchange, rec *recorder, dropped bool, took time.Duration) {
 	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
 		return

@@ -199,8 +199,8 @@ func TestFaultsLetGo(t *testing.T) {
 	}
 }
 
-// TestFaultMaxOverTheWire proves that a fault with the limit FaultWhen.Max refuses
-// exactly this number of calls. The test makes 64 calls at the same time.
+// TestFaultMaxOverTheWire proves that a fault refuses exactly FaultWhen.Max calls.
+// The test makes 64 calls at the same time.
 func TestFaultMaxOverTheWire(t *testing.T) {
 	c := cloudtest.Start(t)
 	const callers, most = 64, 20

@@ -63,9 +63,9 @@ func decodeStrict[T any](t *testing.T, objects map[string][]byte, key string) (v
 }
 
 // TestShippedVolumes proves that the manifests in deploy/csi contain the same RBAC rules and the
-// same CSIDriver as the lab's manifest volumes.yaml. It also proves that each pod defines all
-// volumes that its containers mount. No container mounts a volume inside a mount that the container
-// shares with the node.
+// same CSIDriver as the lab's manifest volumes.yaml. It also proves two facts about each pod. The
+// pod defines all volumes that its containers mount. If a container shares a mount with the node,
+// the container mounts no other volume below that mount.
 func TestShippedVolumes(t *testing.T) {
 	const dir = "../../deploy/csi/"
 	lab, rules, driver := manifestObjects(t, "../../lab/volumes.yaml"), manifestObjects(t, dir+"rbac.yaml"), manifestObjects(t, dir+"driver.yaml")

@@ -112,12 +112,12 @@ func openLink(path string) (*Loop, error) {
 	return &Loop{l, true}, nil
 }
 
-// findLink returns the device that is mounted at one of the paths in near, if
-// the device belongs to the disk of the link. If no such device is mounted,
-// findLink returns the device to which the link leads. After the hypervisor has
-// removed a device, the mounts of the device still exist, but this process
-// cannot open the device. In this case findLink returns a Loop that is not
-// open.
+// findLink returns the device that is mounted at one of the paths in the list
+// near, if the device belongs to the disk of the link. If no such device is
+// mounted, findLink returns the device to which the link leads. After the
+// hypervisor has removed a device, the mounts of the device still exist, but
+// this process cannot open the device. In this case findLink returns a Loop
+// that is not open.
 func findLink(path string, near []string) (*Loop, error) {
 	want := strings.TrimPrefix(filepath.Base(path), "cloudsim-") + ".img"
 	for _, at := range near {

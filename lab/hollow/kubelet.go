@@ -237,7 +237,7 @@ func (k *kubeletSet) patchStatus(ctx context.Context, before, after *corev1.Node
 }
 
 // ifThere returns nil if err means that the object no longer exists, or that a
-// new object has its name. In this case the informer sends an event, and the
+// new object now has the same name. In this case the informer sends an event, and the
 // event queues the node again.
 func ifThere(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -284,8 +284,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// The hypervisor waits for an unavailable cloud. If the cloud has dropped events in the
-// meantime, the hypervisor reads a new list.
+// If the cloud is unavailable, the hypervisor waits until the cloud answers again. If the
+// cloud has dropped events in the meantime, the hypervisor reads a new list.
 func TestCloudGoesAway(t *testing.T) {
 	b := newBench(t, cloudtest.WithConfig(func(c *engine.Config) { c.JournalKeep = 2 }))
 	b.stop()

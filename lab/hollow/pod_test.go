@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// bind creates a pod with a node in its spec, as after a decision of the
-// scheduler.
+// bind creates a pod with a node in its spec, as if the scheduler
+// had chosen this node.
 func (b *bench) bind(name, node string) {
 	b.Helper()
 	p := &corev1.Pod{

@@ -43,7 +43,7 @@ type service struct {
 	byNode  map[string][]endpoint // endpoints by their node, used if local is true
 }
 
-// healthCheck is the health check node port of a Service.
+// healthCheck is the node port for the health checks of a Service.
 type healthCheck struct {
 	types.NamespacedName
 	port  int32

@@ -90,8 +90,8 @@ func (c *connSet) list() (open []*conn, places []*destination) {
 	return open, places
 }
 
-// addConn counts a new connection. The caller must call addConn immediately
-// before the caller answers the client.
+// addConn counts a new connection. The caller must call addConn directly before
+// it answers the client.
 func (s *Server) addConn(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }

@@ -12,7 +12,8 @@ import (
 
 func block(n int) mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(make([]byte, n))} }
 
-// The queue closes after the duration grace if its reader reads nothing, and not earlier.
+// If the reader of the queue reads nothing, the queue closes after the grace period, and not
+// earlier.
 func TestQueueCutsStalledReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

@@ -15,9 +15,9 @@ const noFollow = unix.O_NOFOLLOW
 // takes no space until a program writes to dst or src.
 func clone(dst, src *os.File) error { return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) }
 
-// nextData searches f from the offset start to the offset size, and returns the begin and the end
-// of the first part with data. If there is no data between these offsets, begin and end are equal.
-// A file system without support for holes reports the whole file as data.
+// nextData searches the bytes of f from start up to the end of the file, which has the given size.
+// It returns the begin and the end of the first part with data. If there is no data in this range,
+// begin and end are equal. A file system without support for holes reports the whole file as data.
 func nextData(f *os.File, start, size int64) (begin, end int64, err error) {
 	if begin, err = f.Seek(start, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) || begin >= size {
 		return size, size, nil

@@ -11,7 +11,7 @@ import (
 )
 
 // TestPermit checks the source ranges that the function permit computes from the rules of
-// security groups. It also checks which listeners then refuse all connections.
+// security groups. It also checks which listeners refuse all connections.
 func TestPermit(t *testing.T) {
 	tcp := func(from, to int, cidr string) rule { return rule{Protocol: "tcp", From: from, To: to, CIDR: cidr} }
 	for name, tc := range map[string]struct {
@@ -46,7 +46,7 @@ func TestPermit(t *testing.T) {
 }
 
 // TestPermitOnly proves with random rules that a client can connect only if a rule permits this
-// client. If the load balancer has one listener, each client that a rule permits can connect.
+// client. If the load balancer has only one listener, each client that a rule permits can connect.
 func TestPermitOnly(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // repeatable random numbers
 	for range 2000 {

@@ -182,7 +182,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 		}
 	}
 
-	// Changes. A changed listener keeps its ARN.
+	// The next calls change the target group and a listener. The listener keeps its ARN.
 	g = must(w.elbv2.ModifyTargetGroup(ctx, &elbv2.ModifyTargetGroupInput{TargetGroupArn: &web, HealthCheckProtocol: types.ProtocolEnumTcp, HealthCheckPort: sdk.String("traffic-port"), HealthyThresholdCount: sdk.Int32(4)}))(t).TargetGroups[0]
 	if g.HealthCheckProtocol != types.ProtocolEnumTcp || *g.HealthCheckPort != "traffic-port" || g.HealthCheckPath != nil || *g.HealthCheckTimeoutSeconds != 10 || *g.HealthyThresholdCount != 4 || *g.UnhealthyThresholdCount != 3 {
 		t.Errorf("changed target group: got %+v", g)

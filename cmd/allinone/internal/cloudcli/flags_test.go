@@ -65,8 +65,9 @@ func TestParseLabels(t *testing.T) {
 	}
 }
 
-// TestParseKind proves that a flag accepts the names of a kind in the API, such as loadBalancer,
-// and in commands, such as load-balancers. The flag also accepts the singular and the plural.
+// TestParseKind proves that a flag accepts the name of a kind in the API, such as loadBalancer, and
+// the name of the kind in commands, such as load-balancers. The flag accepts each name in the
+// singular and in the plural.
 func TestParseKind(t *testing.T) {
 	for in, want := range map[string]cloudsim.ResourceKind{
 		"instance": cloudsim.KindInstance, "instances": cloudsim.KindInstance, "addresses": cloudsim.KindAddress,
