@@ -43,10 +43,10 @@ const (
 
 type connectionKey struct{}
 
-// The function Authenticated records that the caller of the request with this
-// context has proved its identity. The function HTTP then keeps the connection
-// of this caller open when many new connections arrive. If too many connections
-// already have an authenticated caller, Authenticated does nothing.
+// Authenticated tells the server of the function HTTP that the caller of the
+// request with this context has proved its identity. The server then keeps the
+// connection of this caller open when many new connections arrive. If too many
+// connections already have an authenticated caller, Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()
