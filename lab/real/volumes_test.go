@@ -78,6 +78,16 @@ func loopOn(t *testing.T, file string) (device string) {
 		t.Fatalf("losetup: %v", err)
 	}
 	device = strings.TrimSpace(string(out))
-	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
+	t.Cleanup(func() {
+		all, err := loop.List()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, l := range all {
+			if l.Name == file && loop.Path(l.Number) == device { // another program can have the number now
+				_ = exec.Command("losetup", "--detach", device).Run() // the kernel may have removed the device in the meantime
+			}
+		}
+	})
 	return device
 }
