@@ -106,15 +106,14 @@ func (d *machineDevices) update(ctx context.Context) error {
 			d.failed[id] = d.remove(id, have)
 		}
 	}
-	err := d.releaseUnused(ctx)
 	for id, disk := range wanted {
 		d.failed[id] = errors.Join(d.failed[id], d.add(ctx, disk))
 	}
-	err = errors.Join(err, d.restrictDevices())
+	err := d.restrictDevices()
 	for id, have := range d.have {
 		d.failed[id] = errors.Join(d.failed[id], d.show(id, have))
 	}
-	return errors.Join(err, d.failures())
+	return errors.Join(err, d.releaseUnused(ctx, wanted), d.failures())
 }
 
 // failures returns the errors of all disks in the last update.
@@ -186,13 +185,23 @@ func isReadOnly(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 // add makes the device of a disk. If the device exists, add only makes it as large as the disk's
 // file.
 func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
-	path := filepath.Join(d.disks.Dir, string(disk.ID)+".img")
+	path := d.file(disk.ID)
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("disk %s: %w", disk.ID, err)
 	}
-	if have, ok := d.have[disk.ID]; ok { // no check of the size: while a disk grows, its file can be smaller than disk.SizeGiB
-		return resize(have.number, info.Size())
+	if existing, ok := d.have[disk.ID]; ok { // no check of the size: while a disk grows, its file can be smaller than disk.SizeGiB
+		l, err := openDevice(string(d.id), path, existing.number)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			return resize(l, info.Size())
+		}
+		// The disk was attached to another machine in the meantime, which has fenced the device.
+		if err := d.remove(disk.ID, existing); err != nil {
+			return err
+		}
 	}
 	if info.Size() < int64(disk.SizeGiB)<<30 {
 		return fmt.Errorf("disk %s: its file does not have its full size of %d GiB yet", disk.ID, disk.SizeGiB)
@@ -222,12 +231,23 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	return l.Close()
 }
 
-// resize makes a device as large as its file.
-func resize(number int, size int64) error {
-	l, err := loop.Open(number)
-	if err != nil || l == nil {
-		return err
+// file returns the path of a disk's file.
+func (d *machineDevices) file(id cloudsim.DiskID) string {
+	return filepath.Join(d.disks.Dir, string(id)+".img")
+}
+
+// openDevice opens a node's device of the file at path. It returns nil if the device with the given
+// number is fenced, or if the kernel has given the number to another program.
+func openDevice(node, path string, number int) (*loop.Loop, error) {
+	l, err := loop.Find(node, path, loop.Path(number))
+	if err != nil || l == nil || l.Number == number {
+		return l, err
 	}
+	return nil, l.Close()
+}
+
+// resize makes a device as large as its file, and closes the device.
+func resize(l *loop.Loop, size int64) error {
 	now, err := l.Size()
 	if err == nil && now != size {
 		err = l.Refresh()
@@ -252,13 +272,14 @@ func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 			continue
 		}
 		d.log.Warn("disk fenced from a machine to which it is no longer attached", "disk", disk.ID, "machine", l.Node, "device", loop.Path(l.Number))
-		errs = append(errs, fence(l.Number))
+		errs = append(errs, fence(l.Node, path, l.Number))
 	}
 	return errors.Join(errs...)
 }
 
-func fence(number int) error {
-	l, err := loop.Open(number)
+// fence fences a node's device of the file at path, unless it is already fenced.
+func fence(node, path string, number int) error {
+	l, err := openDevice(node, path, number)
 	if err != nil || l == nil {
 		return err
 	}
@@ -339,7 +360,7 @@ func (d *machineDevices) remove(id cloudsim.DiskID, existing device) error {
 			return err
 		}
 	}
-	if err := fence(existing.number); err != nil {
+	if err := fence(string(d.id), d.file(id), existing.number); err != nil {
 		return err
 	}
 	delete(d.have, id)
@@ -367,17 +388,20 @@ func (d *machineDevices) reserve(ctx context.Context, id cloudsim.DiskID) (int, 
 	return n, os.WriteFile(d.folder.path(spareFolder, string(id)), []byte(strconv.Itoa(n)), 0o600)
 }
 
-// releaseUnused removes the second loop devices of the disks that the machine no longer has. It
-// stores the error of each disk in d.failed. A removal fails, for example, while a program has the
-// device open. The next update tries again.
-func (d *machineDevices) releaseUnused(ctx context.Context) error {
+// releaseUnused removes the second loop devices of the disks that the machine no longer has, except
+// the wanted disks. It stores the error of each disk in d.failed. A removal fails, for example, while
+// a program has the device open. The next update tries again.
+func (d *machineDevices) releaseUnused(ctx context.Context, wanted map[cloudsim.DiskID]cloudsim.Disk) error {
 	files, err := os.ReadDir(d.folder.path(spareFolder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, f := range files {
 		id := cloudsim.DiskID(f.Name())
-		if _, ok := d.have[id]; !ok {
+		if _, isWanted := wanted[id]; isWanted {
+			continue // add releases the device before it makes a new one
+		}
+		if _, exists := d.have[id]; !exists {
 			d.failed[id] = errors.Join(d.failed[id], d.release(ctx, id))
 		}
 	}
@@ -436,13 +460,16 @@ func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.failed)
-	for id, have := range d.have {
-		d.failed[id] = d.remove(id, have)
+	for id, existing := range d.have {
+		d.failed[id] = d.remove(id, existing)
 	}
-	if err := errors.Join(d.releaseUnused(ctx), d.failures()); err != nil {
+	if err := d.failures(); err != nil {
 		return err
 	}
 	d.on = false
+	if err := errors.Join(d.releaseUnused(ctx, nil), d.failures()); err != nil {
+		return err
+	}
 	d.changed.notify()
 	return unmountDev(d.folder)
 }

@@ -269,29 +269,27 @@ func TestBusySecondDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer holder.Close()
-	failUpdate := func() {
+	expectBusy := func() {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := d.update(ctx); err == nil {
-			t.Fatal("got no error while a program has the second device open")
+		if err := d.update(ctx); err == nil || !strings.Contains(err.Error(), "removing "+loop.Path(have.spareLoop)) {
+			t.Fatalf("update while a program has the second device open: got error %v", err)
 		}
 	}
 	b.attach()
-	failUpdate()
+	expectBusy()
 	if now, _ := d.state(); len(now.Devices) != 1 || now.Devices[0].Ready || now.Devices[0].Error == "" {
 		t.Errorf("report: got %+v, want one disk with an error", now.Devices)
 	}
 
 	waitReleased(t, have.number)
-	other := deviceWithNumber(t, have.number)
-	failUpdate()
-	if n, err := other.Size(); err != nil || n != 1<<20 {
-		t.Errorf("device of another program: got %d bytes, %v, want %d", n, err, 1<<20)
-	}
+	checkOther := otherWithNumber(t, have.number)
+	expectBusy()
+	checkOther()
 
 	b.attach(attachedTo("i-000001"))
-	failUpdate()
+	expectBusy()
 	if err := holder.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -301,11 +299,43 @@ func TestBusySecondDevice(t *testing.T) {
 	}
 }
 
-// deviceWithNumber makes a loop device of 1 MiB with the given number. Because the kernel chooses
-// the lowest free number, the function makes other devices until it gets this number.
-func deviceWithNumber(t *testing.T, number int) *loop.Loop {
+// TestFencedByAnotherMachine attaches a disk to another machine before the hypervisor updates the
+// old machine. The hypervisor then fences the old machine's device, and the kernel can give its
+// number to the new machine's device. The test proves that the update of the old machine does not
+// fence this device. It also proves that a machine with a fenced device gets a working device when
+// the disk is attached to it again.
+func TestFencedByAnotherMachine(t *testing.T) {
+	b := newDeviceBench(t)
+	b.attach(attachedTo("i-000001"))
+	one, two := b.machine("i-000001"), b.machine("i-000002")
+	mustWrite := func(d *machineDevices) {
+		t.Helper()
+		if out, err := d.commandInside("printf x | dd of=disk/by-id/cloudsim-disk-000001 conv=notrunc,fsync status=none").CombinedOutput(); err != nil {
+			t.Errorf("write: %v: %s", err, out)
+		}
+	}
+	b.attach(attachedTo("i-000002"))
+	b.update(two)
+	mustWrite(two)
+	b.update(one)
+	mustWrite(two)
+	if got := one.listNodes(); len(got) > 0 {
+		t.Errorf("devices of the old machine: got %v, want none", got)
+	}
+
+	b.attach(attachedTo("i-000001"))
+	b.update(one)
+	b.attach(attachedTo("i-000002")) // the hypervisor has not updated the machine i-000002 in the meantime
+	b.update(two)
+	mustWrite(two)
+}
+
+// otherWithNumber makes a loop device of another program. The device has the given number, unless
+// a program outside of the test has taken this number. The returned function fails the test if the
+// hypervisor has fenced the device.
+func otherWithNumber(t *testing.T, number int) (check func()) {
 	t.Helper()
-	for range 64 {
+	for range 8 { // the kernel chooses the lowest free number
 		file := filepath.Join(t.TempDir(), "file")
 		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 1<<20)); err != nil {
 			t.Fatal(err)
@@ -320,11 +350,16 @@ func deviceWithNumber(t *testing.T, number int) *loop.Loop {
 			}
 		})
 		if l.Number == number {
-			return l
+			return func() {
+				t.Helper()
+				if n, err := l.Size(); err != nil || n != 1<<20 {
+					t.Errorf("device of another program: got %d bytes, %v, want %d", n, err, 1<<20)
+				}
+			}
 		}
 	}
-	t.Fatalf("no device got the number %d", number)
-	return nil
+	t.Logf("another program has taken the device number %d", number)
+	return func() {}
 }
 
 // freeze freezes or thaws the processes of a cgroup. It uses the freezer of cgroup v1 if the host
