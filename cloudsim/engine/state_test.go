@@ -467,8 +467,8 @@ func TestScratchIsForgotten(t *testing.T) {
 }
 
 // TestLoadRefuses proves that the cloud refuses to load a saved state with address ranges that
-// differ from the configured ranges. The refused call changes neither the records nor the engine's
-// copy of the zones in memory.
+// differ from the configured ranges. The refused call changes no records. During and
+// after the call, the cloud refuses instances in the zones of the saved state.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {
@@ -482,14 +482,27 @@ func TestLoadRefuses(t *testing.T) {
 	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = netip.MustParsePrefix("127.70.0.0/16") })
 	defer stop()
 	b := mustCreate(t, e, ctx, "b")
-	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("load of a state with other address ranges: got error %v, want Conflict", err)
+	for range 5 {
+		loaded := make(chan struct{})
+		go func() {
+			defer close(loaded)
+			if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Conflict) {
+				t.Errorf("load of a state with other address ranges: got error %v, want Conflict", err)
+			}
+		}()
+		for isLoading := true; isLoading; {
+			select {
+			case <-loaded:
+				isLoading = false
+			default:
+			}
+			if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "mars-1a", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
+				t.Fatalf("instance in a zone of the state: got error %v, want Invalid", err)
+			}
+		}
 	}
 	if got, err := e.GetInstance(ctx, b.ID); err != nil || got.Name != "b" {
 		t.Errorf("existing instance: got %+v, %v", got, err)
-	}
-	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "mars-1a", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("instance in a zone of the state: got error %v, want Invalid", err)
 	}
 	mustCreate(t, e, ctx, "d")
 }

@@ -40,7 +40,7 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 	if err != nil {
 		return s, err
 	}
-	if req.Region, err = e.regionFor(tx, req.Region, req.Zone); err != nil {
+	if req.Region, err = regionFor(tx, req.Region, req.Zone); err != nil {
 		return s, err
 	}
 	have, err := subnets.Named(tx, project, req.Name)
@@ -65,18 +65,18 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 
 // regionFor checks the region and the zone of a subnet and returns the region. If
 // region is "" and the request has a zone, it returns the region of the zone.
-func (e *Engine) regionFor(tx *store.Tx, region, zone string) (string, error) {
+func regionFor(tx *store.Tx, region, zone string) (string, error) {
 	if zone == "" {
 		if region != "" && !regions.Has(tx, region) {
 			return "", errUnknownReference("region", region, "see GET /v1/regions")
 		}
 		return region, nil
 	}
-	of, err := regionOfZone(tx, "zone", zone)
-	if err == nil && region != "" && region != of {
-		err = cloudsim.InvalidField("zone", zone+" is in region "+of+", not in region "+region)
+	zoneRegion, err := regionOfZone(tx, "zone", zone)
+	if err == nil && region != "" && region != zoneRegion {
+		err = cloudsim.InvalidField("zone", zone+" is in region "+zoneRegion+", not in region "+region)
 	}
-	return of, err
+	return zoneRegion, err
 }
 
 func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {
