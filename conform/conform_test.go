@@ -237,7 +237,7 @@ func TestBadDriver(t *testing.T) {
 		"hangs": {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) {
 			<-stop // this call ignores its context
 			return m, nil
-		}}, "CreateMachine after 2s: the call of the driver does not return"},
+		}}, "CreateMachine after 4s: the call of the driver does not return"},
 		"panics": {badDriver{create: func(context.Context, conform.Machine) (conform.Machine, error) { panic("it died") }}, "the call CreateMachine of the driver panicked: it died"},
 		"fails":  {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) { return m, io.ErrUnexpectedEOF }}, "unexpected EOF"},
 	} {
@@ -245,7 +245,7 @@ func TestBadDriver(t *testing.T) {
 			test.driver.Cloud = fake.NewCloud()
 			limit := 20 * time.Second
 			if name == "hangs" {
-				limit = 2 * time.Second
+				limit = 4 * time.Second
 			}
 			r, err := conform.Run(t.Context(), conform.Config{
 				Kube: admin, Driver: test.driver, Subject: &fake.Manager{Kube: admin, Cloud: test.driver.Cloud}, Limit: limit, Parallel: 1,
