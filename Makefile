@@ -72,7 +72,7 @@ e2e-clusters:
 	@tail -n +1 bin/figures/*
 
 e2e-packages:
-	$(GO) test -count=1 -p 3 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./test/restfuzz
+	$(GO) test -count=1 -p 3 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./conform/... ./cloudsim/engine ./cloudsim/client ./cloudsim/dataplane/disks ./cloudsim/dialect/... ./credprovider ./cmd/allinone ./internal/loop ./test/restfuzz
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C cloudsim/dialect/aws/interop test -trimpath -count=1 -timeout 10m .
