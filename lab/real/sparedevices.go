@@ -1,0 +1,80 @@
+package real
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/loop"
+)
+
+// spareFolder is the name of a folder in the machine's folder. The folder has a file for each
+// disk, with the number of the disk's second loop device. A later hypervisor needs this number to
+// remove the device.
+const spareFolder = "spares"
+
+// reserve returns the number of a disk's second loop device, and makes the device.
+func (d *machineDevices) reserve(ctx context.Context, id cloudsim.DiskID) (int, error) {
+	if err := d.release(ctx, id); err != nil { // an earlier attempt may have failed after it made the device
+		return 0, err
+	}
+	if err := os.MkdirAll(d.folder.path(spareFolder), 0o700); err != nil {
+		return 0, err
+	}
+	n, err := loop.Reserve()
+	if err != nil {
+		return 0, err
+	}
+	return n, os.WriteFile(d.folder.path(spareFolder, string(id)), []byte(strconv.Itoa(n)), 0o600)
+}
+
+// releaseUnused removes the second loop devices of the disks that the machine no longer has, except
+// the wanted disks. It stores the error of each disk in d.failed. A removal fails, for example, while
+// a program has the device open. The next update tries again.
+func (d *machineDevices) releaseUnused(ctx context.Context, wanted map[cloudsim.DiskID]cloudsim.Disk) error {
+	files, err := os.ReadDir(d.folder.path(spareFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		id := cloudsim.DiskID(f.Name())
+		if _, isWanted := wanted[id]; isWanted {
+			continue // add releases the device before it makes a new one
+		}
+		if _, exists := d.have[id]; !exists {
+			d.failed[id] = errors.Join(d.failed[id], d.release(ctx, id))
+		}
+	}
+	return err
+}
+
+// release removes the second loop device of a disk.
+func (d *machineDevices) release(ctx context.Context, id cloudsim.DiskID) error {
+	return release(ctx, d.folder.path(spareFolder, string(id)))
+}
+
+func release(ctx context.Context, file string) error {
+	n, err := readSpare(file)
+	if err != nil || n == 0 {
+		return err
+	}
+	if err := loop.Release(ctx, n); err != nil {
+		return err
+	}
+	return os.Remove(file)
+}
+
+// readSpare returns the number in a file of the folder spares, or 0 if the file does not exist.
+func readSpare(file string) (int, error) {
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(raw))
+}
