@@ -63,9 +63,10 @@ test: ## run the quick tests with the race detector (about ten minutes on two co
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
 e2e: e2e-clusters e2e-packages ## run the long tests, with real clusters and killed processes (make -j2 e2e is faster)
-e2e-clusters e2e-packages: build konnectivity aws csi $(if $(filter 0,$(shell id -u)),machine)
 
 # Most of these tests wait for a program, so more of them run at once than the machine has processors.
+e2e-clusters e2e-packages: build konnectivity aws csi $(if $(filter 0,$(shell id -u)),machine)
+
 e2e-clusters:
 	@rm -rf bin/figures
 	$(GO) test -count=1 -parallel 4 -timeout 40m ./test/e2e
