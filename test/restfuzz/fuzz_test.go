@@ -27,7 +27,7 @@ import (
 
 const (
 	workers    = 3
-	maxLatency = 2 * time.Second
+	maxLatency = 10 * time.Second
 	// minValid is the smallest accepted share of bodies that pass validation.
 	minValid = 0.6
 	// maxHeapGrowth is the maximum ratio of the heap size after the run to the heap size before the
