@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"cloudsim":                     {},
 	"cloudsim/statefile":           {"cloudsim"},
 	"cloudsim/store":               {"cloudsim", "cloudsim/statefile"},
+	"cloudsim/store/storetest":     {},
 	"cloudsim/engine":              {"cloudsim", "cloudsim/statefile", "cloudsim/store", "internal/fsync", "internal/providerid"},
 	"cloudsim/httpapi":             {"cloudsim", "cloudsim/engine", "internal/backoff", "internal/run"},
 	"cloudsim/client":              {"cloudsim"},
@@ -142,7 +143,7 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/standalone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/conformcli", "cmd/allinone/internal/consolecli", "cmd/allinone/internal/dialectcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
 	"k8s.io/client-go":                    {"ccm", "cmd/allinone/internal/conformcli", "conform", "conform/fake", "console/kube", "internal/queue", "lab", "lab/hollow", "lab/process", "netproxy/kube"},
 	"net/http/httptest":                   {"cloudsim/cloudtest", "cloudsim/dialect/dialecttest"},
-	"testing":                             {"cloudsim/cloudtest", "cloudsim/dialect/dialecttest", "test/proxylab"},
+	"testing":                             {"cloudsim/cloudtest", "cloudsim/dialect/dialecttest", "cloudsim/store/storetest", "test/proxylab"},
 	"os/exec":                             {"cmd/allinone/internal/consolecli", "conform", "conform/httpdriver", "test/proxylab", "lab/course", "lab/process", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"conform/csi", "csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},

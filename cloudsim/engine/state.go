@@ -291,6 +291,9 @@ func (ss *stateManager) ResetState(ctx context.Context) error {
 func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dataReader *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()
+	if err := ss.store.Probe(); err != nil { // a store that cannot commit would keep the staged data until the next start
+		return err
+	}
 	s, err := ss.stage(ctx, source, dataReader)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
@@ -21,7 +22,8 @@ type DiskFiles interface {
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
 	// all present data with the staged data that commitState returns, and deletes all remaining
-	// staged data. If commitState fails, the present data stays.
+	// staged data. If commitState fails, the present data stays, and Swap deletes only the staged
+	// data that commitState returns.
 	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
 
@@ -93,16 +95,23 @@ func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *state
 }
 
 // swapDiskData calls replaceRecords, and then replaces the disk data with the staged data. The
-// function replaceRecords must store s in stagedDisks.
+// function replaceRecords must store s in stagedDisks. If the disk may contain the new records
+// although replaceRecords failed, swapDiskData keeps the staged data for recoverData.
 func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replaceRecords()
 	}
-	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replaceRecords() })
+	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) {
+		err := replaceRecords()
+		if errors.Is(err, store.ErrReadOnly) {
+			return cloudsim.StagedData{}, err
+		}
+		return s, err
+	})
 }
 
-// recoverData completes an interrupted load of a saved state. If the killed process had already
-// committed the new records, recoverData replaces the disk data with the staged data.
+// recoverData completes an interrupted load of a saved state. If the disk contains the new records,
+// recoverData replaces the disk data with the staged data.
 func (ss *stateManager) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil

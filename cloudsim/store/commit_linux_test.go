@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store/storetest"
 )
 
 var note = Notes[string]{Name: "n"}
@@ -50,48 +51,6 @@ func openStore(t *testing.T, path string) *Store {
 	return s
 }
 
-// breakSync replaces the open descriptors of the file at path with descriptors of
-// /dev/null, which accepts each write and fails each sync. The returned function
-// mend restores the descriptors.
-func breakSync(t *testing.T, path string) (mend func()) {
-	t.Helper()
-	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	saved := map[int]int{}
-	for _, e := range all {
-		var fd int
-		if at, err := os.Readlink("/proc/self/fd/" + e.Name()); err != nil || at != path {
-			continue
-		}
-		if _, err := fmt.Sscan(e.Name(), &fd); err != nil {
-			t.Fatal(err)
-		}
-		if saved[fd], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Dup3(int(null.Fd()), fd, unix.O_CLOEXEC); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(saved) == 0 {
-		t.Fatalf("no descriptor of %s is open", path)
-	}
-	return func() {
-		for fd, was := range saved {
-			if err := errors.Join(unix.Dup3(was, fd, unix.O_CLOEXEC), unix.Close(was)); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
 // TestReadOnlyAfterAFailedSync proves that the store makes no more commits
 // after a failed sync, until the next Open. The store stays read-only even if
 // the disk works again, because the next sync would succeed without the lost
@@ -102,7 +61,7 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	if err := putNote(s, "before", "x"); err != nil {
 		t.Fatal(err)
 	}
-	mend := breakSync(t, path)
+	mend := storetest.BreakSync(t, path)
 	if err := putNote(s, "lost", "x"); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("put with a failed sync: got error %v, want Unavailable and read-only", err)
 	}

@@ -69,6 +69,10 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
+// ErrReadOnly is in the error of a commit that failed permanently. Only the next Open shows whether
+// the disk contains the transaction of this commit.
+var ErrReadOnly = errors.New("the store is read-only")
+
 // failure is the error of a failed commit. After this error the store makes no
 // more commits until the next Open.
 type failure struct {
@@ -353,7 +357,7 @@ func diskFull(err error) bool {
 // transaction, because its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
-		err:       fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),
+		err:       fmt.Errorf("a commit failed, so %w: check the disk, then restart the cloud: %w", ErrReadOnly, cause),
 		isVisible: true,
 	}
 	_ = s.db.View(func(tx *bolt.Tx) error { f.isVisible = tx.ID() >= id; return nil })

@@ -166,9 +166,9 @@ func (f *Files) scratch() (string, error) {
 
 // Swap stops Run and calls commitState. commitState returns the staged disk data of the loaded
 // state, and Swap moves this data to the final paths. Then Swap removes all other staged data. If
-// commitState fails, the files stay as they are. If the data is already at the final paths, Swap
-// does not change it. So a cloud that was killed after the commit can call Swap again at its next
-// start.
+// commitState fails, Swap removes only the staged data that commitState returns. If the data is
+// already at the final paths, Swap does not change it. So a cloud that was killed after the commit
+// can call Swap again at its next start.
 func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 	f.swapLock.Lock()
 	defer f.swapLock.Unlock()
@@ -181,11 +181,15 @@ func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 		return err
 	}
 	stage, err := commitState()
-	if err == nil {
-		f.pendingData.Store(&stage)
-		if err := f.finish(); err != nil {
-			return err
+	if err != nil {
+		if stage.Folder != "" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(f.dir, stage.Folder)))
 		}
+		return err
+	}
+	f.pendingData.Store(&stage)
+	if err := f.finish(); err != nil {
+		return err
 	}
 	left, _ := fs.Glob(os.DirFS(f.dir), stagePrefix+"*") // the pattern is valid
 	for _, name := range left {
