@@ -38,7 +38,7 @@ var faultBreaks = map[FaultEffectType][]string{
 	FaultQuota:        {"create", "resize"},
 	FaultStockOut:     {"instances.create", "instances.start", "disks.create", "disks.resize", "disks.modify"},
 	FaultStaleRead:    {"get", "list"},
-	FaultDuplicate:    {"create", "update", "delete", "set", "setTargets", "start", "stop", "reboot", "attach", "detach", "resize", "modify", "cancel", "release"},
+	FaultDuplicate:    {"create", "update", "delete", "set", "setTargets", "start", "stop", "reboot", "attach", "detach", "attachNetwork", "detachNetwork", "resize", "modify", "cancel", "release"},
 	FaultStuckState:   {"create", "update", "delete", "setTargets", "start", "stop", "reboot", "attach", "detach", "resize", "modify"},
 	FaultCorruptToken: {"tokens.create", RegistryToken, RegistryChallenge},
 }

@@ -73,9 +73,12 @@ type Instance struct {
 	Addresses      []InstanceAddress `json:"addresses" doc:"Addresses in order of preference. They stay the same after a stop and a start"`
 	ServiceAccount ServiceAccountID  `json:"serviceAccount,omitempty" doc:"Service account that the instance authenticates as" example:"sa-000001"`
 
-	Network   NetworkID `json:"network,omitempty" doc:"Id of the instance's network" example:"net-000001"`
-	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet that contains the instance's addresses" example:"subnet-000001"`
+	Network   NetworkID `json:"network,omitempty" doc:"Id of the instance's first network, which the instance keeps" example:"net-000001"`
+	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet with the instance's addresses in its first network" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for the instance's pods, from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
+	// NetworkInterfaces contains the additional networks. The field Network is the network of the
+	// instance's creation, and Addresses has only the addresses in this network.
+	NetworkInterfaces []NetworkInterface `json:"networkInterfaces,omitempty" doc:"Addresses of the instance in additional networks. Simulated machines, load balancers and the metadata service do not use these addresses"`
 	// Crashed is the time of a simulated power failure of the instance's machine. The
 	// instance then stays in the state running until its next operation, e.g. a reboot,
 	// because the API of a real cloud does not report such a crash.
@@ -112,9 +115,6 @@ func (i Instance) Has(ip netip.Addr) bool {
 	}
 	return false
 }
-
-// InNetwork returns the network of the instance.
-func (i Instance) InNetwork() NetworkID { return i.Network }
 
 // Move applies verb to i. It returns Conflict and leaves i unchanged if i's
 // state does not allow verb.

@@ -13,9 +13,9 @@ const (
 	RouteCreating RouteState = "creating"
 	RouteActive   RouteState = "active"
 	// RouteBlackhole means that the route drops packets, because its next hop
-	// does not run. The route is active again when the next hop runs. If a
-	// caller deleted the next hop, the route stays in this state until a caller
-	// deletes the route.
+	// does not run, or is not in the network. The route is active again when
+	// the next hop runs in the network. If a caller deleted the next hop, the
+	// route stays in this state until a caller deletes the route.
 	RouteBlackhole RouteState = "blackhole"
 	RouteDeleting  RouteState = "deleting"
 	// RouteDeleted is the final state of a route. Only the event of the
@@ -47,7 +47,7 @@ type Route struct {
 	Network     NetworkID  `json:"network" example:"net-000001"`
 	Destination string     `json:"destination" doc:"Range of destination addresses" example:"10.244.1.0/24"`
 	NextHop     InstanceID `json:"nextHop" doc:"Instance that receives the packets for the destination" example:"i-000001"`
-	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"State. blackhole: the next hop does not run, so packets to the destination are lost"`
+	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"State. blackhole: the next hop does not run, or is not in the network, so packets to the destination are lost"`
 }
 
 // Carries reports whether a route can deliver packets to the instance. The
@@ -56,8 +56,8 @@ func (i Instance) Carries() bool {
 	return i.State == InstanceRunning || i.State == InstanceRebooting || i.State == InstanceStopping
 }
 
-// InNetwork returns the network of the route.
-func (r Route) InNetwork() NetworkID { return r.Network }
+// IsIn reports whether the route belongs to the given network.
+func (r Route) IsIn(n NetworkID) bool { return r.Network == n }
 
 // Move applies verb to r. It returns Conflict and leaves r unchanged if r's
 // state does not allow verb.
@@ -72,7 +72,7 @@ func (r *Route) Move(verb Verb) error {
 type CreateRoute struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1-pods"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	Network     NetworkID         `json:"network,omitempty" maxLength:"128" doc:"Id of the network; absent for the network of the next hop" example:"net-000001"`
+	Network     NetworkID         `json:"network,omitempty" maxLength:"128" doc:"Id of the network; absent for the first network of the next hop" example:"net-000001"`
 	Destination string            `json:"destination" doc:"Range of destination addresses outside the network's range. The range can contain, or be inside, the range of another route" example:"10.244.1.0/24"`
 	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"Id of the next hop, an instance in the network" example:"i-000001"`
 }
@@ -111,15 +111,15 @@ func (r CreateRoute) Of(n Network, hop Instance) error {
 			c.addf("destination", "must not be inside %s, the range of network %s, which needs no route; got %s", own, n.ID, to)
 		}
 	}
-	if hop.Network != n.ID {
-		c.addf("nextHop", "must be an instance in network %s, but %s is in network %s", n.ID, hop.ID, hop.Network)
-	}
 	reachable := false
-	for _, a := range hop.Addresses {
-		ip, err := netip.ParseAddr(a.Address)
-		reachable = reachable || err == nil && a.Type == AddressInternal && ip.Is4() == to.Addr().Is4()
+	for _, a := range hop.AddressesIn(n.ID) {
+		ip, err := netip.ParseAddr(a)
+		reachable = reachable || err == nil && ip.Is4() == to.Addr().Is4()
 	}
-	if !reachable {
+	switch {
+	case !hop.IsIn(n.ID):
+		c.addf("nextHop", "must be an instance in network %s, but the first network of %s is %s", n.ID, hop.ID, hop.Network)
+	case !reachable:
 		c.addf("nextHop", "must be an instance with an internal address of the IP family of %s, but %s has no such address", to, hop.ID)
 	}
 	return c.err()

@@ -65,8 +65,8 @@ func GatewayOf(r netip.Prefix) netip.Addr {
 	return r.Masked().Addr().Next()
 }
 
-// InNetwork returns the network of the subnet.
-func (s Subnet) InNetwork() NetworkID { return s.Network }
+// IsIn reports whether the subnet belongs to the given network.
+func (s Subnet) IsIn(n NetworkID) bool { return s.Network == n }
 
 // Move applies verb to s. It returns Conflict and leaves s unchanged if s's
 // state does not allow verb.

@@ -41,6 +41,12 @@ func everyNetworkVerb(t *testing.T, c *client.Client) {
 	if i.InternalIP() != "10.10.1.2" || i.Network != n.ID || !cmp.Equal(i.PodRanges, []string{"10.11.0.0/24"}) {
 		t.Errorf("instance: got %+v, want IP 10.10.1.2 and pod range 10.11.0.0/24", i)
 	}
+	if i = must(c.AttachNetwork(ctx, i.ID, cloudsim.AttachNetwork{Network: "net-000001"}))(t); len(i.NetworkInterfaces) != 1 || i.NetworkInterfaces[0].Network != "net-000001" {
+		t.Errorf("network interfaces: got %+v, want one in the default network", i.NetworkInterfaces)
+	}
+	if i = must(c.DetachNetwork(ctx, i.ID, cloudsim.DetachNetwork{Network: "net-000001"}))(t); len(i.NetworkInterfaces) != 0 {
+		t.Errorf("network interfaces after the detachment: got %+v", i.NetworkInterfaces)
+	}
 	if l := must(c.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t); len(l.Items) != 1 {
 		t.Errorf("instances of the network: got %+v, want 1", l.Items)
 	}

@@ -17,7 +17,7 @@ var instances = store.Table[cloudsim.Instance]{
 	Uses: store.One[cloudsim.Instance](cloudsim.QuotaInstances),
 	Index: map[string]func(*cloudsim.Instance) []string{
 		byAccount: func(i *cloudsim.Instance) []string { return ofAccount(i.ServiceAccount) },
-		bySubnet:  func(i *cloudsim.Instance) []string { return []string{string(i.Subnet)} },
+		bySubnet:  subnetsOf,
 	},
 }
 

@@ -211,7 +211,7 @@ func (w *world) deleteSubnet(t *rapid.T) {
 		mustAgree(t, err, cloudsim.NotFound)
 	case s.State == "deleting":
 		mustAgree(t, err, nil)
-	case s.Name == cloudsim.DefaultNetwork, hasAny(w.instances, func(i *vm) bool { return i.Subnet == id }):
+	case s.Name == cloudsim.DefaultNetwork, hasAny(w.instances, func(i *vm) bool { return i.Subnet == id || i.More[id] != "" }):
 		mustAgree(t, err, cloudsim.Conflict)
 	default:
 		mustAgree(t, err, nil)
@@ -254,10 +254,8 @@ func (w *world) createInstanceIn(t *rapid.T) {
 // returns "" if no address is free.
 func (w *world) freeIn(subnet string) string {
 	in := netip.MustParsePrefix(w.subnets[subnet].Range)
-	held := map[string]bool{cloudsim.GatewayOf(in).String(): true}
-	for _, i := range w.instances {
-		held[i.IP] = true
-	}
+	held := w.heldAddresses()
+	held[cloudsim.GatewayOf(in).String()] = true
 	return lowestFree(in, held)
 }
 

@@ -70,6 +70,7 @@ func (w *world) callsOf(theme string) map[string]func(*rapid.T) {
 	add("networks", map[string]func(*rapid.T){
 		"createNetwork": w.createNetwork, "updateNetwork": w.updateNetwork, "deleteNetwork": w.deleteNetwork,
 		"createSubnet": w.createSubnet, "deleteSubnet": w.deleteSubnet,
+		"attachNetwork": w.attachNetwork, "detachNetwork": w.detachNetwork,
 		"createInstanceIn": w.createInstanceIn, "createRoute": w.createRoute, "deleteRoute": w.deleteRoute,
 	})
 	return all
@@ -106,8 +107,9 @@ type world struct {
 // order. The test compares the exported fields of these types with the cloud.
 type vm struct {
 	Name, Zone, State, IP, Subnet string
-	Pods                          bool      // the instance has a pod range
-	until                         time.Time // time at which the work on the instance ends
+	Pods                          bool              // the instance has a pod range
+	More                          map[string]string // addresses in additional networks, by subnet
+	until                         time.Time         // time at which the work on the instance ends
 }
 
 type ip struct {
@@ -140,12 +142,20 @@ func lowestFree(p netip.Prefix, usedIPs map[string]bool) string {
 	return ""
 }
 
-func (w *world) freeInstanceIP() string {
+// heldAddresses contains the addresses of all instances.
+func (w *world) heldAddresses() map[string]bool {
 	held := map[string]bool{}
 	for _, i := range w.instances {
 		held[i.IP] = true
+		for _, address := range i.More {
+			held[address] = true
+		}
 	}
-	return lowestFree(fewInstances, held)
+	return held
+}
+
+func (w *world) freeInstanceIP() string {
+	return lowestFree(fewInstances, w.heldAddresses())
 }
 
 func (w *world) freeAddress() string {
@@ -252,7 +262,7 @@ func (w *world) compare(t *rapid.T) {
 	objects := map[string]any{}
 	for _, i := range is.Items {
 		objects[string(i.ID)] = i
-		instances[string(i.ID)] = &vm{Name: i.Name, Zone: i.Zone, State: string(i.State), IP: i.InternalIP(), Subnet: string(i.Subnet), Pods: len(i.PodRanges) != 0}
+		instances[string(i.ID)] = &vm{Name: i.Name, Zone: i.Zone, State: string(i.State), IP: i.InternalIP(), Subnet: string(i.Subnet), Pods: len(i.PodRanges) != 0, More: moreOf(i)}
 	}
 	for _, a := range as.Items {
 		objects[string(a.ID)] = a

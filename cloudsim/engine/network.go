@@ -245,7 +245,7 @@ func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
 			return err
 		}
 		for _, i := range there {
-			if len(i.PodRanges) > 0 {
+			if i.Network == n.ID && len(i.PodRanges) > 0 {
 				return cloudsim.Errorf(cloudsim.Conflict, "cannot change the pod ranges of network %s: instance %s (%s) has the pod range %s: delete such instances first", n.ID, i.ID, i.Name, i.PodRanges[0])
 			}
 		}
@@ -287,6 +287,9 @@ func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, use
 			return err
 		}
 		rest := ": delete the " + string(users.Kind) + " first"
+		if users.Kind == cloudsim.KindInstance {
+			rest = ": delete the instance first, or detach it if this is an additional network"
+		}
 		if n := users.Count(tx, index, id, 1000); n > 1 {
 			rest = fmt.Sprintf(" and %d more: delete all of them first", n-1)
 		}

@@ -61,6 +61,11 @@ func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T
 	return v, err
 }
 
+// networked is a resource that belongs to networks. An instance can be in several networks.
+type networked interface {
+	IsIn(id cloudsim.NetworkID) bool
+}
+
 // listPage returns one page of a table. The function getZone returns the zone of a resource. For
 // kinds without zones, getZone is nil. For a filter by name, source or instance, listPage reads an
 // index. For other filters it reads all resources of the project.
@@ -79,7 +84,7 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 	limit = min(limit, cloudsim.MaxPageSize)
 	match := func(v *T) bool {
 		if o.Network != "" {
-			if in, ok := any(*v).(interface{ InNetwork() cloudsim.NetworkID }); !ok || in.InNetwork() != o.Network {
+			if in, ok := any(*v).(networked); !ok || !in.IsIn(o.Network) {
 				return false
 			}
 		}

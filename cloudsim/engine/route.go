@@ -138,7 +138,7 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 	if err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return err
 	}
-	if err != nil || !hop.Carries() {
+	if err != nil || !hop.Carries() || !hop.IsIn(r.Network) {
 		if err := r.Move(cloudsim.Lose); err != nil {
 			return err
 		}
@@ -147,20 +147,21 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 }
 
 // reroute updates the state of all routes whose next hop is instance i. Call reroute after each
-// change that may start or stop the traffic of instance i. reroute does not change routes in the
-// states creating and deleting. These routes get their new state when the creation or deletion
-// ends.
+// change that may start or stop the traffic of instance i, or that changes its networks. reroute
+// does not change routes in the states creating and deleting. These routes get their new state when
+// the creation or deletion ends.
 func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
 	if err != nil {
 		return err
 	}
 	for _, r := range by {
+		carries := i.Carries() && i.IsIn(r.Network)
 		verb := cloudsim.Verb("")
 		switch {
-		case r.State == cloudsim.RouteActive && !i.Carries():
+		case r.State == cloudsim.RouteActive && !carries:
 			verb = cloudsim.Lose
-		case r.State == cloudsim.RouteBlackhole && i.Carries():
+		case r.State == cloudsim.RouteBlackhole && carries:
 			verb = cloudsim.Regain
 		default:
 			continue

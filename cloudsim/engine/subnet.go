@@ -141,7 +141,7 @@ func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.Network
 	case err != nil:
 		return n, err
 	case !n.Usable():
-		return n, cloudsim.Errorf(cloudsim.Conflict, "cannot create resources in network %s (%s): the network is %s", n.ID, n.Name, n.State)
+		return n, cloudsim.Errorf(cloudsim.Conflict, "cannot add resources to network %s (%s): the network is %s", n.ID, n.Name, n.State)
 	}
 	return n, nil
 }
@@ -215,7 +215,7 @@ func (e *Engine) placeInstance(tx *store.Tx, project cloudsim.ProjectID, region 
 		case !s.Serves(region, req.Zone):
 			return n, s, cloudsim.InvalidField("subnet", string(s.ID)+" serves "+cmp.Or(s.Zone, s.Region)+" and not zone "+req.Zone)
 		case s.State != cloudsim.SubnetAvailable:
-			return n, s, cloudsim.Errorf(cloudsim.Conflict, "cannot create an instance in subnet %s (%s): the subnet is %s", s.ID, s.Name, s.State)
+			return n, s, cloudsim.Errorf(cloudsim.Conflict, "cannot use subnet %s (%s) for an instance: the subnet is %s", s.ID, s.Name, s.State)
 		}
 		n, err = usableNetwork(tx, project, s.Network)
 		return n, s, err
@@ -323,6 +323,11 @@ func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
 		if err != nil || hasAddress(i, ip.String()) {
 			return false, err
 		}
+		for _, f := range i.NetworkInterfaces {
+			if slices.Contains(f.Addresses, ip.String()) {
+				return false, nil
+			}
+		}
 	}
 	return true, nil
 }
@@ -336,27 +341,17 @@ func hasAddress(i cloudsim.Instance, address string) bool {
 // giveAddresses releases the addresses and the pod ranges of a deleted instance, so that new
 // instances can get these addresses and ranges.
 func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
-	s, err := subnets.Get(tx, string(i.Subnet))
-	if err != nil {
+	if err := giveSubnetAddresses(tx, i.Subnet, i.AddressesIn(i.Network)); err != nil {
 		return err
+	}
+	for _, f := range i.NetworkInterfaces {
+		if err := giveSubnetAddresses(tx, f.Subnet, f.Addresses); err != nil {
+			return err
+		}
 	}
 	n, err := networks.Get(tx, string(i.Network))
 	if err != nil {
 		return err
-	}
-	for _, a := range i.Addresses {
-		ip, err := netip.ParseAddr(a.Address)
-		if err != nil || a.Type != cloudsim.AddressInternal {
-			continue
-		}
-		for _, r := range s.Ranges() {
-			if ip == cloudsim.GatewayOf(r) {
-				continue // an older version, which did not reserve gateways, assigned this address
-			}
-			if err := giveIP(tx, r, ip); err != nil {
-				return err
-			}
-		}
 	}
 	return givePodRanges(tx, n, i.PodRanges)
 }

@@ -49,6 +49,16 @@ func (a *api) registerRoutes() {
 			v, err := e.CrashInstance(ctx, cloudsim.InstanceID(in.ID))
 			return answer(v, v.Revision, err)
 		})
+	handle(a, op{id: "instances.attachNetwork", method: post, path: "/v1/instances/{id}/attach-network", summary: "Give an instance addresses in an additional network", access: engine.Write},
+		func(ctx context.Context, in *askInput[cloudsim.AttachNetwork]) (*body[cloudsim.Instance], error) {
+			v, err := e.AttachNetwork(ctx, cloudsim.InstanceID(in.ID), in.Body)
+			return answer(v, v.Revision, err)
+		})
+	handle(a, op{id: "instances.detachNetwork", method: post, path: "/v1/instances/{id}/detach-network", summary: "Release the addresses of an instance in an additional network", access: engine.Write},
+		func(ctx context.Context, in *askInput[cloudsim.DetachNetwork]) (*body[cloudsim.Instance], error) {
+			v, err := e.DetachNetwork(ctx, cloudsim.InstanceID(in.ID), in.Body)
+			return answer(v, v.Revision, err)
+		})
 	handle(a, op{id: "instances.reportDevices", method: http.MethodPut, path: "/v1/instances/{id}/devices", summary: "Report the devices that the machine of an instance has; for the hypervisor that runs the machine", access: engine.Write},
 		func(ctx context.Context, in *askInput[cloudsim.ReportDevices]) (*body[cloudsim.Instance], error) {
 			v, err := e.ReportDevices(ctx, cloudsim.InstanceID(in.ID), in.Body)

@@ -88,8 +88,8 @@ func (t *table) runningInstances() (all []cloudsim.Instance) {
 }
 
 // activeRoutes returns the next hops of the usable routes, by destination. It skips routes in the
-// state blackhole: the instance that is the next hop of such a route does not run. It also skips
-// routes with a next hop outside the VPC, because the router does not reach other networks. If pods
+// state blackhole. It also skips routes of networks outside the VPC, and next hops with their first
+// address outside the VPC, because the router does not reach these addresses. If pods
 // have IPv6 addresses, the result contains the IPv6 routes to the pods of each instance. These IPv6
 // routes are not in the cloud's route table.
 func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
@@ -105,7 +105,7 @@ func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
 		hop, known := t.instances[r.NextHop]
 		to, err := netip.ParsePrefix(r.Destination)
 		via, noAddress := netip.ParseAddr(hop.InternalIP())
-		if known && err == nil && noAddress == nil && n.VPC.Contains(via) && to.Addr().Is4() && r.State == cloudsim.RouteActive {
+		if known && err == nil && noAddress == nil && r.Network == hop.Network && n.VPC.Contains(via) && to.Addr().Is4() && r.State == cloudsim.RouteActive {
 			all[to] = via
 		}
 	}

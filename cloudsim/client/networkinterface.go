@@ -1,0 +1,18 @@
+package client
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// AttachNetwork gives an instance addresses in an additional network, at once.
+func (c *Client) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/attach-network", req)
+}
+
+// DetachNetwork releases the addresses of an instance in an additional network, at once. It returns
+// Conflict for the network of the instance's creation.
+func (c *Client) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/detach-network", req)
+}

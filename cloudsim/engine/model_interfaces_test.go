@@ -1,0 +1,101 @@
+package engine_test
+
+import (
+	"cmp"
+	"net/netip"
+
+	"pgregory.net/rapid"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// moreOf returns the addresses of an instance in additional networks, by subnet. It returns nil if
+// there are none.
+func moreOf(i cloudsim.Instance) map[string]string {
+	var more map[string]string
+	for _, f := range i.NetworkInterfaces {
+		if more == nil {
+			more = map[string]string{}
+		}
+		more[string(f.Subnet)] = f.Addresses[0]
+	}
+	return more
+}
+
+// interfaceIn returns the subnet of the instance's address in an additional network, or "".
+func (w *world) interfaceIn(i *vm, network string) string {
+	for subnet := range i.More {
+		if w.subnets[subnet].Network == network {
+			return subnet
+		}
+	}
+	return ""
+}
+
+// isHost reports whether an instance can have the address in a range of IPv4 addresses.
+func isHost(ipRange, address string) bool {
+	in, ip := netip.MustParsePrefix(ipRange), netip.MustParseAddr(address)
+	return in.Contains(ip) && in.Contains(ip.Next()) && ip != in.Addr() && ip != cloudsim.GatewayOf(in)
+}
+
+// attachNetwork attaches a random instance to the network of a random subnet.
+func (w *world) attachNetwork(t *rapid.T) {
+	id, subnet := randomID(t, w.instances), randomID(t, w.subnets)
+	i, s := w.instances[id], w.subnets[subnet]
+	req := cloudsim.AttachNetwork{
+		Network: "none-000001", Subnet: cloudsim.SubnetID(subnet),
+		Address: rapid.SampledFrom([]string{"", "", "10.1.0.1", "10.1.0.3", "10.1.0.7", "10.2.0.3"}).Draw(t, "address"),
+	}
+	if s != nil {
+		req.Network = cloudsim.NetworkID(s.Network)
+	}
+	_, err := w.e.AttachNetwork(w.ctx, cloudsim.InstanceID(id), req)
+	switch {
+	case i == nil:
+		mustAgree(t, err, cloudsim.NotFound)
+	case i.State == "terminating":
+		mustAgree(t, err, cloudsim.Conflict)
+	case s != nil && (i.Subnet == subnet && (req.Address == "" || req.Address == i.IP) || i.More[subnet] != "" && (req.Address == "" || req.Address == i.More[subnet])):
+		mustAgree(t, err, nil)
+	case s != nil && (w.subnets[i.Subnet].Network == s.Network || w.interfaceIn(i, s.Network) != ""):
+		mustAgree(t, err, cloudsim.Conflict)
+	case s == nil, s.Zone != "" && s.Zone != i.Zone:
+		mustAgree(t, err, cloudsim.Invalid)
+	case s.State != "available":
+		mustAgree(t, err, cloudsim.Conflict)
+	case req.Address != "" && !isHost(s.Range, req.Address):
+		mustAgree(t, err, cloudsim.Invalid)
+	case req.Address != "" && w.heldAddresses()[req.Address]:
+		mustAgree(t, err, cloudsim.Conflict)
+	default:
+		address := cmp.Or(req.Address, w.freeIn(subnet))
+		if address == "" {
+			mustAgree(t, err, cloudsim.Exhausted)
+			return
+		}
+		mustAgree(t, err, nil)
+		if i.More == nil {
+			i.More = map[string]string{}
+		}
+		i.More[subnet] = address
+	}
+}
+
+// detachNetwork detaches a random instance from a random network.
+func (w *world) detachNetwork(t *rapid.T) {
+	id, network := randomID(t, w.instances), randomID(t, w.networks)
+	i := w.instances[id]
+	_, err := w.e.DetachNetwork(w.ctx, cloudsim.InstanceID(id), cloudsim.DetachNetwork{Network: cloudsim.NetworkID(network)})
+	switch {
+	case i == nil:
+		mustAgree(t, err, cloudsim.NotFound)
+	case w.subnets[i.Subnet].Network == network:
+		mustAgree(t, err, cloudsim.Conflict)
+	default:
+		mustAgree(t, err, nil)
+		delete(i.More, w.interfaceIn(i, network))
+		if len(i.More) == 0 {
+			i.More = nil
+		}
+	}
+}

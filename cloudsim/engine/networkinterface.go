@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// AttachNetwork gives an instance addresses in an additional network, at once. It returns Conflict
+// if the instance is terminating, or already has other addresses in this network. It returns
+// Exhausted if the instance has cloudsim.MaxNetworkInterfaces additional networks, or if the subnet
+// has no free address.
+func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (i cloudsim.Instance, err error) {
+	if err := req.Validate(); err != nil {
+		return i, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if i, err = get(tx, call, instances, string(id)); err != nil {
+			return err
+		}
+		switch {
+		case i.State == cloudsim.InstanceTerminating:
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot attach instance %s to a network: the instance is %s", id, i.State)
+		case req.Matches(i):
+			return nil
+		case i.IsIn(req.Network):
+			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is already in network %s, with the addresses %v: detach it first", id, req.Network, i.AddressesIn(req.Network))
+		case len(i.NetworkInterfaces) >= cloudsim.MaxNetworkInterfaces:
+			return cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d additional networks, which is the maximum: detach it from one of them", id, len(i.NetworkInterfaces))
+		}
+		n, s, err := e.placeInstance(tx, i.Project, i.Region, cloudsim.CreateInstance{Zone: i.Zone, Network: req.Network, Subnet: req.Subnet})
+		if err != nil {
+			return err
+		}
+		ips, err := takeAddresses(tx, s, req.Address)
+		if err != nil {
+			return err
+		}
+		f := cloudsim.NetworkInterface{Network: n.ID, Subnet: s.ID}
+		for _, a := range ips {
+			f.Addresses = append(f.Addresses, a.Address)
+		}
+		i.NetworkInterfaces = append(i.NetworkInterfaces, f)
+		return putInterfaces(tx, &i)
+	})
+	return i, err
+}
+
+// DetachNetwork releases the addresses of an instance in an additional network, at once. Routes
+// with the instance as their next hop in this network get the state blackhole. DetachNetwork
+// returns Conflict for the network of the instance's creation.
+func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (i cloudsim.Instance, err error) {
+	if err := req.Validate(); err != nil {
+		return i, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if i, err = get(tx, call, instances, string(id)); err != nil {
+			return err
+		}
+		if i.Network == req.Network {
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach instance %s from network %s: the instance keeps the network of its creation", id, req.Network)
+		}
+		at := slices.IndexFunc(i.NetworkInterfaces, func(f cloudsim.NetworkInterface) bool { return f.Network == req.Network })
+		if at < 0 {
+			return nil
+		}
+		f := i.NetworkInterfaces[at]
+		if err := giveSubnetAddresses(tx, f.Subnet, f.Addresses); err != nil {
+			return err
+		}
+		i.NetworkInterfaces = slices.Delete(i.NetworkInterfaces, at, at+1)
+		return putInterfaces(tx, &i)
+	})
+	return i, err
+}
+
+// putInterfaces stores an instance whose network interfaces have changed, and updates the state of
+// the routes through this instance.
+func putInterfaces(tx *store.Tx, i *cloudsim.Instance) error {
+	if err := instances.Put(tx, i); err != nil {
+		return err
+	}
+	return reroute(tx, i)
+}
+
+// subnetsOf returns the ids of all subnets in which an instance has addresses.
+func subnetsOf(i *cloudsim.Instance) []string {
+	all := []string{string(i.Subnet)}
+	for _, f := range i.NetworkInterfaces {
+		all = append(all, string(f.Subnet))
+	}
+	return all
+}
+
+// giveSubnetAddresses releases addresses of a subnet, so that other instances can get these
+// addresses.
+func giveSubnetAddresses(tx *store.Tx, id cloudsim.SubnetID, ips []string) error {
+	s, err := subnets.Get(tx, string(id))
+	if err != nil {
+		return err
+	}
+	for _, a := range ips {
+		ip, err := netip.ParseAddr(a)
+		if err != nil {
+			continue
+		}
+		for _, r := range s.Ranges() {
+			if ip == cloudsim.GatewayOf(r) {
+				continue // an older version, which did not reserve gateways, assigned this address
+			}
+			if err := giveIP(tx, r, ip); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
