@@ -189,14 +189,16 @@ func (w *listWatch[T, ID]) isSelected(ev cloudsim.Event, m cloudsim.Meta) bool {
 		Target         string   `json:"target"`
 		State          string   `json:"state"`
 
-		Attachments []cloudsim.Attachment `json:"attachments"`
+		Attachments       []cloudsim.Attachment       `json:"attachments"`
+		NetworkInterfaces []cloudsim.NetworkInterface `json:"networkInterfaces"`
 	}
 	if err := json.Unmarshal(ev.Object, &in); err != nil {
 		return false
 	}
 	inZone := w.where.Zone == "" || slices.Contains(append(in.ReplicaZones, in.Zone), w.where.Zone)
 	ofSource := w.where.Source == "" || slices.Contains([]string{in.Disk, in.SourceDisk, in.SourceSnapshot}, w.where.Source)
-	inNetwork := w.where.Network == "" || in.Network == string(w.where.Network)
+	inNetwork := w.where.Network == "" || in.Network == string(w.where.Network) ||
+		slices.ContainsFunc(in.NetworkInterfaces, func(f cloudsim.NetworkInterface) bool { return f.Network == w.where.Network })
 	ofInstance := len(w.where.Instances) == 0 || slices.ContainsFunc(in.Attachments, func(a cloudsim.Attachment) bool { return slices.Contains(w.where.Instances, a.Instance) })
 	ofKind := w.where.Kind == "" || in.Kind == w.where.Kind
 	onTarget := w.where.Target == "" || in.Target == w.where.Target

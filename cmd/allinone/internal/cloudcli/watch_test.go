@@ -9,6 +9,22 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
+// TestWatchByNetwork proves that a watch with a filter by network prints the instances in this
+// network, also the instances that have it as an additional network.
+func TestWatchByNetwork(t *testing.T) {
+	w := listWatch[cloudsim.Instance, cloudsim.InstanceID]{kind: instances, where: cloudsim.ListOptions{Network: "net-000002"}}
+	for object, want := range map[string]bool{
+		`{"network":"net-000001"}`: false,
+		`{"network":"net-000002"}`: true,
+		`{"network":"net-000001","networkInterfaces":[{"network":"net-000003"},{"network":"net-000002"}]}`: true,
+		`{"network":"net-000001","networkInterfaces":[{"network":"net-000003"}]}`:                          false,
+	} {
+		if got := w.isSelected(cloudsim.Event{Object: []byte(object)}, cloudsim.Meta{}); got != want {
+			t.Errorf("%s: got %v, want %v", object, got, want)
+		}
+	}
+}
+
 // TestWatchRepeatsNothingThatTheListShowed proves that a watch does not print a change that the
 // list before the watch contained. The pages of a long list can have different revisions. So a
 // page can already contain a change for which the watch later gets an event.

@@ -1,0 +1,99 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// otherNetworks returns the additional networks of an instance with the addresses in these
+// networks, for example net-000002:10.10.1.2.
+func otherNetworks(i cloudsim.Instance) string {
+	var all []string
+	for _, f := range i.NetworkInterfaces {
+		all = append(all, string(f.Network)+":"+strings.Join(f.Addresses, "/"))
+	}
+	return strings.Join(all, ",")
+}
+
+func newAttachNetworkCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	var req cloudsim.AttachNetwork
+	var subnet string
+	cmd := &cobra.Command{
+		Use: "attach-network INSTANCE NETWORK", Short: "Give an instance addresses in an additional network",
+		Long: `Give an instance addresses in an additional network, at once. The instance keeps
+its network and its addresses. Simulated machines, load balancers and the metadata
+service use only the first network of an instance.`,
+		Example: `  allinone cloud instances attach-network node-1 shop
+  allinone cloud instances attach-network node-1 shop --subnet shop-a --address 10.10.1.7`,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: instanceThenNetwork(c),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			var id cloudsim.InstanceID
+			if id, req.Network, err = instanceAndNetwork(ctx, cl, args); err != nil {
+				return err
+			}
+			if subnet != "" {
+				s, err := subnets.findResource(ctx, cl, subnet)
+				if err != nil {
+					return err
+				}
+				req.Subnet = s.ID
+			}
+			i, err := cl.AttachNetwork(ctx, id, req)
+			return instances.show(ctx, c, cl, o, waitFlags{}, i, err)
+		}),
+	}
+	o.Flags(cmd)
+	cmd.Flags().StringVar(&subnet, "subnet", "", "`SUBNET` (default a subnet of the network that serves the zone)")
+	cmd.Flags().StringVar(&req.Address, "address", "", "`ADDRESS` in the subnet (default the lowest free address)")
+	_ = cmd.RegisterFlagCompletionFunc("subnet", completeNames(c, subnets))
+	return cmd
+}
+
+func newDetachNetworkCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "detach-network INSTANCE NETWORK", Short: "Release the addresses of an instance in an additional network",
+		Long: `Release the addresses of an instance in an additional network, at once. Routes of
+this network with the instance as their next hop get the state blackhole. An
+instance keeps the network of its creation.`,
+		Example: `  allinone cloud instances detach-network node-1 shop`,
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNetwork(c),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			id, n, err := instanceAndNetwork(ctx, cl, args)
+			if err != nil {
+				return err
+			}
+			i, err := cl.DetachNetwork(ctx, id, cloudsim.DetachNetwork{Network: n})
+			return instances.show(ctx, c, cl, o, waitFlags{}, i, err)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+// instanceAndNetwork returns the ids of the instance and of the network in the arguments.
+func instanceAndNetwork(ctx context.Context, cl *client.Client, args []string) (cloudsim.InstanceID, cloudsim.NetworkID, error) {
+	i, notInstance := instances.findResource(ctx, cl, args[0])
+	n, notNetwork := networks.findResource(ctx, cl, args[1])
+	return i.ID, n.ID, errors.Join(notInstance, notNetwork)
+}
+
+func instanceThenNetwork(c *cli.Connection) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		switch len(given) {
+		case 0:
+			return completeNames(c, instances)(cmd, nil, part)
+		case 1:
+			return completeNames(c, networks)(cmd, nil, part)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
