@@ -40,6 +40,8 @@ func (a *api) calls() []dialect.Call {
 
 	add("servers.add_to_placement_group", post, "/servers/{id}/actions/add_to_placement_group", "Add a stopped server to a placement group", serverCall("add_to_placement_group", addToPlacementGroup))
 	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", serverCall("remove_from_placement_group", removeFromPlacementGroup))
+	add("servers.attach_to_network", post, "/servers/{id}/actions/attach_to_network", "Attach a server to a network", attachServerToNetwork)
+	add("servers.detach_from_network", post, "/servers/{id}/actions/detach_from_network", "Detach a server from a network", detachServerFromNetwork)
 	add("servers.change_protection", post, "/servers/{id}/actions/change_protection", "Set the deletion protection of a server", serverCall("change_protection", protectServer))
 
 	add("placement_groups.list", get, "/placement_groups", "List placement groups", listCall(a, "placement_groups", placementGroups.list, filterBy("type", typeOfPlacementGroup), placementGroups.show))
@@ -124,18 +126,16 @@ var refusalReasons = map[string]string{
 	"PUT /v1/images/{id}":              noImages,
 	"/v1/images/{id}/actions/{action}": noImages,
 
-	"POST /v1/servers/{id}/actions/attach_to_network":   oneNetwork,
-	"POST /v1/servers/{id}/actions/detach_from_network": oneNetwork,
-	"POST /v1/servers/{id}/actions/change_alias_ips":    "the cloud chooses the addresses of a server",
-	"POST /v1/servers/{id}/actions/change_type":         "a server keeps its type: create another server",
-	"POST /v1/servers/{id}/actions/attach_iso":          noImages,
-	"POST /v1/servers/{id}/actions/detach_iso":          noImages,
-	"POST /v1/servers/{id}/actions/create_image":        noImages,
-	"POST /v1/servers/{id}/actions/rebuild":             noImages,
-	"POST /v1/servers/{id}/actions/enable_rescue":       noImages,
-	"POST /v1/servers/{id}/actions/disable_rescue":      noImages,
-	"POST /v1/servers/{id}/actions/enable_backup":       noImages,
-	"POST /v1/servers/{id}/actions/disable_backup":      noImages,
+	"POST /v1/servers/{id}/actions/change_alias_ips": noAliasIPs,
+	"POST /v1/servers/{id}/actions/change_type":      "a server keeps its type: create another server",
+	"POST /v1/servers/{id}/actions/attach_iso":       noImages,
+	"POST /v1/servers/{id}/actions/detach_iso":       noImages,
+	"POST /v1/servers/{id}/actions/create_image":     noImages,
+	"POST /v1/servers/{id}/actions/rebuild":          noImages,
+	"POST /v1/servers/{id}/actions/enable_rescue":    noImages,
+	"POST /v1/servers/{id}/actions/disable_rescue":   noImages,
+	"POST /v1/servers/{id}/actions/enable_backup":    noImages,
+	"POST /v1/servers/{id}/actions/disable_backup":   noImages,
 
 	"POST /v1/servers/{id}/actions/change_dns_ptr":        noDNS,
 	"POST /v1/load_balancers/{id}/actions/change_dns_ptr": noDNS,
@@ -148,5 +148,5 @@ const (
 	noAddresses = "the cloud chooses the addresses of servers"
 	noImages    = "servers of this cloud do not boot from images"
 	noDNS       = "this cloud has no DNS"
-	oneNetwork  = "a server is in one network: set networks in the request for a new server"
+	noAliasIPs  = "a server has one address in each network"
 )

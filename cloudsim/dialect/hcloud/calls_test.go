@@ -23,6 +23,7 @@ func TestEachCall(t *testing.T) {
 		"servers":        serverCalls,
 		"volumes":        volumeCalls,
 		"networks":       networkCalls,
+		"interfaces":     networkInterfaceCalls,
 		"load balancers": loadBalancerCalls,
 		"records":        recordCalls,
 		"protection":     protectionCalls,
@@ -149,7 +150,7 @@ func serverCalls(t *testing.T, w *world) {
 	if s.Name != "Worker-1.Example" || s.Status != sdk.ServerStatusRunning || s.Location.Name != "sim-1b" || s.ServerType.Name != "small" || s.Image.Name != "ubuntu-24.04" || !maps.Equal(s.Labels, map[string]string{"pool": "a"}) {
 		t.Errorf("server: got %+v", s)
 	}
-	if s.PublicNet.IPv4.IP == nil || len(s.PrivateNet) != 1 || s.PrivateNet[0].IP == nil {
+	if s.PublicNet.IPv4.IP == nil || len(s.PrivateNet) != 0 {
 		t.Errorf("addresses: got %+v, %+v", s.PublicNet, s.PrivateNet)
 	}
 	if one, resp, err := w.Server.GetByName(ctx, "Worker-1.Example"); must(t, one, resp, err) == nil || one.ID != s.ID {

@@ -299,6 +299,14 @@ func TestLocked(t *testing.T) {
 	}
 	for what, locked := range map[string]func() error{
 		"server": func() error { _, _, err := w.Server.Poweroff(ctx, server.Server); return err },
+		"attachment to a network": func() error {
+			_, _, err := w.Server.AttachToNetwork(ctx, server.Server, sdk.ServerAttachToNetworkOpts{Network: &sdk.Network{ID: 1}})
+			return err
+		},
+		"detachment from a network": func() error {
+			_, _, err := w.Server.DetachFromNetwork(ctx, server.Server, sdk.ServerDetachFromNetworkOpts{Network: &sdk.Network{ID: 1}})
+			return err
+		},
 		"volume": func() error { _, _, err := w.Volume.Resize(ctx, volume.Volume, 20); return err },
 		"service": func() error {
 			_, _, err := w.LoadBalancer.AddService(ctx, lb.LoadBalancer, sdk.LoadBalancerAddServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(1), DestinationPort: sdk.Ptr(2)})

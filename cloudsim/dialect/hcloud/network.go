@@ -66,16 +66,16 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	}
 	addresses := map[cloudsim.InstanceID]string{}
 	for _, i := range p.instances {
-		if i.Network == n.ID {
-			addresses[i.ID] = i.InternalIP()
+		if slices.Contains(privateNetworks(i), n.ID) {
+			addresses[i.ID] = addressIn(i, n.ID)
 			out.Servers = append(out.Servers, dialect.Number(i.ID))
 		}
 	}
 	for _, t := range p.routes {
 		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
-			// If the next hop of a route is deleted, the cloud keeps the route until a caller
-			// deletes it. Then only the label of the route contains the gateway.
-			gateway := cmp.Or(addresses[t.NextHop], t.Labels[labelGateway], "0.0.0.0")
+			// The label of a route contains the gateway of its creation. A route of another client
+			// has no label.
+			gateway := cmp.Or(t.Labels[labelGateway], addresses[t.NextHop], "0.0.0.0")
 			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: gateway})
 		}
 	}
@@ -333,14 +333,14 @@ func deleteSubnet(r *dialect.Request, n cloudsim.Network, in struct {
 	return gone.Meta, gone.State == cloudsim.SubnetDeleting, err
 }
 
-// instanceAt returns the id of the instance with the given internal address in a network.
+// instanceAt returns the id of the server with the given address in a private network.
 func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.InstanceID, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Network: n})
 	if err != nil {
 		return "", err
 	}
 	for _, i := range all {
-		if i.InternalIP() == ip {
+		if slices.Contains(privateNetworks(i), n) && addressIn(i, n) == ip {
 			return i.ID, nil
 		}
 	}

@@ -78,6 +78,7 @@ func TestOtherProject(t *testing.T) {
 	for path, body := range map[string]string{
 		fmt.Sprintf("servers/%d/actions/poweroff", s.ID):                       "",
 		fmt.Sprintf("servers/%d/actions/change_protection", s.ID):              `{"delete":true,"rebuild":true}`,
+		fmt.Sprintf("servers/%d/actions/attach_to_network", s.ID):              fmt.Sprintf(`{"network":%d}`, n.ID),
 		fmt.Sprintf("volumes/%d/actions/attach", v.ID):                         fmt.Sprintf(`{"server":%d}`, ownServer.ID),
 		fmt.Sprintf("volumes/%d/actions/resize", v.ID):                         `{"size":20}`,
 		fmt.Sprintf("volumes/%d/actions/attach", ownVolume.ID):                 fmt.Sprintf(`{"server":%d}`, s.ID),
@@ -93,6 +94,7 @@ func TestOtherProject(t *testing.T) {
 	for body, path := range map[string]string{
 		fmt.Sprintf(`{"type":"server","server":{"id":%d}}`, s.ID): fmt.Sprintf("load_balancers/%d/actions/add_target", ownBalancer.ID),
 		fmt.Sprintf(`{"network":%d}`, n.ID):                       fmt.Sprintf("load_balancers/%d/actions/attach_to_network", ownBalancer.ID),
+		fmt.Sprintf(`{"network":%d,"ip":""}`, n.ID):               fmt.Sprintf("servers/%d/actions/attach_to_network", ownServer.ID),
 		create + fmt.Sprintf(`"networks":[%d]}`, n.ID):            "servers",
 		create + fmt.Sprintf(`"placement_group":%d}`, g.ID):       "servers",
 		create + fmt.Sprintf(`"ssh_keys":[%d]}`, k.ID):            "servers",

@@ -2,6 +2,7 @@ package hcloud_test
 
 import (
 	"context"
+	"net"
 	"slices"
 	"testing"
 
@@ -94,13 +95,20 @@ func TestTerraformCalls(t *testing.T) {
 	must(t, in, resp, err)
 	made, resp, err := w.Server.Create(ctx, sdk.ServerCreateOpts{
 		Name: "web-1", ServerType: st, Image: img, UserData: "#!/bin/sh\n", Location: &sdk.Location{Name: "sim-1a"}, SSHKeys: []*sdk.SSHKey{one},
-		Labels: map[string]string{"role": "web"}, PlacementGroup: in, Networks: []*sdk.Network{n},
+		Labels: map[string]string{"role": "web"}, PlacementGroup: in,
 		PublicNet: &sdk.ServerCreatePublicNet{EnableIPv4: true, EnableIPv6: true},
 	})
 	s := must(t, made, resp, err).Server
 	w.wait(t, made.Action, nil, nil)
 	for _, next := range made.NextActions {
 		w.wait(t, next, nil, nil)
+	}
+	// The block network of hcloud_server. With a network, hcloud_server_network makes the same call.
+	a, resp, err = w.Server.AttachToNetwork(ctx, s, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.0.1.7"), AliasIPs: []net.IP{}})
+	w.wait(t, a, resp, err)
+	s, resp, err = w.Server.GetByID(ctx, s.ID)
+	if must(t, s, resp, err); len(s.PrivateNet) != 1 || s.PrivateNet[0].Network.ID != n.ID || s.PrivateNet[0].IP.String() != "10.0.1.7" {
+		t.Fatalf("private networks: got %+v, want only the network of the block", s.PrivateNet)
 	}
 	a, resp, err = w.Server.ChangeProtection(ctx, s, sdk.ServerChangeProtectionOpts{Delete: sdk.Ptr(true), Rebuild: sdk.Ptr(true)})
 	w.wait(t, a, resp, err)
@@ -165,6 +173,8 @@ func TestTerraformCalls(t *testing.T) {
 	a, resp, err = w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: route})
 	w.wait(t, a, resp, err)
 	a, resp, err = w.Server.ChangeProtection(ctx, s, sdk.ServerChangeProtectionOpts{Delete: sdk.Ptr(false), Rebuild: sdk.Ptr(false)})
+	w.wait(t, a, resp, err)
+	a, resp, err = w.Server.DetachFromNetwork(ctx, s, sdk.ServerDetachFromNetworkOpts{Network: n}) // hcloud_server_network
 	w.wait(t, a, resp, err)
 	gone, resp, err := w.Server.DeleteWithResult(ctx, s)
 	w.wait(t, must(t, gone, resp, err).Action, nil, nil)

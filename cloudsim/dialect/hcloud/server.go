@@ -32,8 +32,8 @@ const labelImage = dialect.LabelPrefix + "image"
 
 // serverOf returns an instance in the format of Hetzner's servers. The public IPv4 address of the
 // server is the external address of the instance. If the instance has no external address, the
-// public IPv4 address of the server is the internal address. The address in the private network is
-// always the internal address.
+// public IPv4 address of the server is the internal address. The addresses in the private networks
+// are always internal addresses.
 func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, group *placementGroup) server {
 	s := server{
 		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,
@@ -59,8 +59,8 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 	if public != "" && !strings.Contains(public, ":") {
 		s.PublicNet.IPv4 = &serverIPv4{ID: s.ID, IP: public}
 	}
-	if i.Network != "" {
-		s.PrivateNet = append(s.PrivateNet, serverPrivateNet{Network: dialect.Number(i.Network), IP: i.InternalIP(), AliasIPs: []string{}})
+	for _, n := range privateNetworks(i) {
+		s.PrivateNet = append(s.PrivateNet, serverPrivateNet{Network: dialect.Number(n), IP: addressIn(i, n), AliasIPs: []string{}})
 	}
 	if name := i.Labels[labelImage]; name != "" {
 		for _, img := range systemImages() {
@@ -177,7 +177,7 @@ func (c createServer) checkSupported() error {
 		{off(c.StartAfterCreate), "start_after_create with the value false", "stop the server after its creation"},
 		{len(c.Volumes) > 0, "the field volumes", "attach volumes after the creation of the server"},
 		{len(c.Firewalls) > 0, "the field firewalls", noFirewalls},
-		{len(c.Networks) > 1, "more than one network", "a server can have only one network"},
+		{len(c.Networks) > 1, "a new server with more than one network", "attach the server to the other networks after its creation"},
 		{c.PublicNet != nil && off(c.PublicNet.EnableIPv4), "public_net without IPv4", "each server has an IPv4 address"},
 		{c.PublicNet != nil && (c.PublicNet.IPv4 != nil && *c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != nil && *c.PublicNet.IPv6 != 0), "a choice of primary IPs", "the cloud chooses the addresses"},
 	} {
@@ -257,6 +257,8 @@ func (a *api) newServer(r *dialect.Request, c createServer, allZones []cloudsim.
 	}
 	if len(c.Networks) > 0 {
 		req.Network = dialect.ID[cloudsim.NetworkID](prefixNetwork, c.Networks[0])
+	} else {
+		req.Labels[labelPublicOnly] = "true"
 	}
 	if c.PlacementGroup != nil && *c.PlacementGroup != 0 {
 		if req.Labels[labelPlacementGroup], err = joinPlacementGroup(r, "placement_group", *c.PlacementGroup); err != nil {

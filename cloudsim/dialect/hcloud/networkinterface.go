@@ -1,0 +1,189 @@
+package hcloud
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
+)
+
+// labelPublicOnly is a label of each server whose first network Hetzner's API does not show: a
+// client created the server without networks, or detached it from the default network. In this
+// cloud, the instance is in the default network.
+const labelPublicOnly = dialect.LabelPrefix + "public-only"
+
+// privateNetworks returns the networks in which Hetzner's API shows a server.
+func privateNetworks(i cloudsim.Instance) (all []cloudsim.NetworkID) {
+	if i.Network != "" && i.Labels[labelPublicOnly] == "" {
+		all = append(all, i.Network)
+	}
+	for _, f := range i.NetworkInterfaces {
+		all = append(all, f.Network)
+	}
+	return all
+}
+
+// addressIn returns the address of a server in one of its private networks.
+func addressIn(i cloudsim.Instance, n cloudsim.NetworkID) string {
+	if all := i.AddressesIn(n); len(all) > 0 {
+		return all[0]
+	}
+	return ""
+}
+
+type attachServer struct {
+	Network  int64    `json:"network"`
+	IP       string   `json:"ip"`
+	IPRange  string   `json:"ip_range"`
+	AliasIPs []string `json:"alias_ips"`
+}
+
+func attachServerToNetwork(r *dialect.Request) (int, any, error) {
+	i, err := getInstance(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var in attachServer
+	if err := r.Decode(&in); err != nil {
+		return 0, nil, err
+	}
+	n := dialect.ID[cloudsim.NetworkID](prefixNetwork, in.Network)
+	switch {
+	case instanceBusy(i.State):
+		return 0, nil, errLocked("server", serverStatus[i.State])
+	case len(in.AliasIPs) > 0:
+		return 0, nil, dialect.Unsupported{What: "the field alias_ips", Why: noAliasIPs}
+	case slices.Contains(privateNetworks(i), n):
+		return 0, nil, coded("server_already_attached", "the server is already attached to the network")
+	case i.Network == n && in.IP != "" && in.IP != addressIn(i, n):
+		return 0, nil, dialect.Unsupported{What: "another address in the network of the creation", Why: "omit ip: the address is " + addressIn(i, n)}
+	case i.Network == n:
+		i, err = setPublicOnly(r, i, false)
+	default:
+		i, err = attachInstance(r, i, n, in)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return networkAction(i, "attach_to_network", in.Network)
+}
+
+// attachInstance attaches an instance to an additional network. Its errors have the field names and
+// the codes of Hetzner's API.
+func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.Instance, error) {
+	if len(i.NetworkInterfaces) >= cloudsim.MaxNetworkInterfaces {
+		return i, cloudsim.Errorf(cloudsim.Exhausted, "a server can be attached to at most %d networks after its creation", cloudsim.MaxNetworkInterfaces)
+	}
+	subnet, err := findSubnet(r, i, n, in)
+	if err != nil {
+		return i, err
+	}
+	i, err = r.Cloud.AttachNetwork(r.Context(), i.ID, cloudsim.AttachNetwork{Network: n, Subnet: subnet, Address: in.IP})
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	switch {
+	case !ok:
+		return i, err
+	case e.Kind == cloudsim.Exhausted && e.RetryAfter == 0:
+		return i, coded("no_subnet_available", "all addresses of the subnet are in use")
+	case e.Kind == cloudsim.Conflict && in.IP != "":
+		return i, coded("ip_not_available", fmt.Sprintf("another server has the address %.80q", in.IP))
+	case e.Kind == cloudsim.Invalid && in.IP != "":
+		return i, cloudsim.InvalidField("ip", fmt.Sprintf("must not be the first address, the last address or the gateway of the subnet, got %.80q", in.IP))
+	}
+	return i, err
+}
+
+// findSubnet returns a subnet of the network n that serves the zone of the instance i. The subnet
+// has the requested range and contains the requested address, if the request has them.
+func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.SubnetID, error) {
+	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
+		return "", errUnknown("network", in.Network)
+	} else if err != nil {
+		return "", err
+	}
+	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListSubnets, cloudsim.ListOptions{Network: n})
+	if err != nil {
+		return "", err
+	}
+	ip, _ := netip.ParseAddr(in.IP) // no subnet contains an invalid address
+	creating := false
+	for _, s := range all {
+		p, err := netip.ParsePrefix(s.IPv4)
+		switch {
+		case err != nil || !s.Serves(i.Region, i.Zone) || in.IPRange != "" && in.IPRange != s.IPv4 || in.IP != "" && !p.Contains(ip):
+		case s.State == cloudsim.SubnetAvailable:
+			return s.ID, nil
+		case s.State == cloudsim.SubnetCreating:
+			creating = true
+		}
+	}
+	switch {
+	case creating:
+		return "", errLocked("network", string(cloudsim.SubnetCreating))
+	case in.IP != "":
+		return "", cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet of the network for the location of the server, got %.80q", in.IP))
+	case in.IPRange != "":
+		return "", cloudsim.InvalidField("ip_range", fmt.Sprintf("must be the range of a subnet of the network for the location of the server, got %.80q", in.IPRange))
+	}
+	return "", coded("no_subnet_available", "the network has no subnet for the location of the server: add a subnet first")
+}
+
+func detachServerFromNetwork(r *dialect.Request) (int, any, error) {
+	i, err := getInstance(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	var in struct {
+		Network int64 `json:"network"`
+	}
+	if err := r.Decode(&in); err != nil {
+		return 0, nil, err
+	}
+	n := dialect.ID[cloudsim.NetworkID](prefixNetwork, in.Network)
+	switch {
+	case instanceBusy(i.State):
+		return 0, nil, errLocked("server", serverStatus[i.State])
+	case !slices.Contains(privateNetworks(i), n):
+		return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "the server is not attached to the network %d", in.Network)
+	case i.Network == n:
+		i, err = leaveFirstNetwork(r, i)
+	default:
+		i, err = r.Cloud.DetachNetwork(r.Context(), i.ID, cloudsim.DetachNetwork{Network: n})
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return networkAction(i, "detach_from_network", in.Network)
+}
+
+// leaveFirstNetwork hides the default network of an instance. In this cloud, an instance keeps the
+// network of its creation. Each server without private networks is in the default network, so the
+// call is not possible for other networks.
+func leaveFirstNetwork(r *dialect.Request, i cloudsim.Instance) (cloudsim.Instance, error) {
+	n, err := r.Cloud.GetNetwork(r.Context(), i.Network)
+	switch {
+	case err != nil:
+		return i, err
+	case !n.Default:
+		return i, dialect.Unsupported{What: "detaching a server from the network of its creation", Why: "create the server without networks, and then attach it"}
+	}
+	return setPublicOnly(r, i, true)
+}
+
+// setPublicOnly sets or removes the label labelPublicOnly of an instance.
+func setPublicOnly(r *dialect.Request, i cloudsim.Instance, on bool) (cloudsim.Instance, error) {
+	labels := dialect.CloneLabels(i.Labels)
+	if labels[labelPublicOnly] = "true"; !on {
+		delete(labels, labelPublicOnly)
+	}
+	return r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
+}
+
+// networkAction returns the answer to a call that changed the networks of a server. The cloud
+// changes networks at once, so the action has already ended.
+func networkAction(i cloudsim.Instance, command string, network int64) (int, any, error) {
+	return actionStarted(lastAction(i.Meta, command, false, resource{dialect.Number(i.ID), "server"}, resource{network, "network"}))
+}
