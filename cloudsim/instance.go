@@ -76,8 +76,8 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"Id of the instance's first network, which the instance keeps" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet with the instance's addresses in its first network" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for the instance's pods, from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
-	// NetworkInterfaces contains the additional networks. The field Network is the network of the
-	// instance's creation, and Addresses has only the addresses in this network.
+	// NetworkInterfaces contains the additional networks. The field Network is the first network of
+	// the instance, and Addresses has only the addresses in this network.
 	NetworkInterfaces []NetworkInterface `json:"networkInterfaces,omitempty" doc:"Addresses of the instance in additional networks. Simulated machines, load balancers and the metadata service do not use these addresses"`
 	// Crashed is the time of a simulated power failure of the instance's machine. The
 	// instance then stays in the state running until its next operation, e.g. a reboot,

@@ -6,7 +6,7 @@ import (
 )
 
 // MaxNetworkInterfaces is the maximum number of networks that an instance can have in addition to
-// the network of its creation.
+// its first network.
 const MaxNetworkInterfaces = 3
 
 // NetworkInterface contains the addresses of an instance in an additional network.

@@ -12,7 +12,7 @@ func (c *Client) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 }
 
 // DetachNetwork releases the addresses of an instance in an additional network, at once. It returns
-// Conflict for the network of the instance's creation.
+// Conflict for the first network of the instance.
 func (c *Client) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/detach-network", req)
 }

@@ -51,7 +51,7 @@ func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 
 // DetachNetwork releases the addresses of an instance in an additional network, at once. Routes
 // with the instance as their next hop in this network get the state blackhole. DetachNetwork
-// returns Conflict for the network of the instance's creation.
+// returns Conflict for the first network of the instance.
 func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -61,7 +61,7 @@ func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 			return err
 		}
 		if i.Network == req.Network {
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach instance %s from network %s: the instance keeps the network of its creation", id, req.Network)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach instance %s from network %s: the instance keeps its first network", id, req.Network)
 		}
 		at := slices.IndexFunc(i.NetworkInterfaces, func(f cloudsim.NetworkInterface) bool { return f.Network == req.Network })
 		if at < 0 {

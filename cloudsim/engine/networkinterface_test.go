@@ -108,7 +108,7 @@ func TestAttachNetworkRefusals(t *testing.T) {
 	}
 	attach(i.ID, cloudsim.AttachNetwork{Network: n.ID}, cloudsim.Exhausted, "maximum")
 	_, err := e.DetachNetwork(ctx, i.ID, cloudsim.DetachNetwork{Network: i.Network})
-	expectError(t, err, cloudsim.Conflict, "creation")
+	expectError(t, err, cloudsim.Conflict, "first network")
 	_, err = e.DetachNetwork(ctx, i.ID, cloudsim.DetachNetwork{})
 	expectError(t, err, cloudsim.Invalid, "network", "required")
 	if got := must(e.CreateInstance(ctx, in("c", s.ID)))(t); got.InternalIP() != "10.10.1.2" {

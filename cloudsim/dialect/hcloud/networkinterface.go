@@ -59,7 +59,7 @@ func attachServerToNetwork(r *dialect.Request) (int, any, error) {
 	case slices.Contains(privateNetworks(i), n):
 		return 0, nil, coded("server_already_attached", "the server is already attached to the network")
 	case i.Network == n && in.IP != "" && in.IP != addressIn(i, n):
-		return 0, nil, dialect.Unsupported{What: "another address in the network of the creation", Why: "omit ip: the address is " + addressIn(i, n)}
+		return 0, nil, dialect.Unsupported{What: "another address in the first network of the server", Why: "omit ip: the address is " + addressIn(i, n)}
 	case i.Network == n:
 		i, err = setPublicOnly(r, i, false)
 	default:
@@ -159,16 +159,16 @@ func detachServerFromNetwork(r *dialect.Request) (int, any, error) {
 	return networkAction(i, "detach_from_network", in.Network)
 }
 
-// leaveFirstNetwork hides the default network of an instance. In this cloud, an instance keeps the
-// network of its creation. Each server without private networks is in the default network, so the
-// call is not possible for other networks.
+// leaveFirstNetwork hides the first network of an instance, because an instance of this cloud keeps
+// its first network. Each server without private networks is in the default network, so the call is
+// not possible for other networks.
 func leaveFirstNetwork(r *dialect.Request, i cloudsim.Instance) (cloudsim.Instance, error) {
 	n, err := r.Cloud.GetNetwork(r.Context(), i.Network)
 	switch {
 	case err != nil:
 		return i, err
 	case !n.Default:
-		return i, dialect.Unsupported{What: "detaching a server from the network of its creation", Why: "create the server without networks, and then attach it"}
+		return i, dialect.Unsupported{What: "detaching a server from its first network", Why: "create the server without networks, and then attach it"}
 	}
 	return setPublicOnly(r, i, true)
 }

@@ -121,7 +121,7 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: third, UsePrivateIP: sdk.Ptr(true)})
 	expectError(t, err, sdk.ErrorCodeServerNotAttachedToNetwork)
 
-	// A server keeps the network of its creation.
+	// A server keeps its first network.
 	first := newServer(t, w, "node-4", n)
 	expectError(t, detach(first, n), sdk.ErrorUnsupportedError)
 	standard, resp, err := w.Network.GetByName(ctx, "default")

@@ -63,7 +63,7 @@ func newDetachNetworkCommand(c *cli.Connection) *cobra.Command {
 		Use: "detach-network INSTANCE NETWORK", Short: "Release the addresses of an instance in an additional network",
 		Long: `Release the addresses of an instance in an additional network, at once. Routes of
 this network with the instance as their next hop get the state blackhole. An
-instance keeps the network of its creation.`,
+instance keeps its first network.`,
 		Example: `  allinone cloud instances detach-network node-1 shop`,
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNetwork(c),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
