@@ -16,39 +16,30 @@ type NetworkInterface struct {
 	Addresses []string  `json:"addresses" doc:"One address from each range of the subnet, IPv4 first" example:"[\"10.10.1.2\"]"`
 }
 
-// AddressesIn returns the instance's internal addresses in the given network, IPv4 first. It
-// returns no addresses if the instance is not in this network.
-func (i Instance) AddressesIn(n NetworkID) (all []string) {
-	if i.Network == n {
-		for _, a := range i.Addresses {
-			if a.Type == AddressInternal {
-				all = append(all, a.Address)
-			}
-		}
-		return all
-	}
-	for _, f := range i.NetworkInterfaces {
-		if f.Network == n {
-			return f.Addresses
-		}
-	}
-	return nil
+// IsIn reports whether the instance is in the given network.
+func (i Instance) IsIn(n NetworkID) bool { return i.Network == n || i.additional(n) >= 0 }
+
+// additional returns the index of an additional network in i.NetworkInterfaces, or -1.
+func (i Instance) additional(n NetworkID) int {
+	return slices.IndexFunc(i.NetworkInterfaces, func(f NetworkInterface) bool { return f.Network == n })
 }
 
-// IsIn reports whether the instance has addresses in the given network.
-func (i Instance) IsIn(n NetworkID) bool { return len(i.AddressesIn(n)) > 0 }
-
-// subnetIn returns the subnet with the instance's addresses in the given network. It returns "" if
-// the instance is not in this network.
-func (i Instance) subnetIn(n NetworkID) SubnetID {
-	if i.Network == n {
-		return i.Subnet
+// InterfaceIn returns the subnet and the internal addresses of the instance in the given network. It
+// returns the zero NetworkInterface if the instance is not in this network.
+func (i Instance) InterfaceIn(n NetworkID) NetworkInterface {
+	if i.Network != n {
+		if at := i.additional(n); at >= 0 {
+			return i.NetworkInterfaces[at]
+		}
+		return NetworkInterface{}
 	}
-	at := slices.IndexFunc(i.NetworkInterfaces, func(f NetworkInterface) bool { return f.Network == n })
-	if at < 0 {
-		return ""
+	first := NetworkInterface{Network: n, Subnet: i.Subnet}
+	for _, a := range i.Addresses {
+		if a.Type == AddressInternal {
+			first.Addresses = append(first.Addresses, a.Address)
+		}
 	}
-	return i.NetworkInterfaces[at].Subnet
+	return first
 }
 
 // AttachNetwork requests addresses for an instance in an additional network. The call is
@@ -73,11 +64,12 @@ func (r AttachNetwork) Validate() error {
 
 // Matches reports whether the instance already has the requested addresses.
 func (r AttachNetwork) Matches(i Instance) bool {
-	if !i.IsIn(r.Network) || r.Subnet != "" && r.Subnet != i.subnetIn(r.Network) {
+	have := i.InterfaceIn(r.Network)
+	if have.Network != r.Network || r.Subnet != "" && r.Subnet != have.Subnet {
 		return false
 	}
 	ip, err := netip.ParseAddr(r.Address)
-	return r.Address == "" || err == nil && slices.Contains(i.AddressesIn(r.Network), ip.String())
+	return r.Address == "" || err == nil && slices.Contains(have.Addresses, ip.String())
 }
 
 // DetachNetwork releases the addresses of an instance in an additional network. The call is

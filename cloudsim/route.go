@@ -112,7 +112,7 @@ func (r CreateRoute) Of(n Network, hop Instance) error {
 		}
 	}
 	reachable := false
-	for _, a := range hop.AddressesIn(n.ID) {
+	for _, a := range hop.InterfaceIn(n.ID).Addresses {
 		ip, err := netip.ParseAddr(a)
 		reachable = reachable || err == nil && ip.Is4() == to.Addr().Is4()
 	}

@@ -27,7 +27,7 @@ func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 		case req.Matches(i):
 			return nil
 		case i.IsIn(req.Network):
-			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is already in network %s, with the addresses %v: detach it first", id, req.Network, i.AddressesIn(req.Network))
+			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is already in network %s, with the addresses %v: detach it first", id, req.Network, i.InterfaceIn(req.Network).Addresses)
 		case len(i.NetworkInterfaces) >= cloudsim.MaxNetworkInterfaces:
 			return cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d additional networks, which is the maximum: detach it from one of them", id, len(i.NetworkInterfaces))
 		}
@@ -77,8 +77,8 @@ func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 	return i, err
 }
 
-// putInterfaces stores an instance whose network interfaces have changed, and updates the state of
-// the routes through this instance.
+// putInterfaces stores an instance after a change of its network interfaces. It also updates the
+// state of the routes through this instance.
 func putInterfaces(tx *store.Tx, i *cloudsim.Instance) error {
 	if err := instances.Put(tx, i); err != nil {
 		return err

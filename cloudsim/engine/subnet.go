@@ -341,7 +341,7 @@ func hasAddress(i cloudsim.Instance, address string) bool {
 // giveAddresses releases the addresses and the pod ranges of a deleted instance, so that new
 // instances can get these addresses and ranges.
 func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
-	if err := giveSubnetAddresses(tx, i.Subnet, i.AddressesIn(i.Network)); err != nil {
+	if err := giveSubnetAddresses(tx, i.Subnet, i.InterfaceIn(i.Network).Addresses); err != nil {
 		return err
 	}
 	for _, f := range i.NetworkInterfaces {

@@ -40,8 +40,8 @@ func (a *api) calls() []dialect.Call {
 
 	add("servers.add_to_placement_group", post, "/servers/{id}/actions/add_to_placement_group", "Add a stopped server to a placement group", serverCall("add_to_placement_group", addToPlacementGroup))
 	add("servers.remove_from_placement_group", post, "/servers/{id}/actions/remove_from_placement_group", "Remove a server from its placement group", serverCall("remove_from_placement_group", removeFromPlacementGroup))
-	add("servers.attach_to_network", post, "/servers/{id}/actions/attach_to_network", "Attach a server to a network", attachServerToNetwork)
-	add("servers.detach_from_network", post, "/servers/{id}/actions/detach_from_network", "Detach a server from a network", detachServerFromNetwork)
+	add("servers.attach_to_network", post, "/servers/{id}/actions/attach_to_network", "Attach a server to a network", serverNetworkCall("attach_to_network", attachServerToNetwork))
+	add("servers.detach_from_network", post, "/servers/{id}/actions/detach_from_network", "Detach a server from a network", serverNetworkCall("detach_from_network", detachServerFromNetwork))
 	add("servers.change_protection", post, "/servers/{id}/actions/change_protection", "Set the deletion protection of a server", serverCall("change_protection", protectServer))
 
 	add("placement_groups.list", get, "/placement_groups", "List placement groups", listCall(a, "placement_groups", placementGroups.list, filterBy("type", typeOfPlacementGroup), placementGroups.show))

@@ -66,7 +66,7 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	}
 	addresses := map[cloudsim.InstanceID]string{}
 	for _, i := range p.instances {
-		if slices.Contains(privateNetworks(i), n.ID) {
+		if isPrivate(i, n.ID) {
 			addresses[i.ID] = addressIn(i, n.ID)
 			out.Servers = append(out.Servers, dialect.Number(i.ID))
 		}
@@ -340,7 +340,7 @@ func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.I
 		return "", err
 	}
 	for _, i := range all {
-		if slices.Contains(privateNetworks(i), n) && addressIn(i, n) == ip {
+		if isPrivate(i, n) && addressIn(i, n) == ip {
 			return i.ID, nil
 		}
 	}

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelPublicOnly is a label of each server whose first network Hetzner's API does not show: a
-// client created the server without networks, or detached it from the default network. In this
+// labelPublicOnly is the label of a server that Hetzner's API does not show in its first network. A
+// client created this server without networks, or detached it from the default network. In this
 // cloud, the instance is in the default network.
 const labelPublicOnly = dialect.LabelPrefix + "public-only"
 
@@ -26,49 +25,68 @@ func privateNetworks(i cloudsim.Instance) (all []cloudsim.NetworkID) {
 	return all
 }
 
+// isPrivate reports whether Hetzner's API shows a server in a network.
+func isPrivate(i cloudsim.Instance, n cloudsim.NetworkID) bool {
+	return i.IsIn(n) && (i.Network != n || i.Labels[labelPublicOnly] == "")
+}
+
 // addressIn returns the address of a server in one of its private networks.
 func addressIn(i cloudsim.Instance, n cloudsim.NetworkID) string {
-	if all := i.AddressesIn(n); len(all) > 0 {
+	if all := i.InterfaceIn(n).Addresses; len(all) > 0 {
 		return all[0]
 	}
 	return ""
 }
 
+// serverNetwork is the part that the requests to attach and to detach a server have in common.
+type serverNetwork struct {
+	Network int64 `json:"network"`
+}
+
+func (s serverNetwork) number() int64 { return s.Network }
+
+// serverNetworkCall returns a call that changes the networks of a server and answers with an
+// action. The call decodes the body into a value of type T. The cloud changes networks at once, so
+// the action has already ended.
+func serverNetworkCall[T interface{ number() int64 }](command string, fn func(*dialect.Request, cloudsim.Instance, cloudsim.NetworkID, T) (cloudsim.Instance, error)) call {
+	return func(r *dialect.Request) (int, any, error) {
+		i, err := getInstance(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		var in T
+		if err := r.Decode(&in); err != nil {
+			return 0, nil, err
+		}
+		if instanceBusy(i.State) {
+			return 0, nil, errLocked("server", serverStatus[i.State])
+		}
+		if i, err = fn(r, i, dialect.ID[cloudsim.NetworkID](prefixNetwork, in.number()), in); err != nil {
+			return 0, nil, err
+		}
+		return actionStarted(lastAction(i.Meta, command, false, resource{dialect.Number(i.ID), "server"}, resource{in.number(), "network"}))
+	}
+}
+
 type attachServer struct {
-	Network  int64    `json:"network"`
+	serverNetwork
 	IP       string   `json:"ip"`
 	IPRange  string   `json:"ip_range"`
 	AliasIPs []string `json:"alias_ips"`
 }
 
-func attachServerToNetwork(r *dialect.Request) (int, any, error) {
-	i, err := getInstance(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	var in attachServer
-	if err := r.Decode(&in); err != nil {
-		return 0, nil, err
-	}
-	n := dialect.ID[cloudsim.NetworkID](prefixNetwork, in.Network)
+func attachServerToNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.Instance, error) {
 	switch {
-	case instanceBusy(i.State):
-		return 0, nil, errLocked("server", serverStatus[i.State])
 	case len(in.AliasIPs) > 0:
-		return 0, nil, dialect.Unsupported{What: "the field alias_ips", Why: noAliasIPs}
-	case slices.Contains(privateNetworks(i), n):
-		return 0, nil, coded("server_already_attached", "the server is already attached to the network")
+		return i, dialect.Unsupported{What: "the field alias_ips", Why: noAliasIPs}
+	case isPrivate(i, n):
+		return i, coded("server_already_attached", "the server is already attached to the network")
 	case i.Network == n && in.IP != "" && in.IP != addressIn(i, n):
-		return 0, nil, dialect.Unsupported{What: "another address in the first network of the server", Why: "omit ip: the address is " + addressIn(i, n)}
+		return i, dialect.Unsupported{What: "another address in the first network of the server", Why: "omit ip: the address is " + addressIn(i, n)}
 	case i.Network == n:
-		i, err = setPublicOnly(r, i, false)
-	default:
-		i, err = attachInstance(r, i, n, in)
+		return setPublicOnly(r, i, false)
 	}
-	if err != nil {
-		return 0, nil, err
-	}
-	return networkAction(i, "attach_to_network", in.Network)
+	return attachInstance(r, i, n, in)
 }
 
 // attachInstance attaches an instance to an additional network. Its errors have the field names and
@@ -131,32 +149,14 @@ func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, i
 	return "", coded("no_subnet_available", "the network has no subnet for the location of the server: add a subnet first")
 }
 
-func detachServerFromNetwork(r *dialect.Request) (int, any, error) {
-	i, err := getInstance(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	var in struct {
-		Network int64 `json:"network"`
-	}
-	if err := r.Decode(&in); err != nil {
-		return 0, nil, err
-	}
-	n := dialect.ID[cloudsim.NetworkID](prefixNetwork, in.Network)
+func detachServerFromNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in serverNetwork) (cloudsim.Instance, error) {
 	switch {
-	case instanceBusy(i.State):
-		return 0, nil, errLocked("server", serverStatus[i.State])
-	case !slices.Contains(privateNetworks(i), n):
-		return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "the server is not attached to the network %d", in.Network)
+	case !isPrivate(i, n):
+		return i, cloudsim.Errorf(cloudsim.NotFound, "the server is not attached to the network %d", in.Network)
 	case i.Network == n:
-		i, err = leaveFirstNetwork(r, i)
-	default:
-		i, err = r.Cloud.DetachNetwork(r.Context(), i.ID, cloudsim.DetachNetwork{Network: n})
+		return leaveFirstNetwork(r, i)
 	}
-	if err != nil {
-		return 0, nil, err
-	}
-	return networkAction(i, "detach_from_network", in.Network)
+	return r.Cloud.DetachNetwork(r.Context(), i.ID, cloudsim.DetachNetwork{Network: n})
 }
 
 // leaveFirstNetwork hides the first network of an instance, because an instance of this cloud keeps
@@ -180,10 +180,4 @@ func setPublicOnly(r *dialect.Request, i cloudsim.Instance, on bool) (cloudsim.I
 		delete(labels, labelPublicOnly)
 	}
 	return r.Cloud.UpdateInstance(r.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
-}
-
-// networkAction returns the answer to a call that changed the networks of a server. The cloud
-// changes networks at once, so the action has already ended.
-func networkAction(i cloudsim.Instance, command string, network int64) (int, any, error) {
-	return actionStarted(lastAction(i.Meta, command, false, resource{dialect.Number(i.ID), "server"}, resource{network, "network"}))
 }

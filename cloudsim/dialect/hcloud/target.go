@@ -79,7 +79,7 @@ func addTarget(r *dialect.Request, l *cloudsim.LoadBalancer, in targetRequest) e
 		if l.Labels[labelNetwork] == "" {
 			return coded("load_balancer_not_attached_to_network", "the load balancer is not attached to a network: a target cannot use its private address")
 		}
-		if !slices.Contains(privateNetworks(i), cloudsim.NetworkID(l.Labels[labelNetwork])) {
+		if !isPrivate(i, cloudsim.NetworkID(l.Labels[labelNetwork])) {
 			return coded("server_not_attached_to_network", "the server is not in the network of the load balancer")
 		}
 		t.IP = i.InternalIP()
