@@ -41,7 +41,7 @@ more than the new capacity. Creation and growth beyond the capacity fail with
 the error exhausted. The command needs an admin token.`,
 		Example: `  # The cloud refuses all new fast disks in sim-1a
   allinone cloud disk-pools set sim-1a.fast --size 0`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, diskPools)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, diskPools)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			n, err := parseSize(size)
 			if err != nil {

@@ -190,20 +190,6 @@ func parseSize(s string) (int, error) {
 	return n, nil
 }
 
-// diskThenInstance returns a shell completion. It completes the first argument as a disk, and the
-// second argument as an instance.
-func diskThenInstance(c *cli.Connection) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		switch len(given) {
-		case 0:
-			return completeNames(c, disks)(cmd, nil, part)
-		case 1:
-			return completeNames(c, instances)(cmd, nil, part)
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 // instanceID returns the id of an instance. It accepts the id of a deleted instance, because a disk
 // may still be attached to this instance.
 func instanceID(ctx context.Context, cl *client.Client, nameOrID string) (cloudsim.InstanceID, error) {
@@ -229,7 +215,7 @@ func newAttachDiskCommand(c *cli.Connection) *cobra.Command {
 		Use: "attach DISK INSTANCE", Short: "Attach a disk to an instance of its zone",
 		Example: `  allinone cloud disks attach data-1 node-1 --wait
   allinone cloud disks attach data-1 node-1 --read-only`,
-		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
+		Args: cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, disks), completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			disk, instance, err := diskAndInstance(ctx, cl, args)
 			if err != nil {
@@ -256,7 +242,7 @@ func newDetachDiskCommand(c *cli.Connection) *cobra.Command {
 without waiting for the instance. The instance must be stopped or terminating.`,
 		Example: `  allinone cloud disks detach data-1 node-1 --wait
   allinone cloud disks detach data-1 node-1 --force`,
-		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
+		Args: cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, disks), completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			disk, instance, err := diskAndInstance(ctx, cl, args)
 			if err != nil {
@@ -281,7 +267,7 @@ func newResizeDiskCommand(c *cli.Connection) *cobra.Command {
 		Use: "resize DISK --size GIB", Short: "Grow a disk, attached or not",
 		Example: `  allinone cloud disks resize data-1 --size 20
   allinone cloud disks resize data-1 --size 20GiB --wait`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, disks)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, disks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			n, err := parseSize(size)
 			if err != nil {
@@ -312,7 +298,7 @@ func newModifyDiskCommand(c *cli.Connection) *cobra.Command {
 sets its default IOPS and throughput, unless you give these values too.`,
 		Example: `  allinone cloud disks modify data-1 --type fast --wait
   allinone cloud disks modify data-1 --iops 6000 --throughput 250`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, disks)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, disks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := disks.findResource(ctx, cl, args[0])
 			if err != nil {

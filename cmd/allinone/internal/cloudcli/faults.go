@@ -275,7 +275,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 		Use: "preset NAME", Short: "Create the faults of a known incident",
 		Long:    "Create the faults of a known incident. The faults are active until you delete them." + about.String(),
 		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults preset zone-down --zone sim-1b\n  allinone cloud faults delete cloud-down",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			var known []string
 			for _, p := range cloudsim.FaultPresets() {

@@ -98,7 +98,7 @@ the instance is in the subnet of this network that is nearest to its zone.`,
 			if req.Type, err = defaultType(ctx, cl, req.Type); err != nil {
 				return err
 			}
-			if err := at.resolve(ctx, cl, &req); err != nil {
+			if req.Network, req.Subnet, err = at.resolve(ctx, cl); err != nil {
 				return err
 			}
 			if req.UserData, err = readUserData(c, data); err != nil {
@@ -136,28 +136,32 @@ type placeFlags struct{ network, subnet string }
 
 func (p *placeFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.network, "network", "", "`NETWORK` (default the project's default network)")
-	cmd.Flags().StringVar(&p.subnet, "subnet", "", "`SUBNET` (default a subnet of the network that serves the zone)")
 	_ = cmd.RegisterFlagCompletionFunc("network", completeNames(c, networks))
+	p.subnetFlag(c, cmd)
+}
+
+func (p *placeFlags) subnetFlag(c *cli.Connection, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.subnet, "subnet", "", "`SUBNET` (default a subnet of the network that serves the zone)")
 	_ = cmd.RegisterFlagCompletionFunc("subnet", completeNames(c, subnets))
 }
 
-// resolve writes the ids of the network and the subnet into req.
-func (p placeFlags) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateInstance) error {
+// resolve returns the ids of the network and the subnet. An id is "" if its flag is "".
+func (p placeFlags) resolve(ctx context.Context, cl *client.Client) (n cloudsim.NetworkID, s cloudsim.SubnetID, err error) {
 	if p.network != "" {
-		n, err := networks.findResource(ctx, cl, p.network)
+		found, err := networks.findResource(ctx, cl, p.network)
 		if err != nil {
-			return err
+			return n, s, err
 		}
-		req.Network = n.ID
+		n = found.ID
 	}
 	if p.subnet != "" {
-		s, err := subnets.findResource(ctx, cl, p.subnet)
+		found, err := subnets.findResource(ctx, cl, p.subnet)
 		if err != nil {
-			return err
+			return n, s, err
 		}
-		req.Subnet = s.ID
+		s = found.ID
 	}
-	return nil
+	return n, s, nil
 }
 
 // smallType is the default instance type if the cloud has a type with this name.

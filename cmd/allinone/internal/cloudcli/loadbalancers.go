@@ -213,7 +213,7 @@ keeps forwarding.
 		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081
   allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old
   allinone cloud load-balancers update shop --affinity clientIP --affinity-timeout 1h --source-range 127.0.0.0/8`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, loadBalancers)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, loadBalancers)),
 	}
 	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 		found, err := loadBalancers.findResource(ctx, cl, args[0])
@@ -270,7 +270,7 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 		Use: "set-targets NAME", Short: "Replace the targets of a load balancer",
 		Example: `  allinone cloud load-balancers set-targets shop --target node-1 --target node-2
   allinone cloud load-balancers set-targets shop --none`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, loadBalancers)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, loadBalancers)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if none == (len(targets) > 0) {
 				return cloudsim.Errorf(cloudsim.Invalid, "set --target at least once, or set --none")

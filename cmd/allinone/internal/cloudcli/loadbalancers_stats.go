@@ -78,7 +78,7 @@ Without NAME, show the counters of all load balancers that forward connections.`
 		Example: `  allinone cloud load-balancers stats shop
   allinone cloud load-balancers stats
   allinone cloud load-balancers stats shop -o json`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: firstOnly(completeNames(c, loadBalancers)),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: inOrder(completeNames(c, loadBalancers)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			p := cli.Printer[statsRow]{Output: o, Writer: c.Stdout, ID: func(r statsRow) string { return r.what }, Columns: statsColumns}
 			encoded := o.Format == cli.FormatJSON || o.Format == cli.FormatYAML

@@ -46,7 +46,7 @@ func newShowMetadataCommand(c *cli.Connection) *cobra.Command {
 		Long: `Show the metadata of an instance, path by path. User data and identity documents
 have commands of their own.`,
 		Example: "  allinone cloud metadata show node-1\n  allinone cloud metadata show node-1 -o json",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
@@ -82,7 +82,7 @@ func newShowUserDataCommand(c *cli.Connection) *cobra.Command {
 	return &cobra.Command{
 		Use: "user-data INSTANCE", Short: "Print the user data of an instance",
 		Example: "  allinone cloud metadata user-data node-1",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
@@ -108,7 +108,7 @@ the document. The document is a JSON Web Token. The recipient verifies the docum
 with the key set that the cloud publishes at /.well-known/jwks.json.`,
 		Example: `  allinone cloud metadata identity node-1 --audience vault
   allinone cloud metadata identity node-1 --audience vault --claims`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, instances)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, instances)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			i, err := instances.findResource(ctx, cl, args[0])
 			if err != nil {
@@ -153,20 +153,6 @@ func payload(token string) (string, error) {
 	return string(pretty), err
 }
 
-// instanceThenNotice returns a shell completion. It completes the first argument as an instance,
-// and the second argument as a type of notice.
-func instanceThenNotice(c *cli.Connection) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		switch len(given) {
-		case 0:
-			return completeNames(c, instances)(cmd, nil, part)
-		case 1:
-			return cli.Fixed(cloudsim.NoticeTypes()...)(cmd, nil, part)
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 func newAnnounceCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var in time.Duration
@@ -177,7 +163,7 @@ its metadata service. At the announced time, maintenance reboots the instance, a
 preemption terminates it. A second notice of the same type replaces the first.`,
 		Example: `  allinone cloud metadata announce node-1 preemption --in 2m
   allinone cloud metadata announce node-1 maintenance --in 1h`,
-		Args: cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
+		Args: cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, instances), cli.Fixed(cloudsim.NoticeTypes()...)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if in < 0 || in%time.Second != 0 {
 				return cli.BadFlag("in", in.String(), "whole seconds from now, e.g. 2m")
@@ -204,7 +190,7 @@ func newWithdrawCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "withdraw INSTANCE TYPE", Short: "Withdraw a notice before its time",
 		Example: "  allinone cloud metadata withdraw node-1 preemption",
-		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, instances), cli.Fixed(cloudsim.NoticeTypes()...)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			t := cloudsim.NoticeType(args[1])
 			i, err := instances.findResource(ctx, cl, args[0])

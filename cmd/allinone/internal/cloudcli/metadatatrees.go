@@ -59,7 +59,7 @@ ${id}, ${id.number}, ${zone}, ${internal-ip} and ${labels.KEY}.`,
   #   - {path: /instance-id, text: "${id.number}"}
   #   - {path: /hostname, text: "${hostname}"}
   allinone cloud metadata-trees set hetzner --file hetzner.yaml`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, metadataTrees)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, metadataTrees)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			req, err := readMetadataTree(c, file)
 			if err != nil {

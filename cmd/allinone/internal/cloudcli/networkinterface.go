@@ -25,7 +25,7 @@ func otherNetworks(i cloudsim.Instance) string {
 func newAttachNetworkCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var req cloudsim.AttachNetwork
-	var subnet string
+	var at placeFlags
 	cmd := &cobra.Command{
 		Use: "attach-network INSTANCE NETWORK", Short: "Give an instance addresses in an additional network",
 		Long: `Give an instance addresses in an additional network, at once. The instance keeps
@@ -33,27 +33,21 @@ its network and its addresses. Simulated machines, load balancers and the metada
 service use only the first network of an instance.`,
 		Example: `  allinone cloud instances attach-network node-1 shop
   allinone cloud instances attach-network node-1 shop --subnet shop-a --address 10.10.1.7`,
-		Args: cobra.ExactArgs(2), ValidArgsFunction: instanceThenNetwork(c),
+		Args: cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, instances), completeNames(c, networks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
-			var id cloudsim.InstanceID
-			if id, req.Network, err = instanceAndNetwork(ctx, cl, args); err != nil {
+			at.network = args[1]
+			i, notInstance := instances.findResource(ctx, cl, args[0])
+			req.Network, req.Subnet, err = at.resolve(ctx, cl)
+			if err = errors.Join(notInstance, err); err != nil {
 				return err
 			}
-			if subnet != "" {
-				s, err := subnets.findResource(ctx, cl, subnet)
-				if err != nil {
-					return err
-				}
-				req.Subnet = s.ID
-			}
-			i, err := cl.AttachNetwork(ctx, id, req)
+			i, err = cl.AttachNetwork(ctx, i.ID, req)
 			return instances.show(ctx, c, cl, o, waitFlags{}, i, err)
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().StringVar(&subnet, "subnet", "", "`SUBNET` (default a subnet of the network that serves the zone)")
+	at.subnetFlag(c, cmd)
 	cmd.Flags().StringVar(&req.Address, "address", "", "`ADDRESS` in the subnet (default the lowest free address)")
-	_ = cmd.RegisterFlagCompletionFunc("subnet", completeNames(c, subnets))
 	return cmd
 }
 
@@ -65,35 +59,17 @@ func newDetachNetworkCommand(c *cli.Connection) *cobra.Command {
 this network with the instance as their next hop get the state blackhole. An
 instance keeps its first network.`,
 		Example: `  allinone cloud instances detach-network node-1 shop`,
-		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNetwork(c),
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, instances), completeNames(c, networks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			id, n, err := instanceAndNetwork(ctx, cl, args)
-			if err != nil {
+			i, notInstance := instances.findResource(ctx, cl, args[0])
+			n, notNetwork := networks.findResource(ctx, cl, args[1])
+			if err := errors.Join(notInstance, notNetwork); err != nil {
 				return err
 			}
-			i, err := cl.DetachNetwork(ctx, id, cloudsim.DetachNetwork{Network: n})
+			i, err := cl.DetachNetwork(ctx, i.ID, cloudsim.DetachNetwork{Network: n.ID})
 			return instances.show(ctx, c, cl, o, waitFlags{}, i, err)
 		}),
 	}
 	o.Flags(cmd)
 	return cmd
-}
-
-// instanceAndNetwork returns the ids of the instance and of the network in the arguments.
-func instanceAndNetwork(ctx context.Context, cl *client.Client, args []string) (cloudsim.InstanceID, cloudsim.NetworkID, error) {
-	i, notInstance := instances.findResource(ctx, cl, args[0])
-	n, notNetwork := networks.findResource(ctx, cl, args[1])
-	return i.ID, n.ID, errors.Join(notInstance, notNetwork)
-}
-
-func instanceThenNetwork(c *cli.Connection) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		switch len(given) {
-		case 0:
-			return completeNames(c, instances)(cmd, nil, part)
-		case 1:
-			return completeNames(c, networks)(cmd, nil, part)
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 }

@@ -114,7 +114,7 @@ replaces the pod ranges, and '--pod-range=' removes them. Pod ranges can change 
 while no instance has a part of them.`,
 		Example: `  allinone cloud networks update default --pod-range 10.244.0.0/16 --pod-mask 24
   allinone cloud networks update shop --max-routes 200 --label team=shop --remove-label old`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, networks)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, networks)),
 	}
 	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 		more, err := cli.ParseLabels("label", labels)

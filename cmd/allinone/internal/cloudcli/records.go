@@ -139,7 +139,7 @@ the record at the same time, the command fails with exit code 6. With --revision
 also fails if the record does not have the given revision.`,
 		Example: `  allinone cloud records update web --document '{"ingress":["10.0.0.0/8"]}'
   allinone cloud records update rec-000001 --revision 214 --label team=shop --remove-label old`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(completeNames(c, records)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, records)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			r, err := records.findResource(ctx, cl, args[0])
 			if err != nil {

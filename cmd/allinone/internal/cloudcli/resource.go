@@ -243,7 +243,7 @@ func (k kind[T, ID]) labelCommand(c *cli.Connection, updateFn func(context.Conte
 		Long: fmt.Sprintf(`Set labels of one %s with KEY=VALUE, and remove them with KEY-, as 'kubectl
 label' does for a Node.`, k.noun),
 		Example: fmt.Sprintf("  allinone cloud %s label %s team=red tier-", k.command, k.sample),
-		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: firstOnly(completeNames(c, k)),
+		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: inOrder(completeNames(c, k)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			v, err := k.findResource(ctx, cl, args[0])
 			if err != nil {
@@ -305,13 +305,14 @@ func completeNames[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T,
 	})
 }
 
-// firstOnly returns a shell completion that uses complete for the first argument, and completes
-// no other arguments.
-func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
+// inOrder returns a shell completion that completes the first argument with the first completion in
+// the list, the second argument with the second completion, and so on. It completes no other
+// arguments.
+func inOrder(completions ...cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(given) > 0 {
+		if len(given) >= len(completions) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return complete(cmd, given, part)
+		return completions[len(given)](cmd, nil, part)
 	}
 }

@@ -52,8 +52,9 @@ func newCreateRouteCommand(c *cli.Connection) *cobra.Command {
 		Long: `Create a route: packets of the network's instances to RANGE go to INSTANCE. The same
 command again returns the existing route.
 
-While the instance does not run in the network, the route is a blackhole. If several routes match an
-address, the narrowest route wins. Two routes cannot have the same range.
+While the instance does not run in the network, the route is a blackhole. If several
+routes match an address, the narrowest route wins. Two routes cannot have the same
+range.
 
 RANGE must be in the ranges that projects may use, and must not overlap another
 network.`,

@@ -55,7 +55,7 @@ lifetime of a token, the cloud refuses tokens that have not expired. Identity do
 and registry passwords are valid for 1h.`,
 		Example: `  allinone cloud signing-keys rotate registry --overlap 1h
   allinone cloud signing-keys rotate identity --overlap 0s   # after a leak: all signatures of the old key are invalid`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cli.Fixed(cloudsim.KeyUses()...)),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(cli.Fixed(cloudsim.KeyUses()...)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if overlap < 0 || overlap%time.Second != 0 {
 				return cli.BadFlag("overlap", overlap.String(), "whole seconds, e.g. 1h")
