@@ -221,6 +221,51 @@ func TestCloudconform(t *testing.T) {
 	}
 }
 
+// differs lists the modules that can have another version in kube or netproxy/interop. No package
+// of Kubernetes that two of these programs share imports them.
+var differs = []string{
+	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
+	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client", // netproxy/interop is a test with other versions
+}
+
+// TestSharedVersions proves that allinone and kube contain the same versions of the modules that
+// they share. With one different version, Go compiles each package of Kubernetes that uses the
+// module twice.
+func TestSharedVersions(t *testing.T) {
+	versions := func(file string) map[string]string {
+		out, err := exec.Command("go", "mod", "edit", "-json", file).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mod struct{ Require []struct{ Path, Version string } }
+		if err := json.Unmarshal(out, &mod); err != nil {
+			t.Fatal(err)
+		}
+		versions := map[string]string{}
+		for _, m := range mod.Require {
+			versions[m.Path] = m.Version
+		}
+		return versions
+	}
+	want := versions("go.mod")
+	for _, file := range []string{"kube/go.mod", "netproxy/interop/go.mod", "netproxy/interop/go37.mod"} {
+		shared := 0
+		for path, version := range versions(file) {
+			if want[path] == "" || slices.Contains(differs, path) {
+				continue
+			}
+			shared++
+			if version != want[path] {
+				t.Errorf("%s has %s %s, but go.mod has %s: the first build compiles each package that uses the module twice. Run go get %s@VERSION with the higher version in both folders", file, path, version, want[path], path)
+			}
+		}
+		if shared == 0 {
+			t.Errorf("%s shares no module with go.mod", file)
+		}
+	}
+}
+
 func checkImport(t *testing.T, name, imp string, allowed []string) {
 	t.Helper()
 	for dep, homes := range onlyIn {
