@@ -169,7 +169,12 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 		if err := waitNetwork(r, &n); err != nil {
 			return 0, nil, err
 		}
-		if _, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s)); err != nil {
+		made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
+		if err != nil {
+			return 0, nil, err
+		}
+		// The answer has no action, so a client uses the subnet at once.
+		if err := finish(r, made.Operation); err != nil {
 			return 0, nil, err
 		}
 	}

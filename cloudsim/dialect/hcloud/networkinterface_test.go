@@ -169,6 +169,16 @@ func TestAttachToNewSubnet(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeNoSubnetAvailable)
 }
 
+// TestAttachToNewNetwork proves that a client can use all subnets of a new network as soon as the
+// call has created the network.
+func TestAttachToNewNetwork(t *testing.T) {
+	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: 50 * time.Millisecond} }))
+	s := newServer(t, w, "a")
+	n := newNetworkOf(t, w, "n", "10.60.0.0/16", "10.60.1.0/24", "10.60.2.0/24")
+	a, resp, err := w.Server.AttachToNetwork(context.Background(), s, sdk.ServerAttachToNetworkOpts{Network: n, IPRange: cidr("10.60.2.0/24")})
+	w.wait(t, a, resp, err)
+}
+
 // TestNetworkInterfacePrograms attaches servers to networks and detaches them, at random. After
 // each call, it compares the error and the private networks of the server with a model.
 func TestNetworkInterfacePrograms(t *testing.T) {
