@@ -87,7 +87,7 @@ export function ObjectPage() {
   const o = get(kind, id);
   const related = o && html`${(o.attachments ?? []).map((a) => html`<a href=${pageOf('instance', a.instance)}>${get('instance', a.instance)?.name ?? a.instance}</a>`)}
     ${(o.targets ?? []).slice(0, 20).map((t) => html`<a href=${pageOf('instance', t.instance)}>${get('instance', t.instance)?.name ?? t.instance}</a>`)}
-    ${kind === 'operation' && html`<a href=${pageOf(o.kind, o.target)}>${o.target}</a>`}${o.operation && html`<a href=${pageOf('operation', o.operation)}>${o.operation}</a>`}${o.network && html`<a href=${pageOf('network', o.network)}>${o.network}</a>`}`;
+    ${kind === 'operation' && html`<a href=${pageOf(o.kind, o.target)}>${o.target}</a>`}${o.operation && html`<a href=${pageOf('operation', o.operation)}>${o.operation}</a>`}${[o.network, ...(o.networkInterfaces ?? []).map((n) => n.network)].filter(Boolean).map((id) => html`<a href=${pageOf('network', id)}>${get('network', id)?.name ?? id}</a>`)}`;
   return html`<nav class="crumbs" aria-label="Path"><a href=${`#/resources/${kind}`}>${kinds[kind]?.label ?? kind}</a></nav>
     <div class="row wrap"><h1>${o?.name ?? id}</h1><${Chip}>${id}</${Chip}>${o ? html`<${State} is=${kind === 'instance' ? stateOf(o) : o.state} />` : html`<${State} is="deleted" />`}</div>
     ${!o && html`<${Empty} title="This object does not exist now">The events below show when and why the object was deleted, if the journal still has these events.</${Empty}>`}
