@@ -252,10 +252,30 @@ func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err := r.Decode(&u); err != nil {
 		return 0, nil, err
 	}
-	return showLoadBalancer(dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) (err error) {
+	l, err = dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) (err error) {
+		if loadBalancerBusy(*l) {
+			return errBusy(*l)
+		}
 		l.Labels, err = u.newLabels(l.Meta)
 		return err
-	}))
+	})
+	// The answer has no action, so a client changes the load balancer at once.
+	for err == nil && l.State == cloudsim.LoadBalancerUpdating {
+		if err = finish(r, l.Operation); err == nil {
+			l, err = r.Cloud.GetLoadBalancer(r.Context(), l.ID)
+		}
+	}
+	return showLoadBalancer(l, err)
+}
+
+// errBusy returns the error of a call on a load balancer that another action changes. For
+// "conflict", Hetzner's Go library repeats the call. So several calls that a client sends at the
+// same time succeed one after the other.
+func errBusy(l cloudsim.LoadBalancer) error {
+	if l.State == cloudsim.LoadBalancerUpdating {
+		return cloudsim.Errorf(cloudsim.Stale, "another action changes the load balancer: repeat the call")
+	}
+	return errLocked("load balancer", string(l.State))
 }
 
 func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
@@ -264,15 +284,15 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if loadBalancerBusy(l) {
-		return 0, nil, errLocked("load balancer", string(l.State))
+		return 0, nil, errBusy(l)
 	}
 	if err := checkDeletable(l.Meta); err != nil {
 		return 0, nil, err
 	}
-	if _, err := r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
+	if l, err = r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
 		return 0, nil, err
 	}
-	return http.StatusNoContent, nil, nil
+	return http.StatusNoContent, nil, finish(r, l.Operation)
 }
 
 func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
@@ -294,7 +314,7 @@ func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim
 		}
 		l, err = dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) error {
 			if loadBalancerBusy(*l) {
-				return errLocked("load balancer", string(l.State))
+				return errBusy(*l)
 			}
 			return fn(r, l, in)
 		})

@@ -165,15 +165,15 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	// The answer has no action, so a client uses the network at once.
+	if err := waitNetwork(r, &n); err != nil {
+		return 0, nil, err
+	}
 	for _, s := range c.Subnets {
-		if err := waitNetwork(r, &n); err != nil {
-			return 0, nil, err
-		}
 		made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
 		if err != nil {
 			return 0, nil, err
 		}
-		// The answer has no action, so a client uses the subnet at once.
 		if err := finish(r, made.Operation); err != nil {
 			return 0, nil, err
 		}
@@ -252,13 +252,16 @@ func deleteNetwork(r *dialect.Request) (int, any, error) {
 			return 0, nil, err
 		}
 	}
-	if _, err := r.Cloud.DeleteNetwork(r.Context(), n.ID); err != nil {
+	d, err := r.Cloud.DeleteNetwork(r.Context(), n.ID)
+	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusNoContent, nil, nil
+	return http.StatusNoContent, nil, finish(r, d.Operation)
 }
 
-// finish waits until an operation ends.
+// finish waits until an operation ends. A call whose answer has no action uses finish, because its
+// client cannot wait. For example, the client can create a resource with the same name after a
+// deletion.
 func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	_, err := r.Cloud.WaitOperation(r.Context(), id)
 	return err

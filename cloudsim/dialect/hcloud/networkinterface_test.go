@@ -153,9 +153,13 @@ func TestAttachToNewSubnet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n := newNetworkOf(t, w, "n", "10.60.0.0/16")
+	if _, err := w.cloud.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.60.0.0/16"}); err != nil {
+		t.Fatal(err)
+	}
 	pass()
-	_, _, err := w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.60.1.0/30"), NetworkZone: "sim-1"}})
+	n, resp, err := w.Network.GetByName(ctx, "n")
+	must(t, n, resp, err)
+	_, _, err = w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.60.1.0/30"), NetworkZone: "sim-1"}})
 	must(t, 0, nil, err)
 	s, other := newServer(t, w, "a"), newServer(t, w, "b")
 	for _, opts := range []sdk.ServerAttachToNetworkOpts{{Network: n}, {Network: n, IP: net.ParseIP("10.60.1.2")}, {Network: n, IPRange: cidr("10.60.1.0/30")}} {

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // TestAutoscalerCalls makes the calls of the cluster autoscaler's provider for Hetzner, in the
@@ -68,7 +71,7 @@ func TestAutoscalerCalls(t *testing.T) {
 // checks the results of these calls.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
-	w := start(t)
+	w := start(t, cloudtest.WithProfile(engine.Realistic)) // a call must not meet a resource that still changes
 	k, resp, err := w.SSHKey.Create(ctx, sdk.SSHKeyCreateOpts{Name: "me", PublicKey: publicKey})
 	must(t, k, resp, err)
 	g, resp, err := w.PlacementGroup.Create(ctx, sdk.PlacementGroupCreateOpts{Name: "spread", Type: sdk.PlacementGroupTypeSpread})

@@ -1,6 +1,7 @@
 package hcloud
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -101,7 +102,9 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 			}
 		}
 		made = done(made, d.UpdatedAt)
-		if d, err = r.Cloud.AttachDisk(r.Context(), d.ID, cloudsim.AttachDisk{Instance: dialect.ID[cloudsim.InstanceID](prefixInstance, *c.Server)}); err != nil {
+		id := d.ID
+		if d, err = attachDisk(r, id, *c.Server); err != nil {
+			_, _ = r.Cloud.DeleteDisk(r.Context(), id) // the client does not know this volume
 			return 0, nil, err
 		}
 		next = append(next, volumeAction(d, "attach_volume"))
@@ -188,10 +191,10 @@ func (a *api) deleteVolume(r *dialect.Request) (int, any, error) {
 	if err := checkDeletable(d.Meta); err != nil {
 		return 0, nil, err
 	}
-	if _, err := r.Cloud.DeleteDisk(r.Context(), d.ID); err != nil {
+	if d, err = r.Cloud.DeleteDisk(r.Context(), d.ID); err != nil {
 		return 0, nil, err
 	}
-	return http.StatusNoContent, nil, nil
+	return http.StatusNoContent, nil, finish(r, d.Operation)
 }
 
 func volumeAction(d cloudsim.Disk, command string) action {
@@ -237,7 +240,17 @@ func attachVolume(r *dialect.Request, d cloudsim.Disk, in attachVolumeRequest) (
 	if len(d.Attachments) > 0 {
 		return d, coded("volume_already_attached", "the volume is already attached to a server: detach it first")
 	}
-	return r.Cloud.AttachDisk(r.Context(), d.ID, cloudsim.AttachDisk{Instance: dialect.ID[cloudsim.InstanceID](prefixInstance, in.Server)})
+	return attachDisk(r, d.ID, in.Server)
+}
+
+// attachDisk attaches a disk to a server. If the server has the maximum number of disks, the error
+// has the code that Hetzner's CSI driver expects.
+func attachDisk(r *dialect.Request, id cloudsim.DiskID, server int64) (cloudsim.Disk, error) {
+	d, err := r.Cloud.AttachDisk(r.Context(), id, cloudsim.AttachDisk{Instance: dialect.ID[cloudsim.InstanceID](prefixInstance, server)})
+	if e, ok := errors.AsType[*cloudsim.Error](err); ok && e.Kind == cloudsim.Exhausted && e.RetryAfter == 0 {
+		return d, coded("limit_exceeded_error", e.Msg)
+	}
+	return d, err
 }
 
 func detachVolume(r *dialect.Request, d cloudsim.Disk, _ struct{}) (cloudsim.Disk, error) {

@@ -1,0 +1,112 @@
+package hcloud_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// TestParallelChanges proves that a client with the default settings of Hetzner's library can change
+// a load balancer with several calls at the same time, as Terraform does.
+func TestParallelChanges(t *testing.T) {
+	ctx := context.Background()
+	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{LoadBalancer: 100 * time.Millisecond} }))
+	secret, err := w.cloud.Token()
+	c := sdk.NewClient(sdk.WithEndpoint(w.url+"/v1"), sdk.WithToken(must(t, secret, nil, err)))
+	lb, resp, err := w.LoadBalancer.Create(ctx, sdk.LoadBalancerCreateOpts{Name: "l", LoadBalancerType: &sdk.LoadBalancerType{Name: "lb11"}, Location: &sdk.Location{Name: "sim-1a"}})
+	l := must(t, lb, resp, err).LoadBalancer
+	w.wait(t, lb.Action, nil, nil)
+	var calls errgroup.Group
+	change := func(fn func() (*sdk.Action, *sdk.Response, error)) {
+		calls.Go(func() error {
+			a, _, err := fn()
+			if err != nil {
+				return err
+			}
+			return c.Action.WaitFor(ctx, a)
+		})
+	}
+	change(func() (*sdk.Action, *sdk.Response, error) {
+		return c.LoadBalancer.AddService(ctx, l, sdk.LoadBalancerAddServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, ListenPort: sdk.Ptr(80), DestinationPort: sdk.Ptr(8080)})
+	})
+	s := newServer(t, w, "s")
+	change(func() (*sdk.Action, *sdk.Response, error) {
+		return c.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: s})
+	})
+	calls.Go(func() error {
+		_, _, err := c.LoadBalancer.Update(ctx, l, sdk.LoadBalancerUpdateOpts{Labels: map[string]string{"a": "b"}})
+		return err
+	})
+	if err := calls.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	l, resp, err = w.LoadBalancer.GetByID(ctx, l.ID)
+	if must(t, l, resp, err); len(l.Services) != 1 || len(l.Targets) != 1 || l.Labels["a"] != "b" {
+		t.Errorf("got %d services, %d targets, labels %v; want one service, one target and the label", len(l.Services), len(l.Targets), l.Labels)
+	}
+}
+
+// TestReadyAfterTheAnswer proves that a call whose answer has no action has ended its work when it
+// answers. The next call of the client then succeeds.
+func TestReadyAfterTheAnswer(t *testing.T) {
+	ctx := context.Background()
+	w := start(t, cloudtest.WithProfile(engine.Realistic))
+	for range 2 { // the second time with the same names
+		n := newNetworkOf(t, w, "n", "10.60.0.0/16")
+		a, resp, err := w.Network.ChangeProtection(ctx, n, sdk.NetworkChangeProtectionOpts{Delete: sdk.Ptr(false)})
+		w.wait(t, a, resp, err)
+		v, resp, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "v", Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
+		w.wait(t, must(t, v, resp, err).Action, nil, nil)
+		lb, resp, err := w.LoadBalancer.Create(ctx, sdk.LoadBalancerCreateOpts{Name: "l", LoadBalancerType: &sdk.LoadBalancerType{Name: "lb11"}, Location: &sdk.Location{Name: "sim-1a"}})
+		l := must(t, lb, resp, err).LoadBalancer
+		w.wait(t, lb.Action, nil, nil)
+		l, resp, err = w.LoadBalancer.Update(ctx, l, sdk.LoadBalancerUpdateOpts{Labels: map[string]string{"a": "b"}})
+		must(t, l, resp, err)
+		a, resp, err = w.LoadBalancer.ChangeAlgorithm(ctx, l, sdk.LoadBalancerChangeAlgorithmOpts{Type: sdk.LoadBalancerAlgorithmTypeLeastConnections})
+		w.wait(t, a, resp, err)
+		for _, remove := range []func() (*sdk.Response, error){
+			func() (*sdk.Response, error) { return w.LoadBalancer.Delete(ctx, l) },
+			func() (*sdk.Response, error) { return w.Volume.Delete(ctx, v.Volume) },
+			func() (*sdk.Response, error) { return w.Network.Delete(ctx, n) },
+		} {
+			resp, err := remove()
+			must(t, 0, resp, err)
+		}
+	}
+}
+
+// TestTooManyVolumes proves that the error of an attachment to a server with the maximum number of
+// volumes has the code that Hetzner's CSI driver expects, and that a failed creation leaves no
+// volume.
+func TestTooManyVolumes(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	s := newServer(t, w, "s")
+	var v *sdk.Volume
+	for n := range 9 {
+		made, resp, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: fmt.Sprintf("v-%d", n), Size: 10, Location: &sdk.Location{Name: "sim-1a"}})
+		v = must(t, made, resp, err).Volume
+		a, resp, err := w.Volume.Attach(ctx, v, s)
+		if n == 8 { // the type small has at most 8 disks
+			expectError(t, err, "limit_exceeded_error")
+			break
+		}
+		w.wait(t, a, resp, err)
+	}
+	_, _, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "more", Size: 10, Server: s})
+	expectError(t, err, "limit_exceeded_error")
+	all, _, err := cloudsim.All(ctx, w.cloud.ListDisks, cloudsim.ListOptions{})
+	for _, d := range must(t, all, nil, err) {
+		if d.Name == "more" && d.State != cloudsim.DiskDeleting {
+			t.Errorf("volume after a failed creation: got %+v, want none", d)
+		}
+	}
+}
