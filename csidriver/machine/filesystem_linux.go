@@ -124,12 +124,13 @@ func zeroAtEnds(f *os.File) error {
 	return nil
 }
 
-// mkfsSector is the text that marks a device while mkfs writes to the device.
-// It is in the first sector of the device. Ext4 does not use this sector. For
-// XFS, mkfs writes the superblock to this sector, and the superblock shows
-// whether mkfs has finished. If the disk is a file, the attribute mkfsAttribute
-// marks the file.
-const mkfsSector = "cloudsim: mkfs has not finished\n"
+// mkfsSector marks a device while mkfs writes to the device. It is in the first
+// sector of the device. Ext4 does not use this sector, but mkfs.ext4 erases the
+// sector unless the sector has the magic number of a BSD disk label at byte 64
+// (function zap_sector of e2fsprogs). For XFS, mkfs writes the superblock to
+// this sector, and the superblock shows whether mkfs has finished. If the disk
+// is a file, the attribute mkfsAttribute marks the file.
+var mkfsSector = fmt.Sprintf("%-64sWEV\x82", "cloudsim: mkfs has not finished")
 
 // isMarked reports whether an earlier mkfs did not finish.
 func (l *Loop) isMarked(f *os.File) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -385,6 +386,15 @@ func TestUnfinishedFilesystemOnDevice(t *testing.T) {
 			}
 			put(8192, "half of a filesystem")
 			put(0, mkfsSector)
+			if want == Ext4 {
+				// Mkfs never erases the mark.
+				if err := tool(t.Context(), nil, append(slices.Clone(mkfsCommands[Ext4]), l.Device())...); err != nil {
+					t.Fatal(err)
+				}
+				if marked, err := l.isMarked(open(t, l.Device())); err != nil || !marked {
+					t.Errorf("mark after mkfs.ext4, before its removal: got %t, %v; want true", marked, err)
+				}
+			}
 			if err := ensure(); err != nil {
 				t.Fatalf("disk with an unfinished filesystem: %v", err)
 			}
