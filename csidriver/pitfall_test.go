@@ -185,13 +185,37 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 // copies this data.
 func (b *bench) failedDisk(name string) string {
 	b.t.Helper()
+	s := b.lostSnapshot()
+	d := must(b.t)(b.cloud.CreateDisk(b.t.Context(), cloudsim.CreateDisk{Name: name, SourceSnapshot: cloudsim.SnapshotID(s), Zone: "sim-1a", Type: "balanced"})).(cloudsim.Disk)
+	b.awaitDisk(d.ID, func(d cloudsim.Disk) bool { return d.State == cloudsim.DiskFailed })
+	return string(d.ID)
+}
+
+// lostSnapshot makes a snapshot, deletes the data of the snapshot, and returns its id.
+func (b *bench) lostSnapshot() string {
+	b.t.Helper()
 	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
 	if err := os.Remove(filepath.Join(b.path("disks"), s+".img")); err != nil {
 		b.t.Fatal(err)
 	}
-	d := must(b.t)(b.cloud.CreateDisk(b.t.Context(), cloudsim.CreateDisk{Name: name, SourceSnapshot: cloudsim.SnapshotID(s), Zone: "sim-1a", Type: "balanced"})).(cloudsim.Disk)
-	b.awaitDisk(d.ID, func(d cloudsim.Disk) bool { return d.State == cloudsim.DiskFailed })
-	return string(d.ID)
+	return s
+}
+
+// TestLostSource proves that CreateVolume deletes the disk of a volume if the cloud cannot copy the
+// data of the volume. Otherwise the disk would use space until a user deletes it.
+func TestLostSource(t *testing.T) {
+	b := newBench(t)
+	s := b.lostSnapshot()
+	_, err := b.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
+		r.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s}}}
+	}))
+	wantCode(t, "create from lost data", err, codes.Internal)
+	all := must(t)(b.cloud.ListDisks(t.Context(), cloudsim.ListOptions{})).(cloudsim.List[cloudsim.Disk])
+	for _, d := range all.Items {
+		if d.Name == "pvc-1" && d.State != cloudsim.DiskDeleting {
+			t.Errorf("disk of the failed volume: got the state %s, want no disk", d.State)
+		}
+	}
 }
 
 // awaitDisk waits until the cloud's record of a disk fulfils a condition.

@@ -38,7 +38,9 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}
 	made, err := c.awaitSettled(ctx, d)
 	if err != nil {
-		return nil, err
+		if made, _ = c.cloud.GetDisk(ctx, d.ID); made.State != cloudsim.DiskFailed {
+			return nil, err
+		}
 	}
 	if made.State == cloudsim.DiskFailed { // the cloud lost the source; delete the failed disk, because a retry needs the name of this disk
 		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
