@@ -197,6 +197,8 @@ func TestPages(t *testing.T) {
 	}
 	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: -1})
 	wantCode(t, "max_entries -1", err, codes.InvalidArgument)
+	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: 10_000}) // more than a page of the cloud
+	wantCode(t, "max_entries 10000", err, codes.OK)
 }
 
 // TestSnapshotPages proves that the pages of ListSnapshots together contain

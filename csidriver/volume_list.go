@@ -21,7 +21,7 @@ func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions
 	if token != "" && !id.MatchString(token) {
 		return o, status.Errorf(codes.Aborted, "starting_token %q is not valid: list again from the beginning", token)
 	}
-	return cloudsim.ListOptions{After: token, Limit: int(most)}, nil
+	return cloudsim.ListOptions{After: token, Limit: min(int(most), cloudsim.MaxPageSize)}, nil
 }
 
 // pageOfDisks returns the requested page of disks, for lists of volumes and of
