@@ -60,8 +60,10 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()
 	if i.cfg.Mode.node() {
-		if err := machine.Ready(); err != nil {
-			return nil, status.Errorf(codes.FailedPrecondition, "this machine cannot mount volumes: %v", err)
+		if !i.cfg.Node.hasDevices() { // otherwise the hypervisor makes the loop devices
+			if err := machine.Ready(); err != nil {
+				return nil, status.Errorf(codes.FailedPrecondition, "this machine cannot mount volumes: %v", err)
+			}
 		}
 		if err := i.folder(ctx); err != nil && ctx.Err() == nil {
 			return nil, status.Errorf(codes.FailedPrecondition, "the folder of the disks cannot be read: %v", err)

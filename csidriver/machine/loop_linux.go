@@ -43,6 +43,15 @@ func (l *Loop) Stay() error {
 	return l.Loop.Stay()
 }
 
+// Lapses calls loop.Lapses. If the hypervisor manages the device, Lapses returns
+// true, because the driver must not detach the device.
+func (l *Loop) Lapses() (bool, error) {
+	if l.managed {
+		return true, nil
+	}
+	return l.Loop.Lapses()
+}
+
 // Detach calls loop.Detach. If the hypervisor manages the device, Detach only
 // closes the device.
 func (l *Loop) Detach() error {
