@@ -174,6 +174,14 @@ func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBal
 			return err
 		}
 		defer release()
+		// Another Service may have joined before this goroutine got the slot.
+		now, err := b.api.GetLoadBalancer(ctx, lb.ID)
+		if err != nil {
+			return err
+		}
+		if now.Revision != lb.Revision {
+			return cloudsim.Errorf(cloudsim.Stale, "load balancer %s has changed", lb.ID)
+		}
 		return b.removeMember(ctx, lb, string(svc.UID))
 	}
 	_, err := b.api.DeleteLoadBalancer(ctx, lb.ID)

@@ -1,7 +1,9 @@
 package ccm_test
 
 import (
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -188,5 +190,35 @@ func TestSharedPublishesItsOwn(t *testing.T) {
 	got = r.ensure(t, broken).Ingress[0]
 	if said := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(said, "taken") {
 		t.Errorf("second Service: got %+v, mode %s; events:\n%s", got, *got.IPMode, said)
+	}
+}
+
+// TestSharedJoinsDuringDeletion proves that the deletion of a Service keeps a shared load balancer
+// that another Service joins after the CCM has read the load balancer.
+func TestSharedJoinsDuringDeletion(t *testing.T) {
+	r := newRig(t)
+	one, two := sharingService("01", 80), sharingService("02", 81)
+	r.ensure(t, one)
+	r.ensure(t, two)
+	both := r.onlyLoadBalancer(t)
+	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, two); err != nil {
+		t.Fatal(err)
+	}
+	var join sync.Once
+	r.wire.spoil(func(_ int, req *http.Request) fault {
+		if strings.HasSuffix(req.URL.Path, "/"+string(both.ID)) { // the first call about this load balancer
+			join.Do(func() {
+				if _, err := r.cloud.UpdateLoadBalancer(t.Context(), both.ID, cloudsim.UpdateLoadBalancer{Labels: both.Labels, LoadBalancerSpec: both.LoadBalancerSpec}, 0); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return fault{}
+	})
+	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, one); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ports(t); len(got) != 1 || got[0] != 81 {
+		t.Errorf("ports of the load balancer after the first Service left: got %v, want 81", got)
 	}
 }
