@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -257,7 +258,16 @@ func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target 
 	return kept
 }
 
+// repair changes the load balancer of a Service, and returns the time after which the caller must
+// repeat the repair. If a user has deleted the Service since the caller read it, repair does nothing.
+// Otherwise it could create a load balancer for a Service that does not exist any more.
 func (r *repairer) repair(ctx context.Context, svc *v1.Service, nodes []*v1.Node, why string) (wait time.Duration, err error) {
+	switch now, err := r.kube.CoreV1().Services(svc.Namespace).Get(ctx, svc.Name, metav1.GetOptions{}); {
+	case apierrors.IsNotFound(err) || err == nil && (now.UID != svc.UID || now.DeletionTimestamp != nil):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("reading the Service before the repair: %w", err)
+	}
 	st, err := r.p.loadBalancers.EnsureLoadBalancer(ctx, r.cluster, svc, nodes)
 	if retry, ok := errors.AsType[*cloudapi.RetryError](err); ok {
 		return retry.RetryAfter(), nil

@@ -3,12 +3,16 @@ package ccm_test
 import (
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/eventually"
@@ -38,6 +42,25 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 		ingress := p.getService(t).Status.LoadBalancer.Ingress
 		return len(all) == 1 && all[0].ID != lb.ID && len(ingress) == 1 && ingress[0].IP == all[0].IP
 	})
+}
+
+// TestNoRepairOfADeletedService proves that the repairer creates no load balancer for a Service that
+// a user has deleted after the repairer read the Service.
+func TestNoRepairOfADeletedService(t *testing.T) {
+	p, lb := newRig(t).startWithBalancer(t)
+	var reads atomic.Int32
+	p.kube.PrependReactor("get", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		reads.Add(1)
+		return true, nil, apierrors.NewNotFound(v1.Resource("services"), "web")
+	})
+	if _, err := p.cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the repairer reads the Service", func() bool { return reads.Load() > 0 })
+	time.Sleep(200 * time.Millisecond)
+	if all := p.balancersInCloud(t); len(all) != 0 {
+		t.Errorf("load balancers of a deleted Service: got %+v, want none", all)
+	}
 }
 
 func TestRepairOfAChangedLoadBalancer(t *testing.T) {
