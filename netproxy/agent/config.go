@@ -61,6 +61,7 @@ type Config struct {
 	RenewInterval   time.Duration // time between two renewals of the token, with the extension
 	QueueBytes      int           // buffer size of each connection, with upstream's servers
 	StallGrace      time.Duration // time for which a target may block other connections, with upstream's servers
+	StallProbe      time.Duration // if a target reads no data for this time, the agent checks that the client is still connected, with the extension
 
 	// Registry receives the metrics. It may be nil.
 	Registry prometheus.Registerer
@@ -78,7 +79,7 @@ func Default() Config {
 		Servers: []string{"127.0.0.1:8091"}, Streams: true, CountSource: CountDefault,
 		SyncInterval: time.Second, SyncIntervalCap: 10 * time.Second, KeepaliveTime: 30 * time.Second,
 		DialTimeout: 5 * time.Second, DrainTimeout: 30 * time.Second, RenewInterval: 5 * time.Minute,
-		QueueBytes: 512 << 10, StallGrace: time.Second,
+		QueueBytes: 512 << 10, StallGrace: time.Second, StallProbe: 20 * time.Second,
 	}
 }
 
@@ -100,7 +101,7 @@ func (c Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"sync interval": c.SyncInterval, "sync interval cap": c.SyncIntervalCap, "keepalive time": c.KeepaliveTime,
-		"dial timeout": c.DialTimeout, "renew interval": c.RenewInterval, "stall grace": c.StallGrace,
+		"dial timeout": c.DialTimeout, "renew interval": c.RenewInterval, "stall grace": c.StallGrace, "stall probe": c.StallProbe,
 	} {
 		if d <= 0 {
 			bad("%s must be greater than zero, got %s", name, d)

@@ -101,7 +101,7 @@ func (s *session) servePlain(random int64, conn net.Conn) {
 	q := wire.NewQueue(s.agent.cfg.QueueBytes, s.agent.cfg.StallGrace)
 	c := s.plain.add(conn, q)
 	defer s.plain.remove(c.id)
-	if s.out.Send(s.ctx, wire.DialResponse(random, c.id)) != nil {
+	if s.ctx.Err() != nil || s.out.Send(s.ctx, wire.DialResponse(random, c.id)) != nil {
 		return // the session has ended
 	}
 	s.agent.metrics.packet(toServer, wire.DialResponse(0, 0).Type)

@@ -114,10 +114,6 @@ func causeOf(err error) wire.Cause {
 	return wire.Failed
 }
 
-// stallProbe is the time for which a target may read no data. After this time,
-// the agent checks that the client is still connected.
-const stallProbe = 20 * time.Second
-
 // tunnel is a connection to a target. The connection has its own gRPC stream.
 type tunnel struct {
 	conn   net.Conn
@@ -156,7 +152,7 @@ func (s *session) openStream(random int64, conn net.Conn) {
 	s.work.Go(func() { defer t.done(); t.fromTarget() })
 	s.work.Go(func() {
 		defer t.done()
-		err := t.toTarget()
+		err := t.toTarget(s.agent.cfg.StallProbe)
 		if err != nil {
 			socket.Abort(conn)
 		}
@@ -214,7 +210,7 @@ func (t *tunnel) sendEmpty() error { return t.send(&wire.Chunk{Kind: wire.Data})
 
 // toTarget writes the server's bytes to the target until the stream ends. It returns nil after a
 // normal end of the stream.
-func (t *tunnel) toTarget() error {
+func (t *tunnel) toTarget(stallProbe time.Duration) error {
 	if _, err := t.stream.Header(); err != nil { // after gRPC has received the header, it stores no message for a retry
 		return err
 	}
@@ -240,6 +236,9 @@ func (t *tunnel) toTarget() error {
 		}
 		if err != nil {
 			t.close(err) // fromTarget then reports the error to the server, and the server ends the stream
+			if t.ways.Load() < 2 {
+				return err // fromTarget has ended
+			}
 		}
 	}
 }

@@ -47,7 +47,6 @@ const (
 	reasonTimeout       = "backend_dial_timeout"
 	reasonFrontend      = "frontend_close"
 	reasonInvalid       = "invalid_request"
-	reasonStopping      = "stopping"
 )
 
 var (

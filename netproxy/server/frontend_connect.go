@@ -207,7 +207,7 @@ func (t *httpTunnel) sendRefusal(err error) {
 
 func statusOf(reason string) int {
 	switch reason {
-	case reasonNoAgent, reasonAgentLost, reasonStopping:
+	case reasonNoAgent, reasonAgentLost:
 		return http.StatusServiceUnavailable
 	case reasonTimeout:
 		return http.StatusGatewayTimeout

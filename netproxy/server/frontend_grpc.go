@@ -186,6 +186,10 @@ func (c *caller) fromTarget(l link) string {
 		}
 		switch chunk.Kind {
 		case wire.Data:
+			if chunk.Data.Len() == 0 { // an agent checks whether the client is connected; a client reads an empty packet as EOF
+				chunk.Free()
+				continue
+			}
 			c.settle()
 			c.server.countBack(c.conn, chunk.Data.Len())
 			if err := c.send(wire.DataPacket(c.conn.id, chunk.Data)); err != nil {

@@ -209,6 +209,36 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
+// TestStalledTargetKeepsItsClient proves that the check for the client of a target that reads no data
+// does not end the connection. The client's library reads an empty packet as the end of the data.
+func TestStalledTargetKeepsItsClient(t *testing.T) {
+	b := newBench(t)
+	b.agent("one", func(c *agent.Config) { c.StallProbe = 100 * time.Millisecond })
+	for _, d := range b.dialers() {
+		stop := make(chan struct{})
+		c := mustDial(t, d, target(t, func(*net.TCPConn) { <-stop }))
+		go func() {
+			for {
+				if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+					return // the test has ended
+				}
+			}
+		}()
+		got := make(chan error, 1)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			got <- err
+		}()
+		select {
+		case err := <-got:
+			t.Errorf("%s: Read returned %v, but the target has sent nothing", d.name, err)
+		case <-time.After(time.Second): // ten checks
+		}
+		close(stop) // first, because Close of the library waits for the blocked Write
+		c.Close()
+	}
+}
+
 // isStalled reports whether the only connection has moved many bytes and now moves none.
 func isStalled(b *bench, n int64) bool {
 	before := b.server.Status().Connections
