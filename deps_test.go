@@ -238,7 +238,9 @@ func TestSharedVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var mod struct{ Require []struct{ Path, Version string } }
+		var mod struct {
+			Require []struct{ Path, Version string }
+		}
 		if err := json.Unmarshal(out, &mod); err != nil {
 			t.Fatal(err)
 		}

@@ -217,8 +217,8 @@ func TestRequestLogAndTrace(t *testing.T) {
 		"http.request.method": "GET", "http.route": "/v1/zones/{id}", "http.response.status_code": "200",
 		"cloudsim.request_id": "r-2", "cloudsim.caller": "admin", "cloudsim.operation": "zones.get", "cloudsim.target": "sim-1a",
 	} {
-		if got, ok := said.Value(k); !ok || got.Emit() != v {
-			t.Errorf("span attribute %s: got %s, want %s", k, got.Emit(), v)
+		if got, ok := said.Value(k); !ok || got.String() != v {
+			t.Errorf("span attribute %s: got %s, want %s", k, got.String(), v)
 		}
 	}
 	for _, s := range spans {
