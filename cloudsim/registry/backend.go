@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	oci "cuelabs.dev/go/oci/ociregistry"
+	"cuelabs.dev/go/oci/ociregistry/ocimem"
 	"github.com/opencontainers/go-digest"
 )
 
@@ -52,7 +53,7 @@ func (b *backend) GetManifest(ctx context.Context, repo string, d oci.Digest) (o
 	if err != nil {
 		return nil, err
 	}
-	return b.files.openPart(desc, 0, -1)
+	return b.readManifest(desc)
 }
 
 // ResolveManifest returns the descriptor of a manifest.
@@ -69,7 +70,19 @@ func (b *backend) GetTag(ctx context.Context, repo, tag string) (oci.BlobReader,
 	if err != nil {
 		return nil, err
 	}
-	return b.files.openPart(desc, 0, -1)
+	return b.readManifest(desc)
+}
+
+// readManifest reads a manifest into memory. The library does not close the reader of a manifest, so
+// the reader must not contain a file.
+func (b *backend) readManifest(desc oci.Descriptor) (oci.BlobReader, error) {
+	r, err := b.files.openPart(desc, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	content, err := io.ReadAll(r)
+	return ocimem.NewBytesReader(content, desc), err
 }
 
 // ResolveTag returns the descriptor of the manifest to which a tag points.

@@ -173,7 +173,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // some connections do not support deadlines
 	switch r.URL.Path {
 	case tokenPath:
-		_ = conn.SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // the whole request is small
+		if r.Method == http.MethodPost { // for a request without a body, net/http would end the request at the deadline
+			_ = conn.SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // the whole request is small
+		}
 		s.answerTokenRequest(w, r)
 		return
 	case "/healthz":
@@ -315,20 +317,15 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 // deadlineBody wraps a request body. It extends the read deadline before each read. A read
 // therefore fails if the client sends nothing for the duration stall.
 type deadlineBody struct {
-	body interface {
-		Read([]byte) (int, error)
-		Close() error
-	}
+	io.ReadCloser
 	conn  *http.ResponseController
 	stall time.Duration
 }
 
 func (l *deadlineBody) Read(p []byte) (int, error) {
 	_ = l.conn.SetReadDeadline(time.Now().Add(l.stall)) // some connections do not support deadlines
-	return l.body.Read(p)
+	return l.ReadCloser.Read(p)
 }
-
-func (l *deadlineBody) Close() error { return l.body.Close() }
 
 // writeError answers a request with an error. If the error has no code of the OCI
 // distribution specification and no HTTP status, writeError logs the error and sends the
