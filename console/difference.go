@@ -140,7 +140,7 @@ func compare(objects map[key]entry) []Difference {
 		}
 	}
 	services := map[string]bool{}
-	attached := map[[2]string]bool{} // disk and node name
+	attached := map[string][]string{} // names of Nodes, by the ID of the disk
 	for _, e := range objects {
 		switch o := e.value.(type) {
 		case Node:
@@ -159,7 +159,7 @@ func compare(objects map[key]entry) []Difference {
 			services[o.UID] = true
 		case VolumeAttachment:
 			if o.Attached && o.Disk != "" {
-				attached[[2]string{o.Disk, o.Node}] = true
+				attached[o.Disk] = append(attached[o.Disk], o.Node)
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func compare(objects map[key]entry) []Difference {
 				})
 			}
 		case cloudsim.Disk:
-			all = append(all, diskDifferences(o, byID, attached)...)
+			all = append(all, diskDifferences(o, byID, attached[string(o.ID)])...)
 		}
 	}
 	slices.SortFunc(all, func(a, b Difference) int {
@@ -207,20 +207,17 @@ func (p *pair) differences() (found []Difference) {
 	return found
 }
 
-// diskDifferences compares the VolumeAttachments of a disk with the attachments of this disk in the
-// cloud.
-func diskDifferences(disk cloudsim.Disk, instances map[string]*pair, attached map[[2]string]bool) (found []Difference) {
-	for k := range attached {
-		if k[0] != string(disk.ID) {
-			continue
-		}
+// diskDifferences compares the attachments of a disk in the cloud with the Nodes to which the disk
+// is attached in the cluster.
+func diskDifferences(disk cloudsim.Disk, instances map[string]*pair, nodes []string) (found []Difference) {
+	for _, node := range nodes {
 		if !slices.ContainsFunc(disk.Attachments, func(a cloudsim.Attachment) bool {
 			p := instances[string(a.Instance)]
-			return p != nil && (p.instance.Name == k[1] || p.node != nil && p.node.Name == k[1])
+			return p != nil && (p.instance.Name == node || p.node != nil && p.node.Name == node)
 		}) {
 			found = append(found, Difference{
 				Rule: "attachment", Kind: string(cloudsim.KindDisk), ID: string(disk.ID), Name: disk.Name, project: disk.Project, Label: "not attached",
-				Text: "In the cluster, this disk is attached to the Node " + k[1] + ", but in the cloud, the disk is not attached to the instance of this Node.", Expected: "The attach/detach controller calls the CSI driver again.",
+				Text: "In the cluster, this disk is attached to the Node " + node + ", but in the cloud, the disk is not attached to the instance of this Node.", Expected: "The attach/detach controller calls the CSI driver again.",
 			})
 		}
 	}

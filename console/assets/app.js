@@ -2,7 +2,7 @@
 import { html, render } from './vendor/htm-preact.js';
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { effect } from './vendor/signals.js';
-import { all, begin, cloudNow, count, everywhere, fresh, freshAt, head, identity, link, loaded, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
+import { activeFaults, all, begin, cloudNow, count, everywhere, fresh, freshAt, head, identity, link, loaded, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
 import { Icon, age, said, sayChanges, toast } from './parts.js';
 import { Map_ } from './map.js';
 import { Differences, Events, Resources, pageOf } from './tables.js';
@@ -16,7 +16,7 @@ const menu = [['map', 'Map', 'map'], ['resources', 'Resources', 'list'], ['event
 function Menu() {
   version.value;
   const found = head.value?.differences?.length ?? 0;
-  const faults = all('fault').filter((f) => !(f.when?.max && f.hits >= f.when.max)).length;
+  const faults = activeFaults().length;
   const badge = { resources: count('instance') + count('loadBalancer') + count('disk') || '', differences: found || '', faults: faults ? `${faults} on` : '' };
   const at = route.value[0] === 'object' ? 'resources' : route.value[0] || 'map';
   return html`<nav aria-label="Views">${menu.filter((m) => m?.[0] !== 'logs' || head.value?.logs).map((m) => (m ? html`<a href=${`#/${m[0]}`} aria-current=${at === m[0] ? 'page' : undefined} class=${['differences', 'faults'].includes(m[0]) && badge[m[0]] ? 'alert' : ''}><${Icon} name=${m[2]} /><span>${m[1]}</span>${badge[m[0]] && html`<span class="badge">${badge[m[0]]}</span>`}</a>` : html`<hr />`))}</nav>`;

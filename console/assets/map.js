@@ -1,7 +1,7 @@
 // The map: the cloud on the left, the cluster on the right, one row for each pair.
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useRef } from './vendor/hooks.js';
-import { all, can, everywhere, get, head, isChosenProject, selected, version } from './store.js';
+import { activeFaults, all, can, everywhere, get, head, isChosenProject, selected } from './store.js';
 import { Chip, State, Empty, bytes, compare, since, toneOf } from './parts.js';
 import { Create } from './tools.js';
 
@@ -76,7 +76,7 @@ function pairs() {
 }
 
 function outageOf(zone) {
-  const f = all('fault').find((f) => f.effect?.type === 'zoneOutage' && f.match?.zone === zone);
+  const f = activeFaults().find((f) => f.effect?.type === 'zoneOutage' && f.match?.zone === zone);
   return f && html`<${Chip} tone="bad">fault ${f.name}</${Chip}>`;
 }
 
@@ -147,7 +147,7 @@ function Squares({ list }) {
       else if (tone === 'warn') g.strokeRect(x + 1, y + 1, size - 4, size - 4);
       else g.stroke(new Path2D(`M${x + 1} ${y + 1}l${size - 4} ${size - 4}m0 ${4 - size}l${4 - size} ${size - 4}`));
     });
-  }, [version.value]);
+  }); // after each render: the project filter and the differences also change the squares
   const pick = (e) => {
     const box = ref.current.getBoundingClientRect();
     const cell = box.width / columns;

@@ -33,7 +33,7 @@ const shapes = {
 
 const tones = {
   running: 'ok', active: 'good', available: 'ok', 'in-use': 'ok', done: 'good', ready: 'good', healthy: 'good', working: 'good', completed: 'good', True: 'good',
-  stopped: 'off', terminated: 'off', deleted: 'off', cancelled: 'off', spent: 'off',
+  stopped: 'off', terminated: 'off', deleted: 'off', cancelled: 'off',
   failed: 'bad', error: 'bad', unhealthy: 'bad', crashed: 'bad', degraded: 'warn', False: 'bad', NotReady: 'bad', blackhole: 'bad',
 };
 export const toneOf = (state) => tones[state] ?? 'warn';

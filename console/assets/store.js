@@ -52,6 +52,15 @@ export function cloudNow() {
   return Date.parse(c.now) + (serverNow() - Date.parse(c.readAt)) * c.rate;
 }
 
+/** isActive reports whether a fault can hit calls now. The API's field when of faults has the same rules. */
+export function isActive({ when = {}, hits, createdAt }) {
+  const from = when.from ? Date.parse(when.from) : Date.parse(createdAt) + (when.afterSeconds ?? 0) * 1000;
+  const until = when.forSeconds ? from + when.forSeconds * 1000 : when.until ? Date.parse(when.until) : Infinity;
+  return from <= cloudNow() && cloudNow() < until && !(when.max && hits >= when.max);
+}
+
+export const activeFaults = () => all('fault').filter(isActive);
+
 let skew = 0; // the machine's clock minus the browser's clock
 export const serverNow = () => now.value + skew;
 
@@ -74,7 +83,10 @@ function apply(line) {
   skew = Date.parse(line.now) - Date.now();
   head.value = rest;
   if (line.cloud.live) freshAt.value = Date.now();
-  if (line.type === 'snapshot') loaded.value++;
+  if (line.type === 'snapshot') {
+    loaded.value++;
+    readIdentity(); // the rights of the token can have changed
+  }
   if (put || gone || line.type === 'snapshot') version.value++;
   link.value = { state: 'live', at: Date.now() };
 }
@@ -150,12 +162,22 @@ async function signInWith(secret) {
   sessionStorage.setItem('token', secret);
   signInError.value = '';
   signedIn.value = true;
+  await readIdentity();
+  if (token === secret) startStream();
+}
+
+let retry;
+
+/** readIdentity reads the rights of the token. If the cloud does not answer, it tries again. */
+async function readIdentity() {
+  const secret = token;
+  clearTimeout(retry);
   try {
-    identity.value = await call('GET', '/v1/whoami');
-  } catch (e) {
-    if (e.status === 401) return;
+    const mine = await call('GET', '/v1/whoami');
+    if (token === secret) identity.value = mine;
+  } catch {
+    if (token && token === secret) retry = setTimeout(readIdentity, 2000);
   }
-  startStream();
 }
 
 /** usePastedToken signs in with a token that the user has typed. */

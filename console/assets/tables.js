@@ -53,15 +53,16 @@ const zone = { head: 'Zone', text: (o) => o.zone ?? (o.replicaZones ?? []).join(
 const changed = { head: 'Changed', text: (o) => o.updatedAt, show: (o) => age(cloudNow() - Date.parse(o.updatedAt)) };
 const projectColumn = { head: 'Project', text: (o) => get('project', o.project)?.name ?? o.project ?? '' };
 const instanceName = (i) => get('instance', i)?.name ?? i;
+const ranges = { head: 'Range', text: (o) => [o.ipv4, o.ipv6].filter(Boolean).join(', '), mono: true };
 
 /** kinds are the tables of the view Resources, in the order of the menu. */
 export const kinds = {
   instance: { label: 'Instances', columns: [name, id, { head: 'State', text: stateOf, show: (o) => html`<${State} is=${stateOf(o)} />` }, zone, { head: 'Type', text: (o) => o.type }, { head: 'Address', text: addressOf, mono: true }, projectColumn, changed] },
   loadBalancer: { label: 'Load balancers', columns: [name, id, state, { head: 'Address', text: (o) => o.ip, mono: true }, { head: 'Targets', text: (o) => o.status?.targets?.length ?? 0 }, { head: 'Condition', text: (o) => o.status?.condition ?? '', show: (o) => html`<${State} is=${o.status?.condition} />` }, projectColumn, changed] },
   disk: { label: 'Disks', columns: [name, id, state, zone, { head: 'GiB', text: (o) => o.sizeGiB }, { head: 'Attached to', text: (o) => (o.attachments ?? []).map((a) => instanceName(a.instance)).join(', ') }, projectColumn, changed] },
-  snapshot: { label: 'Snapshots', columns: [name, id, state, { head: 'Disk', text: (o) => o.disk ?? o.sourceDisk ?? '' }, projectColumn, changed] },
-  network: { label: 'Networks', columns: [name, id, state, projectColumn, changed] },
-  subnet: { label: 'Subnets', columns: [name, id, state, { head: 'Range', text: (o) => o.range ?? '', mono: true }, projectColumn, changed] },
+  snapshot: { label: 'Snapshots', columns: [name, id, state, { head: 'Disk', text: (o) => o.disk ?? '' }, projectColumn, changed] },
+  network: { label: 'Networks', columns: [name, id, state, ranges, projectColumn, changed] },
+  subnet: { label: 'Subnets', columns: [name, id, state, ranges, projectColumn, changed] },
   route: { label: 'Routes', columns: [name, id, state, { head: 'Destination', text: (o) => o.destination ?? '', mono: true }, projectColumn, changed] },
   address: { label: 'Addresses', columns: [name, id, { head: 'Address', text: (o) => o.ip ?? '', mono: true }, projectColumn, changed] },
   operation: { label: 'Operations', columns: [id, { head: 'Verb', text: (o) => o.verb }, { head: 'Object', text: (o) => o.target, show: (o) => html`<a href=${pageOf(o.kind, o.target)}>${get(o.kind, o.target)?.name ?? o.target}</a>` }, state, { head: 'Caller', text: (o) => o.caller }, { head: 'Held by', text: (o) => get('hold', o.heldBy)?.name ?? get('fault', o.heldBy)?.name ?? o.heldBy ?? '' }, changed] },

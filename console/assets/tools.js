@@ -1,9 +1,9 @@
 // Faults, clock, holds, saved states and forms.
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useState } from './vendor/hooks.js';
-import { all, call, can, cloudNow, get, head, loaded, project, version } from './store.js';
+import { activeFaults, all, call, can, cloudNow, get, head, identity, isActive, loaded, project, version } from './store.js';
 import { Chip, Command, Empty, State, age, clockTime, since } from './parts.js';
-import { Actions, actionsFor, asking, deletion, perform, removal, word } from './actions.js';
+import { Actions, actionsFor, asking, deletion, inProject, perform, removal, word } from './actions.js';
 
 const Field = ({ label, children }) => html`<label class="labelled"><span>${label}</span>${children}</label>`;
 const Pick = ({ value, set, options }) => html`<select value=${value} onChange=${(e) => set(e.currentTarget.value)}>${options.map((o) => html`<option value=${o} selected=${o === value}>${o}</option>`)}</select>`;
@@ -22,7 +22,7 @@ export function Create() {
   while (taken.has(`node-${n}`)) n++;
   const body = { name: name || `node-${n}`, zone: zone || zones[0], type };
   const action = {
-    id: 'instances.create', label: 'Create', primary: true, command: `allinone cloud instances create ${word(body.name)} --zone ${word(body.zone ?? '')} --type ${word(type)}`,
+    id: 'instances.create', label: 'Create', primary: true, command: `allinone cloud instances create ${word(body.name)} --zone ${word(body.zone ?? '')} --type ${word(type)}${inProject({ project: project.value || identity.value?.project })}`,
     run: () => call('POST', '/v1/instances', body, project.value || undefined).then((i) => removal(`Deleted ${i.name}`, [['instances', i.id, i.project]])), said: `Created ${body.name}`,
   };
   return html`<form class="form" onSubmit=${(e) => { e.preventDefault(); perform(action); }}>
@@ -31,11 +31,9 @@ export function Create() {
     <${Actions} list=${[action]} /></form>`;
 }
 
-const active = (f) => !(f.when?.max && f.hits >= f.when.max);
-
 /** Banner shows the active faults on every page. */
 export function Banner() {
-  const list = all('fault').filter(active);
+  const list = activeFaults();
   if (!list.length) return null;
   const f = list[0];
   return html`<div class="banner"><b role="status">Fault ${f.name} is active.</b><span>${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''}: ${f.effect.type}. ${f.when?.max ? `${f.hits} of ${f.when.max} hits.` : `Active for ${age(cloudNow() - Date.parse(f.createdAt))}.`}${list.length > 1 ? ` ${list.length - 1} more.` : ''}</span><span class="grow"></span>
@@ -69,8 +67,8 @@ export function Faults() {
     },
   });
   return html`<h1>Faults</h1><p class="muted">A fault changes calls of the API, or makes a zone fail. Watch how your controller reacts.</p>
-    ${list.length > 0 && html`<h2>ACTIVE AND SPENT FAULTS</h2>`}
-    ${list.map((f) => html`<article class="card" key=${f.id}><div class="row wrap"><b>${f.name}</b><${State} is=${active(f) ? 'active' : 'spent'} tone=${active(f) ? 'warn' : 'off'} /><span class="muted small">${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''} · ${f.effect.type} · ${f.hits} hits${f.when?.max ? ` of ${f.when.max}` : ''} · ${f.seen} calls seen</span></div><${Actions} list=${actionsFor('fault', f)} /></article>`)}
+    ${list.length > 0 && html`<h2>EXISTING FAULTS</h2>`}
+    ${list.map((f) => html`<article class="card" key=${f.id}><div class="row wrap"><b>${f.name}</b><${State} is=${isActive(f) ? 'active' : 'not active'} tone=${isActive(f) ? 'warn' : 'off'} /><span class="muted small">${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''} · ${f.effect.type} · ${f.hits} hits${f.when?.max ? ` of ${f.when.max}` : ''} · ${f.seen} calls seen</span></div><${Actions} list=${actionsFor('fault', f)} /></article>`)}
     <div class="row wrap"><h2>INCIDENTS</h2><span class="grow"></span>${zones.length > 0 && html`<${Field} label="Zone"><${Pick} value=${chosen} set=${setZone} options=${zones} /></${Field}>`}</div>
     <div class="cards">${(presets ?? []).map((p) => html`<article class="card preset" key=${p.name}><div class="row"><b>${p.name}</b>${p.zoned && html`<${Chip}>${chosen}</${Chip}>`}</div><p class="small">${p.about}</p><${Actions} list=${[use(p)]} /></article>`)}</div>`;
 }
