@@ -83,10 +83,7 @@ function apply(line) {
   skew = Date.parse(line.now) - Date.now();
   head.value = rest;
   if (line.cloud.live) freshAt.value = Date.now();
-  if (line.type === 'snapshot') {
-    loaded.value++;
-    readIdentity(); // the rights of the token can have changed
-  }
+  if (line.type === 'snapshot' && loaded.value++ > 0) readIdentity(); // the rights of the token can have changed
   if (put || gone || line.type === 'snapshot') version.value++;
   link.value = { state: 'live', at: Date.now() };
 }
