@@ -83,9 +83,9 @@ func TestReadyAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// TestTooManyVolumes proves that the error of an attachment to a server with the maximum number of
-// volumes has the code that Hetzner's CSI driver expects, and that a failed creation leaves no
-// volume.
+// TestTooManyVolumes attaches a volume to a server with the maximum number of volumes. It proves that
+// the error has the code that Hetzner's CSI driver expects. It also proves that a failed creation
+// leaves no volume.
 func TestTooManyVolumes(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
