@@ -21,7 +21,7 @@ help: ## show this list
 
 build: allinone kube ## build bin/allinone and bin/kube
 
-allinone: ## build only bin/allinone, the cloud and its CLI (the first build takes 5.5 minutes on two cores)
+allinone: ## build only bin/allinone, the cloud and its CLI (the first build takes about 4 minutes on two cores)
 	@mkdir -p $(BIN)
 	@hack/with-progress $(BIN)/allinone $(GO) $(BUILD) -ldflags '$(ALLINONE_LD)' -o $(BIN)/ ./cmd/allinone
 	@CGO_ENABLED=0 $(GO) $(BUILD) -ldflags '-s -w' -o $(BIN)/ ./cmd/allinone-credprovider
@@ -31,7 +31,7 @@ cloudconform: ## build bin/cloudconform, which checks cloud controller managers
 	@hack/with-progress $(BIN)/cloudconform $(GO) $(BUILD) -ldflags '$(ALLINONE_LD)' -o $(BIN)/ ./cmd/cloudconform
 
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
-	@[ -x $(BIN)/kube ] || echo "building $(BIN)/kube from source, once: about 12 minutes on 2 cores"
+	@[ -x $(BIN)/kube ] || echo "building $(BIN)/kube from source, once: 4 to 8 minutes on 2 cores"
 	@mkdir -p $(BIN)
 	@hack/with-progress $(BIN)/kube $(GO) -C kube $(BUILD) -ldflags '$(KUBE_LD)' -o $(abspath $(BIN))/kube .
 
