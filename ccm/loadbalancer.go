@@ -163,7 +163,8 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 
 // releaseBalancer deletes the load balancer lb. If lb is shared, the method
 // removes only the Service from lb. If the cloud is already deleting lb, the
-// method does nothing.
+// method does nothing. If a shared lb has changed since the caller read it, the
+// error has the kind Stale.
 func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:

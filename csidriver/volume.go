@@ -37,7 +37,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, c.deletingOr(ctx, o.disk.Name, err)
 	}
 	made, err := c.awaitSettled(ctx, d)
-	if err != nil {
+	if err != nil { // the operation failed, or the driver could not wait for it
 		if made, _ = c.cloud.GetDisk(ctx, d.ID); made.State != cloudsim.DiskFailed {
 			return nil, err
 		}

@@ -253,26 +253,27 @@ func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	l, err = dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) (err error) {
-		if loadBalancerBusy(*l) {
-			return errBusy(*l)
+		if err := checkIdle(*l); err != nil {
+			return err
 		}
 		l.Labels, err = u.newLabels(l.Meta)
 		return err
 	})
 	// The answer has no action, so a client changes the load balancer at once.
-	for err == nil && l.State == cloudsim.LoadBalancerUpdating {
-		if err = finish(r, l.Operation); err == nil {
-			l, err = r.Cloud.GetLoadBalancer(r.Context(), l.ID)
-		}
+	if err == nil && l.State == cloudsim.LoadBalancerUpdating {
+		l, err = finishThen(r, l.Operation, l.ID, r.Cloud.GetLoadBalancer)
 	}
 	return showLoadBalancer(l, err)
 }
 
-// errBusy returns the error of a call on a load balancer that another action changes. For
-// "conflict", Hetzner's Go library repeats the call. So several calls that a client sends at the
-// same time succeed one after the other.
-func errBusy(l cloudsim.LoadBalancer) error {
-	if l.State == cloudsim.LoadBalancerUpdating {
+// checkIdle returns an error if an action runs on a load balancer. If the action changes the load
+// balancer, the error has the code "conflict", and Hetzner's Go library repeats the call. So several
+// calls that a client sends at the same time succeed one after the other.
+func checkIdle(l cloudsim.LoadBalancer) error {
+	switch {
+	case !loadBalancerBusy(l):
+		return nil
+	case l.State == cloudsim.LoadBalancerUpdating:
 		return cloudsim.Errorf(cloudsim.Stale, "another action changes the load balancer: repeat the call")
 	}
 	return errLocked("load balancer", string(l.State))
@@ -283,8 +284,8 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if loadBalancerBusy(l) {
-		return 0, nil, errBusy(l)
+	if err := checkIdle(l); err != nil {
+		return 0, nil, err
 	}
 	if err := checkDeletable(l.Meta); err != nil {
 		return 0, nil, err
@@ -313,8 +314,8 @@ func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim
 			return 0, nil, err
 		}
 		l, err = dialect.ChangeLoadBalancer(r, l, func(l *cloudsim.LoadBalancer) error {
-			if loadBalancerBusy(*l) {
-				return errBusy(*l)
+			if err := checkIdle(*l); err != nil {
+				return err
 			}
 			return fn(r, l, in)
 		})

@@ -2,6 +2,7 @@ package hcloud
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -166,8 +167,10 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	// The answer has no action, so a client uses the network at once.
-	if err := waitNetwork(r, &n); err != nil {
-		return 0, nil, err
+	if n.State == cloudsim.NetworkCreating {
+		if n, err = finishThen(r, n.Operation, n.ID, r.Cloud.GetNetwork); err != nil {
+			return 0, nil, err
+		}
 	}
 	for _, s := range c.Subnets {
 		made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
@@ -179,21 +182,6 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 		}
 	}
 	return showNetwork(r, http.StatusCreated, n)
-}
-
-// waitNetwork waits until the creation of a network has ended, because a caller can add subnets
-// only after the creation.
-func waitNetwork(r *dialect.Request, n *cloudsim.Network) error {
-	for n.State == cloudsim.NetworkCreating {
-		if err := finish(r, n.Operation); err != nil {
-			return err
-		}
-		var err error
-		if *n, err = r.Cloud.GetNetwork(r.Context(), n.ID); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func updateNetwork(r *dialect.Request) (int, any, error) {
@@ -259,12 +247,20 @@ func deleteNetwork(r *dialect.Request) (int, any, error) {
 	return http.StatusNoContent, nil, finish(r, d.Operation)
 }
 
-// finish waits until an operation ends. A call whose answer has no action uses finish, because its
-// client cannot wait. For example, the client can create a resource with the same name after a
-// deletion.
+// finish waits until an operation ends. If the answer of a call contains no action, the client
+// cannot wait for the operation, so the call itself waits. For example, the client can create a
+// resource with the same name after a deletion.
 func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	_, err := r.Cloud.WaitOperation(r.Context(), id)
 	return err
+}
+
+// finishThen waits until an operation on the resource with the given id ends, and returns the resource.
+func finishThen[T, ID any](r *dialect.Request, operation cloudsim.OperationID, id ID, get func(context.Context, ID) (T, error)) (v T, err error) {
+	if err := finish(r, operation); err != nil {
+		return v, err
+	}
+	return get(r.Context(), id)
 }
 
 // checkSubnet returns an error if a subnet in a request has an unsupported type or no range. In

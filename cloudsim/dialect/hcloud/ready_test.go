@@ -54,8 +54,8 @@ func TestParallelChanges(t *testing.T) {
 	}
 }
 
-// TestReadyAfterTheAnswer proves that a call whose answer has no action has ended its work when it
-// answers. The next call of the client then succeeds.
+// TestReadyAfterTheAnswer makes calls whose answers contain no action. It proves that the cloud has
+// ended the work of each call before the dialect answers. The next call of the client then succeeds.
 func TestReadyAfterTheAnswer(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

@@ -93,11 +93,8 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	next := []action{}
 	if c.Server != nil {
 		// The cloud can attach a disk only after the creation of the disk has ended.
-		for d.State == cloudsim.DiskCreating {
-			if err := finish(r, d.Operation); err != nil {
-				return 0, nil, err
-			}
-			if d, err = r.Cloud.GetDisk(r.Context(), d.ID); err != nil {
+		if d.State == cloudsim.DiskCreating {
+			if d, err = finishThen(r, d.Operation, d.ID, r.Cloud.GetDisk); err != nil {
 				return 0, nil, err
 			}
 		}
