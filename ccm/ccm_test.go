@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -194,8 +195,10 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// hangUp closes all open watches.
+// hangUp closes all open watches. It first waits for requests of watches that
+// have no answer yet. The test must run in a bubble of synctest.
 func (w *wire) hangUp() {
+	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.watch {
