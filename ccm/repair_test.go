@@ -49,10 +49,12 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 func TestNoRepairOfADeletedService(t *testing.T) {
 	p, lb := newRig(t).startWithBalancer(t)
 	var reads atomic.Int32
+	p.kube.Lock() // PrependReactor does not take the lock, and the controllers already run
 	p.kube.PrependReactor("get", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		reads.Add(1)
 		return true, nil, apierrors.NewNotFound(v1.Resource("services"), "web")
 	})
+	p.kube.Unlock()
 	if _, err := p.cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
 		t.Fatal(err)
 	}
