@@ -39,7 +39,7 @@ func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 	return p
 }
 
-// Unread sets p to the state before the informer has listed the EndpointSlices.
+// Unread puts p in the state that it has before the informer has listed the EndpointSlices.
 func (p *Provider) Unread() { p.loadBalancers.endpoints.synced = func() bool { return false } }
 
 // RunPodFollower returns a function that runs the pod follower.

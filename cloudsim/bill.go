@@ -88,7 +88,7 @@ type BillCounts struct {
 	Denied    uint64            `json:"denied" doc:"Number of calls without the permission or without a valid token"`
 	Failed    uint64            `json:"failed" doc:"Number of calls with an error or without a reply"`
 	Errors    map[string]uint64 `json:"errors,omitempty" doc:"Number of failed calls, by kind of error"`
-	Faults    uint64            `json:"faults" doc:"Number of calls that a fault changed"`
+	Faults    uint64            `json:"faults" doc:"Number of calls that a fault affected"`
 	Millis    float64           `json:"millis" doc:"Sum of the durations in milliseconds"`
 	Bytes     int64             `json:"bytes" doc:"Sum of the lengths of the replies in bytes"`
 }

@@ -53,7 +53,7 @@ func swapLinks(outside string) error {
 }
 
 // TestSwappedLinksChangeNothingOutside proves that a pod cannot change files
-// outside the volume while the driver gives the volume to a group. At the same
+// outside the volume while the driver changes the group of the volume's files. At the same
 // time, the pod replaces directories and files by links.
 func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	b := newNodeBench(t)

@@ -74,7 +74,7 @@ func (r Registration) Validate() error {
 	return errors.Join(bad...)
 }
 
-// Register registers a driver of another project, in place of the sidecar
+// Register registers a third-party driver, in place of the sidecar
 // node-driver-registrar. It waits until the driver answers, and asks the driver
 // for its name. Then it serves the registration until ctx ends. The kubelet
 // removes the driver from the CSINode when Register returns.

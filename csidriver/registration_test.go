@@ -75,7 +75,7 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// TestRegister proves that Register waits for a driver of another project, and
+// TestRegister proves that Register waits for a third-party driver, and
 // registers the driver under the name that the driver itself returns.
 func TestRegister(t *testing.T) {
 	dir, registry := t.TempDir(), t.TempDir()

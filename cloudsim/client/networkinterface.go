@@ -6,12 +6,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// AttachNetwork gives an instance addresses in an additional network, at once.
+// AttachNetwork immediately gives an instance addresses in an additional network.
 func (c *Client) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/attach-network", req)
 }
 
-// DetachNetwork releases the addresses of an instance in an additional network, at once. It returns
+// DetachNetwork immediately releases the addresses of an instance in an additional network. It returns
 // Conflict for the first network of the instance.
 func (c *Client) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/detach-network", req)

@@ -36,7 +36,7 @@ func hostIPs(t *testing.T) []string {
 }
 
 // A target with an address of the cloud's own machine gets no connection, no datagram and no
-// probe. This is true even if networks of projects may contain any address.
+// probe. This also holds if the configuration allows any address in the networks of projects.
 func TestTargetsAreNotTheHost(t *testing.T) {
 	t.Parallel()
 	anywhere := dataplane.Config{Instances: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/16")}, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AttachNetwork gives an instance addresses in an additional network, at once. It returns Conflict
+// AttachNetwork immediately gives an instance addresses in an additional network. It returns Conflict
 // if the instance is terminating, or already has other addresses in this network. It returns
 // Exhausted if the instance has cloudsim.MaxNetworkInterfaces additional networks, or if the subnet
 // has no free address.
@@ -49,7 +49,7 @@ func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 	return i, err
 }
 
-// DetachNetwork releases the addresses of an instance in an additional network, at once. Routes
+// DetachNetwork immediately releases the addresses of an instance in an additional network. Routes
 // with the instance as their next hop in this network get the state blackhole. DetachNetwork
 // returns Conflict for the first network of the instance.
 func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (i cloudsim.Instance, err error) {

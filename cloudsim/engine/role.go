@@ -199,7 +199,7 @@ func (c Call) deniedError(operation string, class Access) error {
 	}
 	help := "a token with role " + string(suggestion[class]) + " has this permission"
 	if c.account != "" {
-		help = "bind a role with this permission to the service account, such as " + string(suggestion[class]) + ": POST /v1/role-bindings, or 'allinone cloud role-bindings create'"
+		help = "bind a role with this permission, such as " + string(suggestion[class]) + ", to the service account: POST /v1/role-bindings, or 'allinone cloud role-bindings create'"
 	}
 	return cloudsim.Errorf(cloudsim.Denied, "%s lacks the permission %s %s: %s; %s", c.caller(), missing, scope, holds, help)
 }

@@ -34,7 +34,7 @@ import (
 //
 // NAME is escaped, so that a name with slashes becomes the name of one folder. Uploads can
 // be incomplete. The registry writes each of the other files completely or not at all. The
-// only state in memory is the set of uploads that requests have open.
+// only state in memory is the set of uploads that running requests use.
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free

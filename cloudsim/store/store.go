@@ -69,7 +69,7 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
-// ErrReadOnly is in the error of a commit that failed permanently. Only the next Open shows whether
+// The error of a commit that failed permanently wraps ErrReadOnly. Only the next Open shows whether
 // the disk contains the transaction of this commit.
 var ErrReadOnly = errors.New("the store is read-only")
 

@@ -136,7 +136,7 @@ func TestCluster(t *testing.T) {
 
 const nodeName = "node-1"
 
-// testNode registers a node in the same way as the hypervisor.
+// testNode registers a node, as the hypervisor does.
 func (c *cluster) testNode(t *testing.T) {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{"kwok.x-k8s.io/node": "fake"}},

@@ -68,9 +68,9 @@ func identify(pid int) process {
 	// The second field is the command in parentheses and may hold any characters.
 	// Field 3 is the state and field 22 the start time: proc(5).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	// A zombie counts as ended. But if some threads of the zombie (field 20)
-	// still run, the zombie counts as running, because these threads keep its
-	// files and ports open.
+	// A zombie counts as ended. But if other threads of the process still run
+	// (field 20 is the number of threads), the zombie counts as running, because
+	// these threads keep its files and ports open.
 	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}

@@ -209,8 +209,9 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
-// TestStalledTargetKeepsItsClient proves that the check for the client of a target that reads no data
-// does not end the connection. The client's library reads an empty packet as the end of the data.
+// If a target reads no data, the server checks whether the client is still connected.
+// TestStalledTargetKeepsItsClient proves that this check does not end the client's connection. The
+// check must not send an empty packet, because the client's library takes it as the end of the data.
 func TestStalledTargetKeepsItsClient(t *testing.T) {
 	b := newBench(t)
 	b.agent("one", func(c *agent.Config) { c.StallProbe = 100 * time.Millisecond })

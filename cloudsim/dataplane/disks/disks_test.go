@@ -94,7 +94,7 @@ func TestFileFollowsDisk(t *testing.T) {
 	eventually.True(t, "disk file is removed", func() bool { return isGone(path) })
 }
 
-// Earlier versions kept the files of deleted disks as spare-*.img. When the
+// Earlier versions kept the files of deleted disks under names such as spare-000001.img. When the
 // data plane starts, it deletes these files, and leaves files with other names.
 func TestStartDeletesSpareFiles(t *testing.T) {
 	dir := t.TempDir()

@@ -30,8 +30,8 @@ func (w *world) routeTo(t *testing.T, destination string) (types.Route, bool) {
 	return types.Route{}, false
 }
 
-// testRoutes makes the calls about routes and about the tags of route tables that AWS's cloud
-// controller manager makes.
+// testRoutes makes the same calls as AWS's cloud controller manager for routes and for the tags of
+// route tables.
 func testRoutes(t *testing.T, w *world) {
 	ctx := t.Context()
 	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances
