@@ -172,12 +172,15 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 			return 0, nil, err
 		}
 	}
+	var created networkParts
 	for _, s := range c.Subnets {
 		made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
-		if err != nil {
-			return 0, nil, err
+		if err == nil {
+			created.subnets = append(created.subnets, made)
+			err = finish(r, made.Operation)
 		}
-		if err := finish(r, made.Operation); err != nil {
+		if err != nil {
+			_ = removeNetwork(r, n.ID, created) // the client does not know this network
 			return 0, nil, err
 		}
 	}
@@ -226,25 +229,31 @@ func deleteNetwork(r *dialect.Request) (int, any, error) {
 	if len(p.instances) > 0 || len(networkOf(n, p).LoadBalancers) > 0 {
 		return 0, nil, coded("resource_in_use", "the network has servers or load balancers: delete or detach them first")
 	}
+	return http.StatusNoContent, nil, removeNetwork(r, n.ID, p)
+}
+
+// removeNetwork deletes the routes and subnets in p, and then the network. It waits until these
+// deletions end.
+func removeNetwork(r *dialect.Request, id cloudsim.NetworkID, p networkParts) error {
 	for _, t := range p.routes {
 		if d, err := r.Cloud.DeleteRoute(r.Context(), t.ID); err != nil {
-			return 0, nil, err
+			return err
 		} else if err := finish(r, d.Operation); err != nil {
-			return 0, nil, err
+			return err
 		}
 	}
 	for _, s := range p.subnets {
 		if d, err := r.Cloud.DeleteSubnet(r.Context(), s.ID); err != nil {
-			return 0, nil, err
+			return err
 		} else if err := finish(r, d.Operation); err != nil {
-			return 0, nil, err
+			return err
 		}
 	}
-	d, err := r.Cloud.DeleteNetwork(r.Context(), n.ID)
+	d, err := r.Cloud.DeleteNetwork(r.Context(), id)
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
-	return http.StatusNoContent, nil, finish(r, d.Operation)
+	return finish(r, d.Operation)
 }
 
 // finish waits until an operation ends. If the answer of a call contains no action, the client

@@ -110,3 +110,22 @@ func TestTooManyVolumes(t *testing.T) {
 		}
 	}
 }
+
+// TestNetworkWithAnInvalidSubnet proves that a failed creation leaves no network and no subnet.
+func TestNetworkWithAnInvalidSubnet(t *testing.T) {
+	ctx := context.Background()
+	w := start(t, cloudtest.WithProfile(engine.Realistic))
+	subnet := func(ipRange string) sdk.NetworkSubnet {
+		return sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, NetworkZone: "sim-1", IPRange: cidr(ipRange)}
+	}
+	_, _, err := w.Network.Create(ctx, sdk.NetworkCreateOpts{
+		Name: "n", IPRange: cidr("10.60.0.0/16"), Subnets: []sdk.NetworkSubnet{subnet("10.60.1.0/24"), subnet("10.61.0.0/24")},
+	})
+	expectError(t, err, "invalid_input")
+	networks, err := w.Network.All(ctx)
+	for _, n := range must(t, networks, nil, err) {
+		if n.Name == "n" {
+			t.Errorf("network after a failed creation: got %+v, want none", n)
+		}
+	}
+}
