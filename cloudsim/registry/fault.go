@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -52,6 +51,7 @@ func (g *guard) checkFaults(ctx context.Context, s *session, operation, target s
 		return err
 	}
 	if hit.Latency > 0 {
+		s.extendDeadline(hit.Latency)
 		backoff.Sleep(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
 			return err // the client has left, so the registry does no work for it
@@ -86,16 +86,10 @@ type faultyResponse struct {
 	http.ResponseWriter
 	s    *session
 	done bool
-
-	conn  *http.ResponseController
-	stall time.Duration
 }
 
-// extendDeadline sets the write deadline for the next part of the reply.
-func (w *faultyResponse) extendDeadline() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
-
 func (w *faultyResponse) WriteHeader(code int) {
-	w.extendDeadline()
+	w.s.extendDeadline(0)
 	if w.done {
 		return
 	}
@@ -119,7 +113,7 @@ func (w *faultyResponse) Write(p []byte) (int, error) {
 	if w.done {
 		return len(p), nil
 	}
-	w.extendDeadline()
+	w.s.extendDeadline(0)
 	return w.ResponseWriter.Write(p)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	oci "cuelabs.dev/go/oci/ociregistry"
 
@@ -34,6 +35,9 @@ type session struct {
 	noNames   bool               // the request asks for a list of zero names, which must not return all names
 	after     *cloudsim.Fault
 	unwritten error // error of a failed blob write; stored here, because the library passes on only the text of the error
+
+	conn  *http.ResponseController
+	stall time.Duration // Config.StallTimeout
 }
 
 // access is a permission that the guard has granted to a request.
@@ -57,19 +61,28 @@ type guard struct {
 	files  *files
 }
 
+// extendDeadline sets the write deadline for the next part of the reply. The client has the
+// duration stall after the pause to read this part.
+func (s *session) extendDeadline(pause time.Duration) {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(pause + s.stall)) // some connections do not support deadlines
+}
+
+// newSession returns the session of a new request. The session does not know the caller.
+func (s *server) newSession(w http.ResponseWriter, r *http.Request) *session {
+	return &session{requestID: requestID(r), conn: http.NewResponseController(w), stall: s.cfg.StallTimeout}
+}
+
 // admit reads the bearer token of a request. It stores the error of an invalid
 // token in the session. The guard refuses a request with an invalid token only
 // when the request first accesses a repository. The reason is that the challenge
 // in the answer must name the scope of this access.
-func (g *guard) admit(r *http.Request) *session {
-	s := &session{requestID: requestID(r)}
+func (g *guard) admit(s *session, r *http.Request) {
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		s.bad = errNoBearer
-		return s
+		return
 	}
 	s.caller, s.bad = g.engine.AuthorizeRegistryBearer(strings.TrimSpace(bearer))
-	return s
 }
 
 // maxRequestID is the maximum length of a request id in the audit trail. The registry cuts

@@ -169,12 +169,12 @@ func (s *server) collect(ctx context.Context) {
 // OCI protocol. The version check of the protocol, /v2/, requires a valid
 // bearer token. The token may have any scope.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	conn := http.NewResponseController(w)
-	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // some connections do not support deadlines
+	about := s.newSession(w, r)
+	about.extendDeadline(0)
 	switch r.URL.Path {
 	case tokenPath:
 		if r.Method == http.MethodPost { // for a request without a body, net/http would end the request at the deadline
-			_ = conn.SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // the whole request is small
+			_ = about.conn.SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // the whole request is small
 		}
 		s.answerTokenRequest(w, r)
 		return
@@ -182,12 +182,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]string{"status": "ok"})
 		return
 	}
-	about := s.guard.admit(r)
+	s.guard.admit(about, r)
 	if about.caller.Name() != "" {
 		run.Authenticated(r.Context())
 	}
 	r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, about))
-	w = &faultyResponse{ResponseWriter: w, s: about, conn: conn, stall: s.cfg.StallTimeout}
+	w = &faultyResponse{ResponseWriter: w, s: about}
 	if (r.URL.Path == "/v2/" || r.URL.Path == "/v2") && about.bad != nil {
 		s.writeError(w, r, challengeOf(about.bad, ""))
 		return
@@ -201,7 +201,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer release()
 	} else {
-		r.Body = &deadlineBody{r.Body, conn, s.cfg.StallTimeout}
+		r.Body = &deadlineBody{r.Body, about.conn, s.cfg.StallTimeout}
 	}
 	if err := s.resolveSuffix(r); err != nil {
 		s.writeError(w, r, err)

@@ -112,7 +112,8 @@ func (s *server) grant(w http.ResponseWriter, b engine.RegistryBearer) {
 func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller engine.RegistryCaller, req tokenRequest) {
 	ctx, cancel := context.WithTimeout(r.Context(), cloudsim.MaxFaultHang)
 	defer cancel()
-	about := &session{requestID: id, caller: caller}
+	about := s.newSession(w, r)
+	about.caller = caller
 	if err := s.guard.checkFaults(ctx, about, cloudsim.RegistryToken, ""); err != nil {
 		e, ok := errors.AsType[*injectedFault](err)
 		switch {
