@@ -179,6 +179,7 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	for _, gone := range f.missingInstances(all) {
 		f.drop(gone)
 	}
+	f.forgetRevisions()
 	for _, i := range all {
 		f.put(i)
 	}
@@ -190,17 +191,29 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
-// missingInstances returns the instances of the fleet that are not among the listed instances.
+// forgetRevisions makes the fleet accept the next revision of each instance, even if it is lower
+// than the known revision. A list is always newer than the known state. But the revisions in a
+// list can be lower, because the cloud can load a saved state.
+func (f *fleet) forgetRevisions() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.byName {
+		m.Revision = 0
+	}
+}
+
+// missingInstances returns the instances of the fleet that are not among the listed instances. An
+// instance is also missing if the list contains it with another name.
 func (f *fleet) missingInstances(listed []cloudsim.Instance) []cloudsim.Instance {
-	there := make(map[cloudsim.InstanceID]bool, len(listed))
+	there := make(map[cloudsim.InstanceID]string, len(listed))
 	for _, i := range listed {
-		there[i.ID] = true
+		there[i.ID] = i.Name
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var gone []cloudsim.Instance
-	for _, m := range f.byName {
-		if !there[m.ID] {
+	for name, m := range f.byName {
+		if there[m.ID] != name {
 			gone = append(gone, m.Instance)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
 // Some changes of an instance reset the boot state of the machine. In this case, the kubelet must
@@ -57,5 +58,44 @@ func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
 	f.changeMachine(before, func(m *machine) { m.hasRegistered = true })
 	if f.get("one").hasRegistered {
 		t.Error("the kubelet of an earlier boot registered the Node")
+	}
+}
+
+// TestListAfterLoadState proves that the fleet accepts the instances of a saved state, although their
+// revisions are lower than the revisions that the fleet knows.
+func TestListAfterLoadState(t *testing.T) {
+	cloud := cloudtest.Start(t)
+	f := newFleet(slog.New(slog.DiscardHandler), cloud)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	i, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "one", Zone: "sim-1a", Type: "small"})
+	ok(err)
+	_, err = cloud.WaitOperation(t.Context(), i.Operation)
+	ok(err)
+	_, err = cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
+	ok(err)
+	i, err = cloud.StopInstance(t.Context(), i.ID)
+	ok(err)
+	_, err = cloud.WaitOperation(t.Context(), i.Operation)
+	ok(err)
+	list := func(want cloudsim.InstanceState) {
+		t.Helper()
+		_, err := f.List(t.Context())
+		ok(err)
+		if m := f.get("one"); m.State != want {
+			t.Errorf("got an instance in the state %s, want %s", m.State, want)
+		}
+	}
+	list(cloudsim.InstanceStopped)
+	ok(cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}))
+	list(cloudsim.InstanceRunning)
+	i = f.get("one").Instance
+	i.Name = "two"
+	if gone := f.missingInstances([]cloudsim.Instance{i}); len(gone) != 1 || gone[0].Name != "one" {
+		t.Errorf("list with another name for the instance: got missing instances %v, want the instance with the old name", gone)
 	}
 }

@@ -49,6 +49,7 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	}
 	h.wantedDisks.replace(disks)
 	h.prune(all)
+	h.forgetRevisions()
 	for _, i := range all {
 		h.update(ctx, i, false)
 	}

@@ -242,6 +242,19 @@ func (h *hypervisor) notifyDisks(instances ...cloudsim.InstanceID) {
 	}
 }
 
+// forgetRevisions makes each machine accept the next revision of its instance, even if it is lower
+// than the known revision. A list is always newer than the known state. But the revisions in a
+// list can be lower, because the cloud can load a saved state.
+func (h *hypervisor) forgetRevisions() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range h.inputs {
+		k.mu.Lock()
+		k.want.Revision = 0
+		k.mu.Unlock()
+	}
+}
+
 // prune marks an instance as deleted if the instance has a machine and list does not contain the
 // instance.
 func (h *hypervisor) prune(list []cloudsim.Instance) {

@@ -18,6 +18,8 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 )
 
 // A hypervisor runs only machines of the zones in Config.Zones. If Config.Zones no longer
@@ -212,4 +214,40 @@ func TestAdoptsLater(t *testing.T) {
 	if !m.isOn() || m.init.pid != cmd.Process.Pid || m.bootOperation != "op-1" {
 		t.Errorf("the machine was not adopted: running %v, boot %q", m.isOn(), m.bootOperation)
 	}
+}
+
+// TestListAfterLoadState proves that a machine gets the instance of a saved state, although the
+// revision of this instance is lower than the revision that the hypervisor knows.
+func TestListAfterLoadState(t *testing.T) {
+	cloud := cloudtest.Start(t)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	i, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "one", Zone: "sim-1a", Type: "small"})
+	ok(err)
+	_, err = cloud.WaitOperation(t.Context(), i.Operation)
+	ok(err)
+	_, err = cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
+	ok(err)
+	i, err = cloud.StopInstance(t.Context(), i.ID)
+	ok(err)
+	_, err = cloud.WaitOperation(t.Context(), i.Operation)
+	ok(err)
+	k := &machineInput{changed: newNotification(), devices: &machineDevices{changed: newNotification()}}
+	log := slog.New(slog.DiscardHandler)
+	h := &hypervisor{log: log, cfg: Config{Cloud: cloud}, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{i.ID: k}}
+	list := func(want cloudsim.InstanceState) {
+		t.Helper()
+		_, err := (&follower{h, informer.OutageLogger{Log: log}}).List(t.Context())
+		ok(err)
+		if i, gone := k.latest(); gone || i.State != want {
+			t.Errorf("got an instance in the state %s, deleted: %v; want %s", i.State, gone, want)
+		}
+	}
+	list(cloudsim.InstanceStopped)
+	ok(cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}))
+	list(cloudsim.InstanceRunning)
 }
