@@ -112,6 +112,9 @@ func (h *hypervisor) openHandles(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(h.cfg.Dir, "machines"), 0o700); err != nil {
 		return err
 	}
+	if err := removeUnfinishedLoads(h.cfg.Dir); err != nil {
+		return err
+	}
 	all, err := listHierarchies()
 	if err != nil {
 		return err

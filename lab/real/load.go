@@ -31,6 +31,19 @@ type Images struct {
 	Nodes []string
 }
 
+// workPattern matches the folders in loadedDir with the files of a load that still runs.
+const workPattern = "load-*"
+
+// removeUnfinishedLoads deletes the files of loads that did not end, for example because a user
+// killed the command. If a load still runs, it fails.
+func removeUnfinishedLoads(dir string) error {
+	unfinished, err := filepath.Glob(filepath.Join(dir, loadedDir, workPattern))
+	for _, work := range unfinished {
+		err = errors.Join(err, os.RemoveAll(work))
+	}
+	return err
+}
+
 // OnMachines is an image and the names of the nodes that have the image.
 type OnMachines struct {
 	Name   string   `json:"name"`
@@ -155,7 +168,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName st
 			return nil, nil, err
 		}
 	}
-	work, err := os.MkdirTemp(filepath.Join(m.Dir, loadedDir), "load-*")
+	work, err := os.MkdirTemp(filepath.Join(m.Dir, loadedDir), workPattern)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -140,3 +140,20 @@ func TestLoadFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// removeUnfinishedLoads deletes the files of a killed load, and keeps the archives of loaded images.
+func TestRemoveUnfinishedLoads(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{"load-123/layout/blob", "abc.tar"} {
+		path = filepath.Join(dir, loadedDir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeUnfinishedLoads(dir); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, loadedDir)); err != nil || len(left) != 1 || left[0].Name() != "abc.tar" {
+		t.Errorf("files after the removal: got %v, error %v; want abc.tar", left, err)
+	}
+}
