@@ -107,6 +107,9 @@ const claimTimeout = time.Second
 // already have addresses in these networks. If previous is empty, ClaimHollowNetworks claims the
 // first networks in which no program listens.
 func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
+	if previous.VPC != "" {
+		return previous, nil, errors.New("the instances in this data dir are real machines, so their addresses are in a VPC; start this lab with --nodes real, choose another --data-dir, or delete this lab with `allinone reset`")
+	}
 	listeners, err := usedNetworks()
 	if err != nil {
 		return previous, nil, err

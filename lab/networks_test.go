@@ -61,6 +61,9 @@ func TestClaimNetworks(t *testing.T) {
 		t.Fatalf("networks of the first lab after a restart: got %v, %v; want %v", again, err, first)
 	}
 	releaseAgain()
+	if _, _, err := ClaimHollowNetworks(t.Context(), RealNetworks(FirstVPC)); err == nil || !strings.Contains(err.Error(), "--nodes real") {
+		t.Errorf("networks for hollow nodes in the data dir of real nodes: got error %v, want an error that contains --nodes real", err)
+	}
 }
 
 func TestListening(t *testing.T) {

@@ -39,12 +39,6 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if err != nil {
 		return err
 	}
-	if c.Nodes != lab.Real { // the hypervisor of real nodes takes the machines over
-		swept, err = c.DataDir.sweepMachines(ctx, swept)
-	}
-	if err != nil {
-		return err
-	}
 	if len(swept) > 0 {
 		say("ended processes of an earlier run: %s", strings.Join(swept, ", "))
 	}
