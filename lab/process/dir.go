@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -72,21 +73,40 @@ func (d Dir) LogFile(component string) string { return d.path("logs", component+
 func (d Dir) configFile(name string) string { return d.path("config", name) }
 
 // isOurs reports whether the folder contains the lab's marker file.
-func (d Dir) isOurs() bool {
+func (d Dir) isOurs() (bool, error) {
 	_, err := os.Stat(d.path(markerFile))
-	return err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// checkOurs returns an error if the folder does not contain the lab's marker file.
+func (d Dir) checkOurs() error {
+	ours, err := d.isOurs()
+	if err != nil {
+		return fmt.Errorf("data dir %s cannot be read: %w: nothing was deleted", d, rootCause(err))
+	}
+	if !ours {
+		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
+	}
+	return nil
 }
 
 // claim makes the folder a data dir. It refuses a non-empty folder without the marker,
 // because Reset would delete all files in the folder.
 func (d Dir) claim() error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return fmt.Errorf("data dir %s not created: %w; choose another with --data-dir", d, errors.Unwrap(err))
+		return fmt.Errorf("data dir %s not created: %w; choose another with --data-dir", d, rootCause(err))
 	}
-	if !d.isOurs() {
+	ours, err := d.isOurs()
+	if err != nil {
+		return fmt.Errorf("data dir %s cannot be read: %w; choose another with --data-dir", d, rootCause(err))
+	}
+	if !ours {
 		there, err := os.ReadDir(string(d))
 		if err != nil {
-			return fmt.Errorf("data dir %s cannot be read: %w; choose another with --data-dir", d, errors.Unwrap(err))
+			return fmt.Errorf("data dir %s cannot be read: %w; choose another with --data-dir", d, rootCause(err))
 		}
 		if len(there) > 0 {
 			return fmt.Errorf("data dir %s is not empty and does not belong to a lab; choose another with --data-dir", d)
@@ -94,7 +114,7 @@ func (d Dir) claim() error {
 	}
 	// The write on each start also checks that the folder is writable.
 	if err := lab.WriteFile(d.path(markerFile), []byte(markerText)); err != nil {
-		return fmt.Errorf("data dir %s is not writable: %w; choose another with --data-dir", d, errors.Unwrap(err))
+		return fmt.Errorf("data dir %s is not writable: %w; choose another with --data-dir", d, rootCause(err))
 	}
 	for _, sub := range []string{"bin", "pki", "config", "logs", "etcd", "cloud"} {
 		if err := os.MkdirAll(d.path(sub), 0o700); err != nil {
@@ -132,8 +152,8 @@ func (d Dir) lockDir() (unlock func(), err error) {
 // last, so that a later reset can finish an interrupted reset. It refuses a
 // folder without the marker.
 func (d Dir) deleteContents() error {
-	if !d.isOurs() {
-		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
+	if err := d.checkOurs(); err != nil {
+		return err
 	}
 	there, err := os.ReadDir(string(d))
 	if err != nil {

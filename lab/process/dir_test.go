@@ -137,7 +137,10 @@ func TestResetRefusesForeignFolders(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := Dir(dir).deleteContents(); err == nil {
-		t.Error("empty reports a directory with the marker file as empty")
+		t.Error("deleteContents accepts a folder without the marker file")
+	}
+	if err := Reset(t.Context(), Dir(keep), 0); err == nil || !strings.Contains(err.Error(), "cannot be read: not a directory") {
+		t.Errorf("reset of a path that is no folder: got error %v, want the reason", err)
 	}
 	if _, err := os.Stat(keep); err != nil {
 		t.Error(err)

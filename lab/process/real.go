@@ -2,9 +2,12 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 
 	"k8s.io/client-go/kubernetes"
@@ -69,6 +72,9 @@ func (d Dir) EnterCommand(node string, command []string) ([]string, error) {
 // sweepMachines ends the machines of an earlier run. If it ended a machine, it appends
 // "machines" to swept.
 func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
+	if _, err := os.Stat(d.machines()); errors.Is(err, fs.ErrNotExist) {
+		return swept, nil // the lab has never had real nodes
+	}
 	left, err := real.Runs(d.machines(), d.machineName(), d.cable())
 	if err != nil || !left {
 		return swept, err

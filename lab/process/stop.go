@@ -117,8 +117,8 @@ func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
 // Reset stops the lab of a data dir and deletes all files in the folder after all parts
 // of the lab have ended. It refuses a folder that is not a data dir.
 func Reset(ctx context.Context, d Dir, timeout time.Duration) error {
-	if !d.isOurs() {
-		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
+	if err := d.checkOurs(); err != nil {
+		return err
 	}
 	_, unlock, err := d.stop(ctx, timeout)
 	if err != nil {

@@ -421,7 +421,7 @@ func TestDownWaitsForAStartingLab(t *testing.T) {
 	if stopped, err := Down(t.Context(), dir, 50*time.Millisecond); stopped || err == nil || !strings.Contains(err.Error(), "a lab is starting in "+string(dir)) {
 		t.Errorf("Down of a lab whose record is incomplete = %v, %v", stopped, err)
 	}
-	if err := Reset(t.Context(), dir, 50*time.Millisecond); err == nil || !dir.isOurs() {
+	if err := Reset(t.Context(), dir, 50*time.Millisecond); err == nil || dir.checkOurs() != nil {
 		t.Errorf("Reset of a lab whose record is incomplete: %v", err)
 	}
 	stopped := false

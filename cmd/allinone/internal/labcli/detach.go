@@ -72,6 +72,9 @@ func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errors.Is(err, io.EOF) && waited == nil {
+		return fmt.Errorf("another command stopped the lab before it was ready; see %s", log.Name())
+	}
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("the lab ended before it was ready (%w); see %s", waited, log.Name())
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -168,6 +169,7 @@ func proxyFrom(getenv func(string) string) lab.Proxy {
 func (f *upFlags) runLab(ctx context.Context, e cli.Env) error {
 	tell := startReporter(terminalReporter{e.Stdout, f.dataDir})
 	if f.reportTo != 0 {
+		syscall.CloseOnExec(f.reportTo) // else, this file would stay open in the components
 		parent := os.NewFile(uintptr(f.reportTo), "report-to")
 		defer parent.Close()
 		tell = detachedReporter{json.NewEncoder(parent), parent}
