@@ -33,7 +33,7 @@ var appliable = []struct {
 	{"instances", "/v1/instances", checkRequest[cloudsim.CreateInstance], "/v1/instance-types", []string{"labels"}},
 	{"addresses", "/v1/addresses", checkRequest[cloudsim.CreateAddress], "", nil},
 	{"routes", "/v1/routes", checkRequest[cloudsim.CreateRoute], "", nil},
-	{"disks", "/v1/disks", checkRequest[cloudsim.CreateDisk], "/v1/disk-types", nil},
+	{"disks", "/v1/disks", checkRequest[cloudsim.CreateDisk], "/v1/disk-types", []string{"labels"}},
 	{"loadBalancers", "/v1/load-balancers", checkRequest[cloudsim.CreateLoadBalancer], "", []string{
 		"labels", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
 	}},
@@ -142,10 +142,16 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	if err != nil {
 		return a, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
-	switch {
-	case existing != nil:
-		return i.updateExisting(ctx, cl, dryRun, a, existing, raw)
-	case dryRun:
+	for tries := 1; existing != nil; tries++ {
+		a, err := i.updateExisting(ctx, cl, dryRun, a, existing, raw)
+		if !errors.Is(err, cloudsim.Stale) || tries == staleTries {
+			return a, err
+		}
+		if existing, err = findByName(ctx, cl, i.path, i.name); err != nil { // another caller has changed the resource
+			return a, err
+		}
+	}
+	if dryRun {
 		later[i.path+" "+i.name] = true
 		a.Result = "would be created"
 		if err := i.check(raw); err != nil {
@@ -158,8 +164,13 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	return a, err
 }
 
+// staleTries is the largest number of attempts of an update. An attempt fails if another caller
+// changes the resource at the same time.
+const staleTries = 10
+
 // updateExisting updates an existing resource if this resource differs from the file. It returns an
-// error if the file and the cloud have different values of a member that an update cannot change.
+// error if the file and the cloud have different values of a member that an update cannot change. It
+// returns Stale if another caller has changed the resource in the meantime.
 func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, existing map[string]any, raw []byte) (Result, error) {
 	desired := map[string]any{}
 	if err := json.Unmarshal(raw, &desired); err != nil {
@@ -188,7 +199,8 @@ func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool
 		return a, err
 	}
 	id, _ := existing["id"].(string)
-	answer, err := cl.Do(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
+	rev, _ := existing["revision"].(float64)
+	answer, err := cl.Replace(ctx, i.path+"/"+url.PathEscape(id), put, uint64(rev))
 	if err != nil {
 		return a, err
 	}

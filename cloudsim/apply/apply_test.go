@@ -1,9 +1,11 @@
 package apply
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -124,6 +126,41 @@ func TestApplyZero(t *testing.T) {
 	lb, err := cl.GetLoadBalancer(t.Context(), "lb-000001")
 	if err != nil || lb.DrainTimeoutSeconds != 0 || lb.HealthCheck.Path != "" {
 		t.Errorf("load balancer after zero values: got %+v, error %v; want no drain timeout and no health check path", lb, err)
+	}
+}
+
+// transportFunc is an http.RoundTripper.
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestApplyKeepsConcurrentChanges changes a load balancer between the read and the update of an apply.
+// It proves that the update does not undo this change.
+func TestApplyKeepsConcurrentChanges(t *testing.T) {
+	cl := cloudtest.Start(t)
+	applyText(t, cl, "instances: [{name: a, zone: sim-1a, type: small}]\nloadBalancers: [{name: web, region: sim-1, listeners: [{protocol: tcp, port: 80, targetPort: 1}], healthCheck: {protocol: tcp}}]", false)
+	slow := *cl
+	var once sync.Once
+	slow.HTTP = &http.Client{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPut {
+			once.Do(func() { applyText(t, cl, "loadBalancers: [{name: web, targets: [{instance: a}]}]", false) })
+		}
+		return cl.HTTP.Transport.RoundTrip(r)
+	})}
+	applyText(t, &slow, "loadBalancers: [{name: web, labels: {tier: front}}]", false)
+	lb, err := cl.GetLoadBalancer(t.Context(), "lb-000001")
+	if err != nil || lb.Labels["tier"] != "front" || len(lb.Targets) != 1 {
+		t.Errorf("got labels %v, targets %v, error %v; want the label and the target", lb.Labels, lb.Targets, err)
+	}
+}
+
+// TestApplyLabelsOfDisks proves that apply can change the labels of a disk.
+func TestApplyLabelsOfDisks(t *testing.T) {
+	cl := cloudtest.Start(t)
+	const disk = "disks: [{name: data, zone: sim-1a, type: balanced, sizeGiB: 1, labels: {tier: "
+	applyText(t, cl, disk+"front}}]", false)
+	if got := applyText(t, cl, disk+"back}}]", false)["disks data"]; got != "updated labels" {
+		t.Errorf("got %q, want an update of the labels", got)
 	}
 }
 

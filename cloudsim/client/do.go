@@ -15,3 +15,9 @@ func (c *Client) Do(ctx context.Context, method, path string, reqBody json.RawMe
 	}
 	return call[json.RawMessage](ctx, c, method, path, reqBody)
 }
+
+// Replace sends a PUT request to a path of the API, as Do does. If rev is not 0 and the resource has
+// changed since the revision rev, Replace returns Stale.
+func (c *Client) Replace(ctx context.Context, path string, reqBody json.RawMessage, rev uint64) (json.RawMessage, error) {
+	return call[json.RawMessage](ctx, c, "PUT", path, reqBody, ifMatch(rev))
+}
