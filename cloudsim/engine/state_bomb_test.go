@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +18,6 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
-	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
 // bombs are functions that create a compressed saved state. The parameter size is
@@ -43,18 +44,29 @@ var bombs = map[string]func(t testing.TB, size int) []byte{
 }
 
 // largeState returns a saved state with records in one bucket. It adds records until all keys and
-// values together have at least size bytes, or until the compressed state has 3 MB.
+// values together have at least size bytes, or until the compressed state has 3 MB. It does not use
+// statefile.Writer, because this type writes no state that the reader refuses.
 func largeState(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w := statefile.NewWriter(&out)
-	err := errors.Join(w.Begin(statefile.Head{}), w.Bucket([]byte(bucket), 0))
-	for n, total := 0, 0; err == nil && total < size && out.Len() < 3_000_000; n++ {
+	w, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendString := func(to []byte, s string) []byte { return append(binary.AppendUvarint(to, uint64(len(s))), s...) }
+	rec := append([]byte(`{"format":"cloudsim-state","version":3}`), "\n\x01"...)
+	rec = append(appendString(rec, bucket), 0) // 0 is the sequence of the bucket
+	for n, total := 0, 0; total < size && out.Len() < 3_000_000; n++ {
 		key, value := next(n)
 		total += len(key) + len(value)
-		err = w.Put([]byte(key), []byte(value))
+		rec = appendString(appendString(append(rec, 2), key), value)
+		if _, err := w.Write(rec); err != nil {
+			t.Fatal(err)
+		}
+		rec = rec[:0]
 	}
-	if err := errors.Join(err, w.End()); err != nil {
+	_, err = w.Write([]byte{0})
+	if err := errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

@@ -13,8 +13,8 @@
 //	kindEnd.
 //
 // Buckets and keys are sorted by their bytes. Numbers are unsigned varints. The
-// length of a name, key or value comes before its bytes. Each section is a
-// separate gzip member. The checksums of gzip detect damage.
+// length of a name, key or value comes before its bytes. Each section consists
+// of one or more gzip members. The checksums of gzip detect damage.
 package statefile
 
 import (
@@ -62,14 +62,28 @@ type Head struct {
 
 // Writer writes a file.
 type Writer struct {
-	file io.Writer
-	zip  *gzip.Writer
-	buf  *bufio.Writer
-	rec  []byte
+	file  *writeCounter
+	zip   *gzip.Writer
+	buf   *bufio.Writer
+	rec   []byte
+	plain int64 // uncompressed bytes of the file
+	poor  bool  // the section is compressed so little that the reader accepts it
 }
 
 // NewWriter returns a Writer to w.
-func NewWriter(w io.Writer) *Writer { return &Writer{file: w} }
+func NewWriter(w io.Writer) *Writer { return &Writer{file: &writeCounter{Writer: w}} }
+
+// writeCounter counts the written bytes.
+type writeCounter struct {
+	io.Writer
+	n int64
+}
+
+func (c *writeCounter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.n += int64(n)
+	return n, err
+}
 
 // Begin writes h and begins the first section.
 func (w *Writer) Begin(h Head) error {
@@ -90,14 +104,32 @@ func (w *Writer) section(level int) {
 // Bucket begins a bucket.
 func (w *Writer) Bucket(name []byte, sequence uint64) error {
 	w.rec = appendBytes(append(w.rec[:0], kindBucket), name)
-	_, err := w.buf.Write(binary.AppendUvarint(w.rec, sequence))
-	return err
+	return w.write(binary.AppendUvarint(w.rec, sequence))
 }
 
-// Put writes a key and its value into the current bucket.
+// Put writes a key and its value into the current bucket. It returns Conflict if the value has more
+// than MaxValue bytes.
 func (w *Writer) Put(key, value []byte) error {
+	if len(value) > MaxValue {
+		return cloudsim.Errorf(cloudsim.Conflict, "the record %.80q has %d bytes, and a saved state can contain at most %d bytes for each record", key, len(value), MaxValue)
+	}
 	w.rec = appendBytes(appendBytes(append(w.rec[:0], kindKey), key), value)
-	_, err := w.buf.Write(w.rec)
+	return w.write(w.rec)
+}
+
+// write writes a part of the section. If gzip compresses the file by more than half of the reader's
+// limit, the rest of the section becomes a gzip member with little compression. So the reader
+// accepts each file of a Writer.
+func (w *Writer) write(p []byte) error {
+	if !w.poor && w.plain > slack/2+ratio/2*w.file.n {
+		if err := errors.Join(w.buf.Flush(), w.zip.Close()); err != nil {
+			return err
+		}
+		w.section(gzip.HuffmanOnly)
+		w.poor = true
+	}
+	n, err := w.buf.Write(p)
+	w.plain += int64(n)
 	return err
 }
 

@@ -134,3 +134,29 @@ func zipped(content string) []byte {
 	_ = z.Close()
 	return out.Bytes()
 }
+
+// TestSimilarRecords writes records that gzip compresses to less than a thousandth of their size. It
+// proves that the reader accepts the file. It also proves that the writer refuses a value that the
+// reader would refuse.
+func TestSimilarRecords(t *testing.T) {
+	var out bytes.Buffer
+	w := statefile.NewWriter(&out)
+	err := errors.Join(w.Begin(statefile.Head{}), w.Bucket([]byte("b"), 0))
+	value := bytes.Repeat([]byte("x"), 64<<10)
+	const n = 2000
+	for k := range uint64(n) {
+		err = errors.Join(err, w.Put(binary.BigEndian.AppendUint64(nil, k), value))
+	}
+	if big := w.Put([]byte("big"), make([]byte, statefile.MaxValue+1)); !errors.Is(big, cloudsim.Conflict) {
+		t.Errorf("value that is too large: got error %v, want Conflict", big)
+	}
+	err = errors.Join(err, w.End())
+	w.BeginData()
+	if err = errors.Join(err, w.End()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := read(t, out.Bytes())
+	if err != nil || len(all) != n+1 || !bytes.Equal(all[n].Value, value) {
+		t.Errorf("file of %d bytes: got %d records, error %v; want %d records", out.Len(), len(all), err, n+1)
+	}
+}
