@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -85,7 +86,7 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	if check.Protocol != cloudsim.HealthTCP {
 		url := string(check.Protocol) + "://" + address + check.Path
 		if why := p.get(ctx, url, check); why != "" {
-			return fmt.Errorf("GET %s: %s", url, why)
+			return fmt.Errorf("GET %s: %s", clipURL(url), why)
 		}
 		return nil
 	}
@@ -96,6 +97,14 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	}
 	_ = c.Close()
 	return nil
+}
+
+// clipURL shortens a long URL, because the status of each target contains it.
+func clipURL(url string) string {
+	if len(url) > 200 {
+		return strings.ToValidUTF8(url[:200], "") + "…"
+	}
+	return url
 }
 
 // get sends an HTTP request. If the answer is one that the health check expects, it returns "".
