@@ -229,7 +229,9 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 
 // forgetRevisions makes the plane accept the next revision of each object, even if it is lower
 // than the known revision. A list is always newer than the known state. But the revisions in a
-// list can be lower, because a new cloud counts its revisions from one.
+// list can be lower, because a new cloud counts its revisions from one. After a load of a saved
+// state, the cloud can also have an older status of a load balancer. So the plane reports each
+// status again.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0
@@ -237,6 +239,8 @@ func (p *plane) forgetRevisions() {
 	}
 	for _, b := range p.balancers {
 		b.revision = 0
+		b.forgetReport()
+		b.notifyReporter()
 	}
 }
 

@@ -150,6 +150,23 @@ func TestUndoneChangeIsReported(t *testing.T) {
 	f.cloud.await(t, lbID, unreadyReason)
 }
 
+// A load of a saved state replaces the status of a load balancer, but not its spec. The data plane
+// reports the status again, although the status is equal to the last reported status.
+func TestStatusAfterALoadIsReported(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, each(echo))
+	f.start(t, dataplane.Config{})
+	f.cloud.mu.Lock()
+	f.cloud.rev++ // the events up to this revision are not in the journal
+	f.cloud.floor = f.cloud.rev
+	lb := f.cloud.lbs[lbID]
+	lb.Status = cloudsim.LoadBalancerStatus{}
+	f.cloud.lbs[lbID], f.cloud.journal = lb, make([]cloudsim.Event, f.cloud.rev)
+	f.cloud.mu.Unlock()
+	f.cloud.breakWatches()
+	f.cloud.await(t, lbID, unreadyReason)
+}
+
 // A cloud can lose its records and get new records. The data plane accepts the
 // lists of this cloud, although the new revisions are lower than the revisions
 // that the data plane knows.
