@@ -84,8 +84,14 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 		if req.Rate != nil {
 			next.Rate = *req.Rate
 		}
+		before := tx.Now
 		if err := tx.SetClock(next); err != nil {
 			return err
+		}
+		if tx.Now.Before(before) {
+			if err := scheduleFaults(tx); err != nil {
+				return err
+			}
 		}
 		k = clockOf(tx)
 		return nil

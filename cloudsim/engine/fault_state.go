@@ -49,16 +49,38 @@ func isStuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 // scheduleFault adds work items to the due list for the start and the end of a fault's time window.
 // If the window is already open, scheduleFault also starts the zone outage of the fault.
 func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
+	if err := scheduleWindow(tx, f); err != nil {
+		return err
+	}
+	return keepOutages(tx)
+}
+
+// scheduleFaults does the work of scheduleFault for all faults, because the cloud's clock went back.
+// The due list no longer contains the work items that ended before the clock went back.
+func scheduleFaults(tx *store.Tx) error {
+	for f, err := range faults.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		if err := scheduleWindow(tx, f); err != nil {
+			return err
+		}
+	}
+	return keepOutages(tx)
+}
+
+// scheduleWindow adds work items to the due list for the start and the end of a fault's time window.
+func scheduleWindow(tx *store.Tx, f cloudsim.Fault) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {
 		if at == nil || !at.After(tx.Now) {
 			continue
 		}
-		if err := tx.Later(*at, store.Work{Kind: cloudsim.KindFault, ID: string(f.ID), Verb: cloudsim.Settle}); err != nil {
+		if err := tx.LaterOnce(*at, store.Work{Kind: cloudsim.KindFault, ID: string(f.ID), Verb: cloudsim.Settle}); err != nil {
 			return err
 		}
 	}
-	return keepOutages(tx)
+	return nil
 }
 
 // settledFault runs at the start and at the end of a fault's time window. It starts or ends the

@@ -155,6 +155,42 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	}
 }
 
+// TestFaultsAfterTheClockGoesBack sets the clock back into the time window of two faults that have
+// ended. It proves that the faults have an effect again, and end again.
+func TestFaultsAfterTheClockGoesBack(t *testing.T) {
+	e, down := boot(t, file(t), frozen, instant)
+	defer down()
+	admin := enter(t, e, "secret", "")
+	minute := func(r *cloudsim.CreateFault) { r.When.ForSeconds = 60 }
+	mustFault(t, e, fault("dark", "*", inZone("sim-1a"), effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage}), minute))
+	stuck := mustFault(t, e, fault("stuck", "instances.create", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStuckState}), minute))
+	isDark := func() bool {
+		t.Helper()
+		return must(e.ListZones(admin, cloudsim.ListOptions{Name: "sim-1a"}))(t).Items[0].Outage != nil
+	}
+	advance(t, e, admin, 2*time.Minute)
+	if isDark() {
+		t.Error("the zone is dark after the time window of the fault")
+	}
+	back := newYear.Add(10 * time.Second)
+	must(e.SetClock(admin, cloudsim.SetClock{Time: &back}))(t)
+	if !isDark() {
+		t.Error("the zone is not dark in the time window of the fault")
+	}
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	i := must(e.CreateInstance(engine.Under(ctx, engine.Strike{Fault: &stuck}), cloudsim.CreateInstance{Name: "a", Zone: "sim-1b", Type: "small"}))(t)
+	if op := must(e.GetOperation(ctx, i.Operation))(t); op.HeldBy != string(stuck.ID) {
+		t.Errorf("operation in the time window of the fault: got %+v, want an operation that the fault holds", op)
+	}
+	advance(t, e, admin, 2*time.Minute)
+	if isDark() {
+		t.Error("the zone is dark after the second end of the time window")
+	}
+	if op := must(e.GetOperation(ctx, i.Operation))(t); !op.Over() {
+		t.Errorf("operation after the second end of the time window: got %+v, want an operation that is over", op)
+	}
+}
+
 // In TestStuckStateEndsWithItsWindow, a fault blocks an operation, and the time window of the fault
 // ends before the due time of the operation. The test proves that the operation ends at its due
 // time, and not earlier.
