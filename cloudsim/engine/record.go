@@ -127,6 +127,9 @@ func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req clo
 		if len(taken) > 0 && taken[0].ID != id {
 			return errNameTaken(cloudsim.KindRecord, name, string(taken[0].ID), "the same kind")
 		}
+		if name != r.Name && !call.mayName(name) {
+			return call.onlyFor(call.Operation)
+		}
 		r.Name, r.Labels, r.Document = name, req.Labels, req.Document
 		return records.Put(tx, &r)
 	})

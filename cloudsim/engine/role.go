@@ -267,6 +267,11 @@ func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	return call.onlyFor(s.Operation)
 }
 
+// mayName reports whether the call's permission applies to a resource with the given name.
+func (c Call) mayName(name string) bool {
+	return c.limited == nil || slices.ContainsFunc(c.limited, func(pattern string) bool { return cloudsim.Glob(pattern, name) })
+}
+
 // onlyFor returns the Denied error for a resource to which the call's
 // permission does not apply.
 func (c Call) onlyFor(operation string) error {
