@@ -208,6 +208,45 @@ func TestBindingForResources(t *testing.T) {
 	}
 }
 
+// TestBindingForRecords proves that a caller with a role for some records cannot give a record a name
+// outside the role's pattern.
+func TestBindingForRecords(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	r := must(e.CreateRecord(admin, record("k", "web-1", "{}")))(t)
+	secret := account(t, e, admin, "ci", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
+	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "records.update", Access: engine.Write}))(t)
+	for name, want := range map[string]error{"db": cloudsim.Denied, "web-2": nil} {
+		if _, err := e.UpdateRecord(ctx, r.ID, cloudsim.UpdateRecord{Name: name, Document: r.Document}, 0); !errors.Is(err, want) {
+			t.Errorf("new name %s: got error %v, want %v", name, err, want)
+		}
+	}
+}
+
+// TestEventsOfAdminTokens proves that an administrator of one project receives no events of tokens
+// without a project.
+func TestEventsOfAdminTokens(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	secret := account(t, e, admin, "boss", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin})
+	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "events.list", Access: engine.Read}))(t)
+	of := cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindToken}}
+	hears := func(ctx context.Context) (own, global bool) {
+		for _, ev := range must(e.ListEvents(ctx, of))(t).Items {
+			own, global = own || ev.Project != "", global || ev.Project == ""
+		}
+		return own, global
+	}
+	if own, global := hears(ctx); !own || global {
+		t.Errorf("administrator of one project: received events of own tokens: %v, of tokens without a project: %v; want only own tokens", own, global)
+	}
+	if _, global := hears(admin); !global {
+		t.Error("the administrator received no event of a token without a project")
+	}
+}
+
 // TestEventsNeedPermission proves that a caller gets only events of resources
 // that the caller may read.
 func TestEventsNeedPermission(t *testing.T) {

@@ -217,14 +217,19 @@ func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 }
 
 // eventFilter returns a function that reports whether the call may see an event. The
-// call must have permission to read the resource of the event.
+// call must have permission to read the resource of the event. GetToken says which calls may see a
+// token without a project.
 func (c Call) eventFilter() func(cloudsim.Event) bool {
 	may := map[cloudsim.ResourceKind]bool{}
+	allTokens := c.mayEverywhere("tokens.get", Manage)
 	return func(ev cloudsim.Event) bool {
 		ok, known := may[ev.Kind]
 		if !known {
 			ok = c.mayRead(ev.Kind)
 			may[ev.Kind] = ok
+		}
+		if ev.Kind == cloudsim.KindToken && ev.Project == "" && ev.ID != string(c.Token) && !allTokens {
+			return false
 		}
 		return ok && c.canSee(&cloudsim.Meta{Project: ev.Project})
 	}
