@@ -81,7 +81,7 @@ func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) 
 		kind cloudsim.ResourceKind
 		id   string
 	}
-	var touched []object
+	touched := map[object]*whyReader{}
 	var begun []cloudsim.OperationID
 	faults := whyReader{why: w, hears: hears}
 	if err := tx.Mentions(`"`+w.ID+`"`, func(ev cloudsim.Event) error {
@@ -98,28 +98,48 @@ func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) 
 				return nil
 			}
 			at = object{op.Kind, op.Target}
-			if !slices.Contains(begun, op.ID) {
-				begun = append(begun, op.ID)
-			}
+			begun = append(begun, op.ID)
 		case ev.RequestID != w.ID:
 			return nil
 		case ev.Kind == cloudsim.KindFault:
 			faults.addFault(ev)
 		}
-		if !slices.Contains(touched, at) {
-			touched = append(touched, at)
+		if touched[at] == nil {
+			touched[at] = &whyReader{why: &cloudsim.Why{Kind: at.kind, ID: at.id}, hears: hears, requests: map[string]bool{}}
+		}
+		return nil
+	}); err != nil || len(touched) == 0 {
+		return err
+	}
+	slices.Sort(begun)
+	begun = slices.Compact(begun)
+	// One reading of the journal for all objects, because a request can change thousands of objects.
+	if err := tx.Mentions("", func(ev cloudsim.Event) error {
+		if !hears(ev) {
+			return nil
+		}
+		if r := touched[object{ev.Kind, ev.ID}]; r != nil {
+			return r.addChange(ev)
+		}
+		if ev.Kind != cloudsim.KindOperation {
+			return nil
+		}
+		var op cloudsim.Operation
+		if err := json.Unmarshal(ev.Object, &op); err != nil {
+			return fmt.Errorf("event %d: %w", ev.Rev, err)
+		}
+		if r := touched[object{op.Kind, op.Target}]; r != nil {
+			return r.addOperation(ev)
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	for _, at := range touched {
-		one := whyReader{why: &cloudsim.Why{Kind: at.kind, ID: at.id}, hears: hears, requests: map[string]bool{}}
-		if err := one.read(tx); err != nil {
-			return err
-		}
-		for _, step := range one.why.Steps {
-			if op, ends := strings.CutPrefix(step.Cause, "settle "); step.RequestID == w.ID || ends && slices.Contains(begun, cloudsim.OperationID(op)) {
+	for _, r := range touched {
+		for _, step := range r.why.Steps {
+			op, ends := strings.CutPrefix(step.Cause, "settle ")
+			_, own := slices.BinarySearch(begun, cloudsim.OperationID(op))
+			if step.RequestID == w.ID || ends && own {
 				w.Steps = append(w.Steps, step)
 			}
 		}
