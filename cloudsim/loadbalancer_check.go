@@ -109,17 +109,13 @@ func (c *checks) spec(s LoadBalancerSpec) {
 	c.listeners(s.Listeners)
 	c.targets("targets", s.Targets)
 	c.healthCheck("healthCheck", s.HealthCheck)
-	total := len(s.Targets)
 	for i, l := range s.Listeners {
 		c.targets(fmt.Sprintf("listeners[%d].targets", i), l.Targets)
 		if l.HealthCheck != nil {
 			c.healthCheck(fmt.Sprintf("listeners[%d].healthCheck", i), *l.HealthCheck)
 		}
-		if total += len(l.Targets); total > MaxTargets && len(l.Targets) <= MaxTargets {
-			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, at most %d are allowed", total, MaxTargets)
-			break
-		}
 	}
+	c.total(s)
 	c.probePorts(s)
 	c.sourceRanges(s.SourceRanges)
 	switch s.Affinity {
@@ -271,6 +267,30 @@ func parseCodes(s string) (codes [][2]int, ok bool) {
 		codes = append(codes, [2]int{a, b})
 	}
 	return codes, true
+}
+
+// total checks the number of targets of a load balancer. A listener with its own targets or its own
+// health check has a separate pool, and the data plane probes the targets of each pool.
+func (c *checks) total(s LoadBalancerSpec) {
+	n := len(s.Targets)
+	for _, p := range s.Pools() {
+		i := slices.IndexFunc(s.Listeners, func(l Listener) bool { return l.Pool() != "" && l.Pool() == p.Listener })
+		if i < 0 {
+			continue // the pool contains s.Targets
+		}
+		if n += len(p.Targets); n > MaxTargets && len(p.Targets) <= MaxTargets {
+			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, at most %d are allowed; a listener with its own health check counts all its targets", n, MaxTargets)
+			return
+		}
+	}
+}
+
+// CheckTotal returns an error of kind Invalid if the pools of a load balancer have too many targets
+// together.
+func (s LoadBalancerSpec) CheckTotal() error {
+	var c checks
+	c.total(s)
+	return c.err()
 }
 
 func (c *checks) sourceRanges(ranges []string) {

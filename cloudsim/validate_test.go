@@ -47,6 +47,13 @@ func TestValidateNamesTheField(t *testing.T) {
 				s.Listeners[0].Targets[i].Instance = InstanceID(fmt.Sprint(i))
 			}
 		}), "listeners[0].targets"},
+		"targets of all health checks": {with(func(s *LoadBalancerSpec) {
+			s.Targets = make([]Target, MaxTargets/2+1)
+			for i := range s.Targets {
+				s.Targets[i].Instance = InstanceID(fmt.Sprint(i))
+			}
+			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthTCP}
+		}), "listeners[0].targets"},
 		"udp listener with its own health check": {with(func(s *LoadBalancerSpec) {
 			s.Listeners[0].Protocol, s.Listeners[0].HealthCheck = UDP, &HealthCheck{Protocol: HealthTCP, Port: 80}
 		}), ""},

@@ -273,7 +273,7 @@ func (e *Engine) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBal
 	}
 	return e.changeLoadBalancer(ctx, id, rev, func(_ *store.Tx, l *cloudsim.LoadBalancer) error {
 		l.Targets = req.Targets
-		return nil
+		return l.CheckTotal()
 	})
 }
 

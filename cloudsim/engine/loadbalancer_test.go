@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -174,6 +175,26 @@ func TestAddressTargets(t *testing.T) {
 	must(e.DeleteInstance(ctx, one.ID))(t)
 	if d := cmp.Diff(at(two, "10.244.1.7"), must(e.GetLoadBalancer(ctx, lb.ID))(t).Targets); d != "" {
 		t.Errorf("targets after the deletion of the instance: %s", d)
+	}
+}
+
+// TestTargetsOfAllPools proves that the limit of targets applies to all pools of a load balancer
+// together, also if a client replaces only the load balancer's own targets.
+func TestTargetsOfAllPools(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	req := loadBalancer("shop")
+	req.Listeners[0].HealthCheck = &cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}
+	lb := must(e.CreateLoadBalancer(ctx, req))(t)
+	many := make([]cloudsim.Target, cloudsim.MaxTargets/2+1)
+	for n := range many {
+		many[n].Instance = cloudsim.InstanceID(fmt.Sprintf("i-%06x", n+1))
+	}
+	_, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: many}, 0)
+	var bad *cloudsim.Error
+	if !errors.As(err, &bad) || bad.Kind != cloudsim.Invalid || bad.Fields[0].Field != "listeners[0].targets" {
+		t.Errorf("got error %v, want Invalid for the targets of the listener", err)
 	}
 }
 
