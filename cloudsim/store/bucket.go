@@ -78,8 +78,23 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 	return 0, cloudsim.Errorf(cloudsim.Exhausted, "all %d addresses of the %s range are taken", size, pool)
 }
 
+// isTaken reports whether the number n of a pool is used.
+func (t *Tx) isTaken(pool string, n uint64) bool {
+	has := func(bucket []byte) bool {
+		b := t.read(bucket)
+		return b != nil && b.Get(u64(n)) != nil
+	}
+	if b := t.read(poolName(pool)); b != nil && n < b.Sequence() {
+		return !has(freeName(pool))
+	}
+	return has(heldName(pool))
+}
+
 // TakeThis marks the number n of a pool as used. It returns false if n is already used.
 func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
+	if t.isTaken(pool, n) {
+		return false, nil // without a write: if the caller fails now, the batch does not run again
+	}
 	b, err := t.write(poolName(pool))
 	if err != nil {
 		return false, err
