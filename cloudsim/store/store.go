@@ -69,8 +69,8 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
-// The error of a commit that failed permanently wraps ErrReadOnly. Only the next Open shows whether
-// the disk contains the transaction of this commit.
+// ErrReadOnly is part of the error of a commit that failed permanently. Only the next Open shows
+// whether the disk contains the transaction of this commit.
 var ErrReadOnly = errors.New("the store is read-only")
 
 // failure is the error of a failed commit. After this error the store makes no
