@@ -272,13 +272,11 @@ func parseCodes(s string) (codes [][2]int, ok bool) {
 // total checks the number of targets of a load balancer. A listener with its own targets or its own
 // health check has a separate pool, and the data plane probes the targets of each pool.
 func (c *checks) total(s LoadBalancerSpec) {
-	n := len(s.Targets)
+	n := 0
 	for _, p := range s.Pools() {
+		n += len(p.Targets)
 		i := slices.IndexFunc(s.Listeners, func(l Listener) bool { return l.Pool() != "" && l.Pool() == p.Listener })
-		if i < 0 {
-			continue // the pool contains s.Targets
-		}
-		if n += len(p.Targets); n > MaxTargets && len(p.Targets) <= MaxTargets {
+		if i >= 0 && n > MaxTargets && len(p.Targets) <= MaxTargets { // the first pool has the limit of targets
 			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, at most %d are allowed; a listener with its own health check counts all its targets", n, MaxTargets)
 			return
 		}

@@ -46,6 +46,7 @@ func TestValidateNamesTheField(t *testing.T) {
 			for i := range s.Listeners[0].Targets {
 				s.Listeners[0].Targets[i].Instance = InstanceID(fmt.Sprint(i))
 			}
+			s.Listeners = append(s.Listeners, Listener{Protocol: TCP, Port: 81, TargetPort: 30081})
 		}), "listeners[0].targets"},
 		"targets of all health checks": {with(func(s *LoadBalancerSpec) {
 			s.Targets = make([]Target, MaxTargets/2+1)
@@ -53,7 +54,15 @@ func TestValidateNamesTheField(t *testing.T) {
 				s.Targets[i].Instance = InstanceID(fmt.Sprint(i))
 			}
 			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthTCP}
+			s.Listeners = append(s.Listeners, Listener{Protocol: TCP, Port: 81, TargetPort: 30081})
 		}), "listeners[0].targets"},
+		"targets of only one health check": {with(func(s *LoadBalancerSpec) {
+			s.Targets = make([]Target, MaxTargets/2+1)
+			for i := range s.Targets {
+				s.Targets[i].Instance = InstanceID(fmt.Sprint(i))
+			}
+			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthTCP}
+		}), ""},
 		"udp listener with its own health check": {with(func(s *LoadBalancerSpec) {
 			s.Listeners[0].Protocol, s.Listeners[0].HealthCheck = UDP, &HealthCheck{Protocol: HealthTCP, Port: 80}
 		}), ""},

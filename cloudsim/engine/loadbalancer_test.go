@@ -186,6 +186,7 @@ func TestTargetsOfAllPools(t *testing.T) {
 	defer down()
 	req := loadBalancer("shop")
 	req.Listeners[0].HealthCheck = &cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}
+	req.Listeners = append(req.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 30081})
 	lb := must(e.CreateLoadBalancer(ctx, req))(t)
 	many := make([]cloudsim.Target, cloudsim.MaxTargets/2+1)
 	for n := range many {
