@@ -107,7 +107,8 @@ func (e *Engine) ListRecords(ctx context.Context, o cloudsim.ListOptions) (cloud
 
 // UpdateRecord replaces the labels and the document of a record. If the request has a name,
 // UpdateRecord also changes the name. It returns Stale if rev is neither 0 nor the record's
-// revision. A request that changes nothing writes no event.
+// revision. It returns Denied if the caller's permission is limited to some resources, and would
+// not apply to the record with the new name. A request that changes nothing writes no event.
 func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req cloudsim.UpdateRecord, rev uint64) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -120,15 +121,15 @@ func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req clo
 		if name == r.Name && sameLabels(r.Labels, req.Labels) && sameDocument(r.Document, req.Document) {
 			return nil
 		}
+		if name != r.Name && !call.mayName(name) && !call.mayName(string(id)) {
+			return call.onlyFor(call.Operation)
+		}
 		taken, err := records.Lookup(tx, byRecordName, recordKey(r.Project, r.Kind, name))
 		if err != nil {
 			return err
 		}
 		if len(taken) > 0 && taken[0].ID != id {
 			return errNameTaken(cloudsim.KindRecord, name, string(taken[0].ID), "the same kind")
-		}
-		if name != r.Name && !call.mayName(name) {
-			return call.onlyFor(call.Operation)
 		}
 		r.Name, r.Labels, r.Document = name, req.Labels, req.Document
 		return records.Put(tx, &r)

@@ -267,7 +267,7 @@ func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	return call.onlyFor(s.Operation)
 }
 
-// mayName reports whether the call's permission applies to a resource with the given name.
+// mayName reports whether the call's permission applies to a resource with the given name or ID.
 func (c Call) mayName(name string) bool {
 	return c.limited == nil || slices.ContainsFunc(c.limited, func(pattern string) bool { return cloudsim.Glob(pattern, name) })
 }

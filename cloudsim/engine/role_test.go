@@ -217,10 +217,16 @@ func TestBindingForRecords(t *testing.T) {
 	r := must(e.CreateRecord(admin, record("k", "web-1", "{}")))(t)
 	secret := account(t, e, admin, "ci", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
 	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "records.update", Access: engine.Write}))(t)
+	must(e.CreateRecord(admin, record("k", "db", "{}")))(t)
 	for name, want := range map[string]error{"db": cloudsim.Denied, "web-2": nil} {
 		if _, err := e.UpdateRecord(ctx, r.ID, cloudsim.UpdateRecord{Name: name, Document: r.Document}, 0); !errors.Is(err, want) {
 			t.Errorf("new name %s: got error %v, want %v", name, err, want)
 		}
+	}
+	byID := account(t, e, admin, "id", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: string(r.ID)})
+	ctx = must(e.Authorize(t.Context(), engine.Request{Secret: byID, Operation: "records.update", Access: engine.Write}))(t)
+	if _, err := e.UpdateRecord(ctx, r.ID, cloudsim.UpdateRecord{Name: "other", Document: r.Document}, 0); err != nil {
+		t.Errorf("role for the ID of the record: %v", err)
 	}
 }
 
