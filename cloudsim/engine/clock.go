@@ -89,7 +89,7 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 			return err
 		}
 		if tx.Now.Before(before) {
-			if err := scheduleFaults(tx); err != nil {
+			if err := rescheduleFaults(tx, before); err != nil {
 				return err
 			}
 		}

@@ -49,34 +49,35 @@ func isStuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 // scheduleFault adds work items to the due list for the start and the end of a fault's time window.
 // If the window is already open, scheduleFault also starts the zone outage of the fault.
 func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
-	if err := scheduleWindow(tx, f); err != nil {
+	if err := scheduleWindow(tx, f, func(at time.Time) bool { return at.After(tx.Now) }); err != nil {
 		return err
 	}
 	return keepOutages(tx)
 }
 
-// scheduleFaults does the work of scheduleFault for all faults, because the cloud's clock went back.
-// The due list no longer contains the work items that ended before the clock went back.
-func scheduleFaults(tx *store.Tx) error {
+// rescheduleFaults adds work items to the due list after the cloud's clock went back from the given
+// time. The due list no longer contains the work items between the present time and this time.
+func rescheduleFaults(tx *store.Tx, from time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {
 		if err != nil {
 			return err
 		}
-		if err := scheduleWindow(tx, f); err != nil {
+		if err := scheduleWindow(tx, f, func(at time.Time) bool { return at.After(tx.Now) && !at.After(from) }); err != nil {
 			return err
 		}
 	}
 	return keepOutages(tx)
 }
 
-// scheduleWindow adds work items to the due list for the start and the end of a fault's time window.
-func scheduleWindow(tx *store.Tx, f cloudsim.Fault) error {
+// scheduleWindow adds work items to the due list for those of the start and the end of a fault's
+// time window that the function isDue selects.
+func scheduleWindow(tx *store.Tx, f cloudsim.Fault, isDue func(time.Time) bool) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {
-		if at == nil || !at.After(tx.Now) {
+		if at == nil || !isDue(*at) {
 			continue
 		}
-		if err := tx.LaterOnce(*at, store.Work{Kind: cloudsim.KindFault, ID: string(f.ID), Verb: cloudsim.Settle}); err != nil {
+		if err := tx.Later(*at, store.Work{Kind: cloudsim.KindFault, ID: string(f.ID), Verb: cloudsim.Settle}); err != nil {
 			return err
 		}
 	}
