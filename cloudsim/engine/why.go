@@ -114,7 +114,13 @@ func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) 
 	slices.Sort(begun)
 	begun = slices.Compact(begun)
 	// One reading of the journal for all objects, because a request can change thousands of objects.
-	if err := tx.Mentions("", func(ev cloudsim.Event) error {
+	word := ""
+	if len(touched) == 1 { // the usual case: decode only the events that contain the ID of the object
+		for at := range touched {
+			word = `"` + at.id + `"`
+		}
+	}
+	if err := tx.Mentions(word, func(ev cloudsim.Event) error {
 		if !hears(ev) {
 			return nil
 		}
