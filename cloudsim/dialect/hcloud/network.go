@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -168,23 +169,35 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	}
 	// The answer has no action, so a client uses the network at once.
 	if n.State == cloudsim.NetworkCreating {
-		if n, err = finishThen(r, n.Operation, n.ID, r.Cloud.GetNetwork); err != nil {
+		id := n.ID
+		if n, err = finishThen(r, n.Operation, id, r.Cloud.GetNetwork); err != nil {
+			discardNetwork(r, id)
 			return 0, nil, err
 		}
 	}
-	var created networkParts
 	for _, s := range c.Subnets {
 		made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
 		if err == nil {
-			created.subnets = append(created.subnets, made)
 			err = finish(r, made.Operation)
 		}
 		if err != nil {
-			_ = removeNetwork(r, n.ID, created) // the client does not know this network
+			discardNetwork(r, n.ID)
 			return 0, nil, err
 		}
 	}
 	return showNetwork(r, http.StatusCreated, n)
+}
+
+// discardNetwork deletes a new network that the client does not know, because its creation failed.
+// The client may already have left.
+func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	defer cancel()
+	still := *r
+	still.Request = r.WithContext(ctx)
+	if p, err := partsOf(&still, id); err == nil {
+		_ = removeNetwork(&still, id, p) // the answer contains the first error
+	}
 }
 
 func updateNetwork(r *dialect.Request) (int, any, error) {

@@ -111,21 +111,32 @@ func TestTooManyVolumes(t *testing.T) {
 	}
 }
 
-// TestNetworkWithAnInvalidSubnet proves that a failed creation leaves no network and no subnet.
-func TestNetworkWithAnInvalidSubnet(t *testing.T) {
+// TestFailedNetworkCreation proves that a failed creation leaves no network and no subnet. In the
+// second case, the cloud creates a subnet, but answers with an error.
+func TestFailedNetworkCreation(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
-	subnet := func(ipRange string) sdk.NetworkSubnet {
-		return sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, NetworkZone: "sim-1", IPRange: cidr(ipRange)}
-	}
-	_, _, err := w.Network.Create(ctx, sdk.NetworkCreateOpts{
-		Name: "n", IPRange: cidr("10.60.0.0/16"), Subnets: []sdk.NetworkSubnet{subnet("10.60.1.0/24"), subnet("10.61.0.0/24")},
-	})
-	expectError(t, err, "invalid_input")
-	networks, err := w.Network.All(ctx)
-	for _, n := range must(t, networks, nil, err) {
-		if n.Name == "n" {
-			t.Errorf("network after a failed creation: got %+v, want none", n)
+	create := func(subnets ...string) error {
+		o := sdk.NetworkCreateOpts{Name: "n", IPRange: cidr("10.60.0.0/16")}
+		for _, s := range subnets {
+			o.Subnets = append(o.Subnets, sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, NetworkZone: "sim-1", IPRange: cidr(s)})
 		}
+		_, _, err := w.Network.Create(ctx, o)
+		networks, listErr := w.Network.All(ctx)
+		for _, n := range must(t, networks, nil, listErr) {
+			if n.Name == "n" {
+				t.Errorf("network after a failed creation: got %+v, want none", n)
+			}
+		}
+		return err
+	}
+	expectError(t, create("10.60.1.0/24", "10.61.0.0/24"), "invalid_input")
+	if _, err := w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "late", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "subnets.create"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("10.60.1.0/24"); err == nil {
+		t.Error("creation of a network with a fault: got no error")
 	}
 }
