@@ -311,8 +311,7 @@ func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 		}
 		m.log.Error("machine not updated; retrying", "err", err)
 		again.Wait(ctx)
-		i, gone := k.latest()
-		k.set(i, gone)
+		k.changed.notify()
 	}
 	if err := h.stopMachine(context.WithoutCancel(ctx), m, k); err != nil {
 		m.log.Error("machine not switched off", "err", err)
