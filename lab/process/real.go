@@ -72,12 +72,15 @@ func (d Dir) EnterCommand(node string, command []string) ([]string, error) {
 // sweepMachines ends the machines of an earlier run. If it ended a machine, it appends
 // "machines" to swept.
 func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
-	if _, err := os.Stat(d.machines()); errors.Is(err, fs.ErrNotExist) {
-		return swept, nil // the lab has never had real nodes
-	}
 	left, err := real.Runs(d.machines(), d.machineName(), d.cable())
-	if err != nil || !left {
+	if err != nil {
+		if _, missing := os.Stat(d.machines()); errors.Is(missing, fs.ErrNotExist) {
+			return swept, nil // for example, a lab with hollow nodes on a system without cgroups
+		}
 		return swept, err
+	}
+	if !left {
+		return swept, nil
 	}
 	if err := real.Clean(ctx, d.machines(), d.machineName(), d.cable()); err != nil {
 		return swept, fmt.Errorf("ending the machines of an earlier run: %w", err)
