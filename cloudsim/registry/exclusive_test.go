@@ -192,7 +192,7 @@ func TestStalledClients(t *testing.T) {
 // TestLongLatency proves that a client of HTTP/2 gets its answer even if a fault delays the answer
 // for longer than StallTimeout.
 func TestLongLatency(t *testing.T) {
-	w := start(t, func(c *registry.Config) { c.StallTimeout = 200 * time.Millisecond })
+	w := start(t, func(c *registry.Config) { c.StallTimeout = time.Second })
 	w.http.Transport.(*http.Transport).ForceAttemptHTTP2 = true //nolint:forcetypeassert // start sets this type
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*")
 	c, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
@@ -202,7 +202,7 @@ func TestLongLatency(t *testing.T) {
 		cloudsim.RegistryToken: func() (*http.Response, string) { return w.getToken(t, c.Password, "scope="+scope) },
 		cloudsim.RegistryPull:  func() (*http.Response, string) { return w.do(t, "GET", "/v2/team-a/web/tags/list", bearer, "") },
 	} {
-		w.withFault(t, operation, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 600}, func() {
+		w.withFault(t, operation, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 1500}, func() {
 			if resp, body := send(); resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
 				t.Errorf("%s after a latency: got %s %d %s, want status 200 over HTTP/2", operation, resp.Proto, resp.StatusCode, body)
 			}

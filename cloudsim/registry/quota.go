@@ -16,7 +16,7 @@ import (
 
 // quotaChecker limits the storage of a project's repositories. The limit is not exact, because
 // checkBytes reuses a measurement for the duration usageAge. If a client pushes data during this
-// duration, only the next measurement contains the data. A nil *quotaChecker sets no limit.
+// duration, only the next measurement contains the data.
 type quotaChecker struct {
 	engine *engine.Engine
 	files  *files
@@ -56,7 +56,8 @@ func (q *quotaChecker) checkUploads(project cloudsim.ProjectID) error {
 	return overQuota(q.engine.CheckQuota(project, cloudsim.QuotaRegistryUploads, int64(open), 1))
 }
 
-// checkBytes returns an error if the project has used up its storage quota.
+// checkBytes returns an error if the project has used up its storage quota. If q is nil, the
+// storage has no limit.
 func (q *quotaChecker) checkBytes(project cloudsim.ProjectID) error {
 	if q == nil {
 		return nil
