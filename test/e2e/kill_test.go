@@ -181,8 +181,8 @@ func (v *victim) readEvents(ctx context.Context, c *client.Client, lastRevision 
 		return
 	}
 	for e, err := range c.Watch(ctx, cloudsim.WatchOptions{Since: v.ledger.lastRev}) {
-		if errors.Is(err, cloudsim.Unavailable) {
-			return // the test has killed the cloud
+		if errors.Is(err, cloudsim.Unavailable) || errors.Is(err, context.Canceled) {
+			return // the test has killed the cloud, and may have cancelled ctx before the connection broke
 		}
 		if err == nil {
 			err = v.ledger.hear(e)
