@@ -185,7 +185,11 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 			return 0, nil, err
 		}
 	}
-	return showNetwork(r, http.StatusCreated, n)
+	status, answer, err := showNetwork(r, http.StatusCreated, n)
+	if err != nil {
+		discardNetwork(r, n.ID)
+	}
+	return status, answer, err
 }
 
 // discardNetwork deletes a new network that the client does not know, because its creation failed.
@@ -195,8 +199,9 @@ func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
 	defer cancel()
 	still := *r
 	still.Request = r.WithContext(ctx)
-	if p, err := partsOf(&still, id); err == nil {
-		_ = removeNetwork(&still, id, p) // the answer contains the first error
+	all, _, err := cloudsim.All(ctx, r.Cloud.ListSubnets, cloudsim.ListOptions{Network: id})
+	if err == nil {
+		_ = removeNetwork(&still, id, networkParts{subnets: all}) // the answer contains the error of the creation
 	}
 }
 
