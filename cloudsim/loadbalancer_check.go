@@ -276,7 +276,7 @@ func (c *checks) total(s LoadBalancerSpec) {
 	for _, p := range s.Pools() {
 		n += len(p.Targets)
 		i := slices.IndexFunc(s.Listeners, func(l Listener) bool { return l.Pool() != "" && l.Pool() == p.Listener })
-		if i >= 0 && n > MaxTargets && len(p.Targets) <= MaxTargets { // the first pool has the limit of targets
+		if i >= 0 && n > MaxTargets && len(p.Targets) <= MaxTargets { // the method targets checks s.Targets
 			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, at most %d are allowed; a listener with its own health check counts all its targets", n, MaxTargets)
 			return
 		}

@@ -56,7 +56,8 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 }
 
 // rescheduleFaults adds work items to the due list after the cloud's clock went back from the given
-// time. The due list no longer contains the work items between the present time and this time.
+// time. The due list may no longer contain the work items between the present time and this time. If
+// it still contains a work item, the cloud does the same work twice, which has no other effect.
 func rescheduleFaults(tx *store.Tx, from time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {
 		if err != nil {
