@@ -143,7 +143,7 @@ func TestSimilarRecords(t *testing.T) {
 	w := statefile.NewWriter(&out)
 	err := errors.Join(w.Begin(statefile.Head{}), w.Bucket([]byte("b"), 0))
 	value := bytes.Repeat([]byte("x"), 64<<10)
-	const n = 2000
+	const n = 700
 	for k := range uint64(n) {
 		err = errors.Join(err, w.Put(binary.BigEndian.AppendUint64(nil, k), value))
 	}
