@@ -269,14 +269,23 @@ func parseCodes(s string) (codes [][2]int, ok bool) {
 	return codes, true
 }
 
-// total checks the number of targets of a load balancer. A listener with its own targets or its own
-// health check has a separate pool, and the data plane probes the targets of each pool.
+// total checks the number of targets of a load balancer. All lists of targets count. If several
+// pools use s.Targets, this list counts once for each of them, because the data plane probes the
+// targets of each pool.
 func (c *checks) total(s LoadBalancerSpec) {
-	n := 0
-	for _, p := range s.Pools() {
-		n += len(p.Targets)
-		i := slices.IndexFunc(s.Listeners, func(l Listener) bool { return l.Pool() != "" && l.Pool() == p.Listener })
-		if i >= 0 && n > MaxTargets && len(p.Targets) <= MaxTargets { // the method targets checks s.Targets
+	n := len(s.Targets)
+	isUsed := slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" })
+	for i, l := range s.Listeners {
+		switch {
+		case l.Pool() == "":
+			continue
+		case l.Targets != nil:
+			n += len(l.Targets)
+		case isUsed:
+			n += len(s.Targets)
+		}
+		isUsed = isUsed || l.Targets == nil
+		if n > MaxTargets && max(len(l.Targets), len(s.Targets)) <= MaxTargets { // otherwise the method targets reports the list
 			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, at most %d are allowed; a listener with its own health check counts all its targets", n, MaxTargets)
 			return
 		}

@@ -20,6 +20,13 @@ func TestValidateNamesTheField(t *testing.T) {
 		change(&s)
 		return CreateLoadBalancer{Name: "lb", Region: "sim-1", LoadBalancerSpec: s}
 	}
+	many := func(n int) []Target {
+		all := make([]Target, n)
+		for i := range all {
+			all[i].Instance = InstanceID(fmt.Sprint(i))
+		}
+		return all
+	}
 	long := strings.Repeat("x", 64)
 	for name, tc := range map[string]struct {
 		req   interface{ Validate() error }
@@ -42,25 +49,15 @@ func TestValidateNamesTheField(t *testing.T) {
 			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthHTTP, Path: "x"}
 		}), "listeners[0].healthCheck.path"},
 		"targets of all listeners": {with(func(s *LoadBalancerSpec) {
-			s.Listeners[0].Targets = make([]Target, MaxTargets)
-			for i := range s.Listeners[0].Targets {
-				s.Listeners[0].Targets[i].Instance = InstanceID(fmt.Sprint(i))
-			}
-			s.Listeners = append(s.Listeners, Listener{Protocol: TCP, Port: 81, TargetPort: 30081})
+			s.Listeners[0].Targets = many(MaxTargets)
 		}), "listeners[0].targets"},
 		"targets of all health checks": {with(func(s *LoadBalancerSpec) {
-			s.Targets = make([]Target, MaxTargets/2+1)
-			for i := range s.Targets {
-				s.Targets[i].Instance = InstanceID(fmt.Sprint(i))
-			}
+			s.Targets = many(MaxTargets/2 + 1)
 			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthTCP}
 			s.Listeners = append(s.Listeners, Listener{Protocol: TCP, Port: 81, TargetPort: 30081})
 		}), "listeners[0].targets"},
 		"targets of only one health check": {with(func(s *LoadBalancerSpec) {
-			s.Targets = make([]Target, MaxTargets/2+1)
-			for i := range s.Targets {
-				s.Targets[i].Instance = InstanceID(fmt.Sprint(i))
-			}
+			s.Targets = many(MaxTargets/2 + 1)
 			s.Listeners[0].HealthCheck = &HealthCheck{Protocol: HealthTCP}
 		}), ""},
 		"udp listener with its own health check": {with(func(s *LoadBalancerSpec) {
