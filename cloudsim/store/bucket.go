@@ -99,15 +99,15 @@ func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if n < b.Sequence() { // used, unless the bucket free contains n
+	if n < b.Sequence() { // the bucket free contains n
 		free, err := t.write(freeName(pool))
-		if err != nil || free.Get(u64(n)) == nil {
+		if err != nil {
 			return false, err
 		}
 		return true, free.Delete(u64(n))
 	}
 	held, err := t.write(heldName(pool))
-	if err != nil || held.Get(u64(n)) != nil {
+	if err != nil {
 		return false, err
 	}
 	return true, held.Put(u64(n), []byte{})
