@@ -259,10 +259,8 @@ func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	if err != nil {
 		return err
 	}
-	for _, pattern := range call.limited {
-		if at.Name != "" && cloudsim.Glob(pattern, at.Name) || s.Target != "" && cloudsim.Glob(pattern, s.Target) {
-			return nil
-		}
+	if at.Name != "" && call.mayName(at.Name) || s.Target != "" && call.mayName(s.Target) {
+		return nil
 	}
 	return call.onlyFor(s.Operation)
 }
