@@ -90,12 +90,9 @@ func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) 
 		case !hears(ev):
 			return nil
 		case ev.Kind == cloudsim.KindOperation:
-			var op cloudsim.Operation
-			if err := json.Unmarshal(ev.Object, &op); err != nil {
-				return fmt.Errorf("event %d: %w", ev.Rev, err)
-			}
-			if op.RequestID != w.ID {
-				return nil
+			op, err := operationOf(ev)
+			if err != nil || op.RequestID != w.ID {
+				return err
 			}
 			at = object{op.Kind, op.Target}
 			begun = append(begun, op.ID)
@@ -130,14 +127,11 @@ func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) 
 		if ev.Kind != cloudsim.KindOperation {
 			return nil
 		}
-		var op cloudsim.Operation
-		if err := json.Unmarshal(ev.Object, &op); err != nil {
-			return fmt.Errorf("event %d: %w", ev.Rev, err)
+		op, err := operationOf(ev)
+		if r := touched[object{op.Kind, op.Target}]; err == nil && r != nil {
+			r.addOperation(ev, op)
 		}
-		if r := touched[object{op.Kind, op.Target}]; r != nil {
-			return r.addOperation(ev)
-		}
-		return nil
+		return err
 	}); err != nil {
 		return err
 	}
@@ -222,7 +216,11 @@ func (s *whyReader) read(tx *store.Tx) error {
 			s.requests[ev.RequestID] = true
 			return s.addChange(ev)
 		case ev.Kind == cloudsim.KindOperation:
-			return s.addOperation(ev)
+			op, err := operationOf(ev)
+			if err == nil && op.Target == s.why.ID && op.Kind == s.why.Kind {
+				s.addOperation(ev, op)
+			}
+			return err
 		case ev.Kind == cloudsim.KindFault && slices.Contains(strings.Fields(ev.Cause), s.why.ID):
 			s.addFault(ev)
 		}
@@ -307,14 +305,18 @@ func describeChanges(before, after map[string]any) (text []string) {
 	return text
 }
 
-// addOperation adds a step for an operation on the object.
-func (s *whyReader) addOperation(ev cloudsim.Event) error {
-	var op cloudsim.Operation
+// operationOf returns the operation in an event.
+func operationOf(ev cloudsim.Event) (op cloudsim.Operation, err error) {
 	if err := json.Unmarshal(ev.Object, &op); err != nil {
-		return fmt.Errorf("event %d: %w", ev.Rev, err)
+		return op, fmt.Errorf("event %d: %w", ev.Rev, err)
 	}
-	if op.Target != s.why.ID || op.Kind != s.why.Kind || ev.Type == cloudsim.EventDelete {
-		return nil
+	return op, nil
+}
+
+// addOperation adds a step for op, an operation on the object. The event ev contains op.
+func (s *whyReader) addOperation(ev cloudsim.Event, op cloudsim.Operation) {
+	if ev.Type == cloudsim.EventDelete {
+		return
 	}
 	s.requests[op.RequestID] = true
 	text := fmt.Sprintf("%s of %s, requested by %s in %s: %s", op.Verb, op.Target, op.Caller, op.RequestID, op.State)
@@ -329,7 +331,6 @@ func (s *whyReader) addOperation(ev cloudsim.Event) error {
 		text += ", due at " + op.DueAt.Format(time.RFC3339Nano)
 	}
 	s.add(ev, text)
-	return nil
 }
 
 // addFault adds a step for a fault that affected a call about the object.
