@@ -167,29 +167,31 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// The answer has no action, so a client uses the network at once.
-	if n.State == cloudsim.NetworkCreating {
-		id := n.ID
-		if n, err = finishThen(r, n.Operation, id, r.Cloud.GetNetwork); err != nil {
-			discardNetwork(r, id)
-			return 0, nil, err
-		}
-	}
-	for _, s := range c.Subnets {
-		made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
-		if err == nil {
-			err = finish(r, made.Operation)
-		}
-		if err != nil {
-			discardNetwork(r, n.ID)
-			return 0, nil, err
-		}
-	}
-	status, answer, err := showNetwork(r, http.StatusCreated, n)
+	status, answer, err := completeNetwork(r, n, c.Subnets)
 	if err != nil {
 		discardNetwork(r, n.ID)
 	}
 	return status, answer, err
+}
+
+// completeNetwork waits until the new network n exists, creates its subnets and shows it. The answer
+// has no action, so a client uses the network at once.
+func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSubnet) (status int, answer any, err error) {
+	if n.State == cloudsim.NetworkCreating {
+		if n, err = finishThen(r, n.Operation, n.ID, r.Cloud.GetNetwork); err != nil {
+			return 0, nil, err
+		}
+	}
+	for _, s := range subnets {
+		made, err := r.Cloud.CreateSubnet(r.Context(), subnetRequest(r, n, s))
+		if err != nil {
+			return 0, nil, err
+		}
+		if err := finish(r, made.Operation); err != nil {
+			return 0, nil, err
+		}
+	}
+	return showNetwork(r, http.StatusCreated, n)
 }
 
 // discardNetwork deletes a new network that the client does not know, because its creation failed.
