@@ -193,7 +193,9 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 		if err := m.adopt(ctx); err != nil {
 			m.log.Error("running machine not taken over; retrying", "err", err)
 		}
+		h.mu.Lock()
 		h.begin(ctx, m)
+		h.mu.Unlock()
 	}
 	if err := h.detachDisks(); err != nil { // disks of machines that ended with their hypervisor
 		h.log.Error("volumes of ended machines not detached", "err", err)
@@ -201,12 +203,10 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 	return nil
 }
 
-// begin starts the goroutine that manages a machine.
+// begin starts the goroutine that manages a machine. The caller must hold h.mu.
 func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 	k := &machineInput{devices: m.devices, changed: newNotification()}
-	h.mu.Lock()
 	h.inputs[m.id] = k
-	h.mu.Unlock()
 	ctx, stop := context.WithCancel(ctx)
 	h.wg.Go(func() { defer stop(); h.manage(ctx, m, k) })
 	h.wg.Go(func() { m.devices.keepUpToDate(ctx) })
@@ -222,8 +222,8 @@ func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, deleted bo
 		h.cables.locate(i)
 	}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	k := h.inputs[i.ID]
-	h.mu.Unlock()
 	if k == nil {
 		if deleted || !h.servesZone(i.Zone) {
 			return
@@ -346,10 +346,13 @@ func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput)
 		if err := m.destroy(ctx); err != nil {
 			return false, err
 		}
-		h.mu.Lock()
-		delete(h.inputs, m.id)
-		h.mu.Unlock()
 		m.log.Info("machine deleted")
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if _, gone := k.latest(); !gone { // in the meantime, the cloud restored the instance from a saved state
+			return false, nil
+		}
+		delete(h.inputs, m.id)
 		return true, nil
 	}
 	if m.needsTakeover {

@@ -251,3 +251,48 @@ func TestListAfterLoadState(t *testing.T) {
 	ok(cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}))
 	list(cloudsim.InstanceRunning)
 }
+
+// writerFunc is a function that receives the lines of a log.
+type writerFunc func(line []byte) (int, error)
+
+func (f writerFunc) Write(line []byte) (int, error) { return f(line) }
+
+// TestRestoreDuringDeletion proves that the hypervisor keeps its goroutine for an instance that the
+// cloud restores from a saved state while the hypervisor deletes the machine.
+func TestRestoreDuringDeletion(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the test needs root")
+	}
+	onHostOfItsOwn(t)
+	bridge, err := hostBridge(Network{Link: "vpc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bridge.link.Close()
+	restored := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceStopped, Meta: cloudsim.Meta{Operation: "op-1", Revision: 9}}
+	h := &hypervisor{cfg: Config{Dir: t.TempDir()}, bridge: bridge, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{}}
+	h.log = slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+		if strings.Contains(string(line), "machine is off") { // the deletion has begun, but has not ended
+			h.update(t.Context(), restored, false)
+		}
+		return len(line), nil
+	}), nil))
+	m := h.newMachine(restored.ID)
+	m.crashOperation = restored.Operation
+	if m.init, err = watchProcess(bareMachine(t).Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	k := &machineInput{changed: newNotification()}
+	h.inputs[m.id] = k
+	k.set(cloudsim.Instance{ID: m.id, Meta: cloudsim.Meta{Revision: 8}}, true)
+	if done, err := h.reconcile(t.Context(), m, k); done || err != nil {
+		t.Errorf("deleted machine whose instance is restored: goroutine ended %v, %v", done, err)
+	}
+	if h.inputs[m.id] != k || m.isOn() || m.crashOperation != "" {
+		t.Errorf("restored instance: goroutine known %v, running %v, crashed in operation %q", h.inputs[m.id] == k, m.isOn(), m.crashOperation)
+	}
+	h.update(t.Context(), restored, true)
+	if done, err := h.reconcile(t.Context(), m, k); !done || err != nil || len(h.inputs) > 0 {
+		t.Errorf("deleted machine: goroutine ended %v, %d machines known, %v", done, len(h.inputs), err)
+	}
+}

@@ -335,6 +335,7 @@ func (m *machine) destroy(ctx context.Context) error {
 	if err := m.powerOff(ctx); err != nil {
 		return err
 	}
+	m.crashOperation = ""
 	return os.RemoveAll(string(m.folder))
 }
 
