@@ -20,7 +20,7 @@ func locationOf(zone, region string) location {
 const datacenterSuffix = "-dc1"
 
 // datacenterOf returns the datacenter for a zone. Hetzner's newer API has no datacenters, but older
-// clients read them.
+// clients list datacenters, and create servers in a datacenter.
 func datacenterOf(zone, region string) datacenter {
 	name := zone + datacenterSuffix
 	return datacenter{

@@ -46,7 +46,7 @@ func TestCommandLine(t *testing.T) {
 		{"server-type list", []string{"small", "large"}},
 		{"image list", []string{"ubuntu-24.04"}},
 		{"load-balancer-type list", []string{"lb11"}},
-		{"server list", []string{"node-1", "running", "sim-1a-dc1"}},
+		{"server list", []string{"node-1", "running", "127.64.0.1"}},
 		{"server describe node-1", []string{"Name:", "node-1", "small"}},
 		{"ssh-key create --name me --public-key-from-file " + keyFile, []string{"created"}},
 		{"ssh-key list", []string{"me"}},

@@ -208,7 +208,6 @@ type server struct {
 	ISO             *struct{}          `json:"iso"`
 	Locked          bool               `json:"locked"`
 	Location        location           `json:"location"`
-	Datacenter      datacenter         `json:"datacenter"`
 	Image           *image             `json:"image"`
 	Protection      serverProtection   `json:"protection"`
 	Labels          map[string]string  `json:"labels"`

@@ -39,8 +39,8 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 		ID: dialect.Number(i.ID), Name: dialect.OtherName(i.Meta), Status: serverStatus[i.State], Created: i.CreatedAt,
 		PublicNet:  serverPublicNet{FloatingIPs: []int64{}, Firewalls: []struct{}{}},
 		PrivateNet: []serverPrivateNet{}, ServerType: serverTypeOf(t), Locked: instanceBusy(i.State),
-		Location: locationOf(i.Zone, i.Region), Datacenter: datacenterOf(i.Zone, i.Region),
-		Labels: dialect.Visible(i.Labels), Volumes: volumes, PlacementGroup: group, LoadBalancers: []int64{},
+		Location: locationOf(i.Zone, i.Region), Labels: dialect.Visible(i.Labels), Volumes: volumes,
+		PlacementGroup: group, LoadBalancers: []int64{},
 		Protection: serverProtection{Delete: protected(i.Meta), Rebuild: protected(i.Meta)},
 	}
 	if volumes == nil {
