@@ -11,6 +11,7 @@ import (
 	"time"
 
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
@@ -393,8 +394,10 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	if must(t, l, resp, err); !maps.Equal(l.Labels, map[string]string{"x": "y"}) || l.LoadBalancerType.Name != "lb21" || !l.PublicNet.Enabled || len(l.PrivateNet) != 0 {
 		t.Errorf("result of the update: got %+v", l)
 	}
-	_, err = w.LoadBalancer.Delete(ctx, l)
-	must(t, 0, nil, err)
+	deleted := do[schema.ActionGetResponse](t, w, http.MethodDelete, fmt.Sprintf("/load_balancers/%d", l.ID)).Action
+	if a, resp, err := w.Action.GetByID(ctx, deleted.ID); must(t, a, resp, err) == nil || a.Status != sdk.ActionStatusSuccess || a.Command != deleted.Command {
+		t.Errorf("action of the deletion: got %+v, then %+v", deleted, a)
+	}
 	if l, _, err := w.LoadBalancer.GetByID(ctx, l.ID); l != nil || err != nil {
 		t.Errorf("read after the deletion: got %+v, error %v; want none", l, err)
 	}

@@ -293,7 +293,11 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	if l, err = r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
 		return 0, nil, err
 	}
-	return http.StatusNoContent, nil, finish(r, l.Operation)
+	// Clients older than October 2026 expect an answer without an action, and do not wait.
+	if err := finish(r, l.Operation); err != nil {
+		return 0, nil, err
+	}
+	return actionStarted(lastAction(l.Meta, "delete_load_balancer", false, resource{dialect.Number(l.ID), "load_balancer"}))
 }
 
 func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
