@@ -221,8 +221,9 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 }
 
 // If the cloud needs a long time to create a route, CreateRoute returns a
-// conflict, because upstream retries only conflicts at once. If the reply to a
-// call is lost, the next call succeeds.
+// conflict. Kubernetes' route controller retries immediately after a conflict,
+// but not after other errors. If the reply to a call is lost, the next call
+// succeeds.
 func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.createMachine(t, "node-1")

@@ -22,9 +22,9 @@ var routeChecks = []Check{
 		Title: "The CCM does not delete a route outside of the pod ranges of the cluster"},
 }
 
-// podRange returns the range number n of 16 addresses. The range number 0 is at the end of the
-// cluster's range. podRange counts from the end, because controllers that assign pod ranges start
-// at the beginning of the cluster's range.
+// podRange returns the pod range with the number n. Each pod range has 16 addresses. The pod range 0
+// is at the end of the cluster's range. podRange counts from the end, because controllers that
+// assign pod ranges start at the beginning of the cluster's range.
 func (e *env) podRange(n int) (string, error) {
 	all, err := netip.ParsePrefix(e.caps.ClusterCIDR)
 	if err != nil || !all.Addr().Is4() || all.Bits() > 20 {

@@ -32,7 +32,7 @@ func TestQueueCutsStalledReaders(t *testing.T) {
 }
 
 // The queue stays open if a slow reader reads at least half of the queue's size limit within the
-// duration grace.
+// grace period.
 func TestQueueKeepsActiveReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

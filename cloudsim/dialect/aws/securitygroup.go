@@ -236,8 +236,9 @@ func createGroup(q *query) (any, error) {
 		return nil, err
 	}
 	doc.Network = network.ID
-	// Each request has a different id, so the labels of two groups are never equal. The cloud
-	// therefore refuses a second request for the same name, as EC2 does.
+	// If a request for a record equals the request for an existing record, the cloud returns the
+	// existing record. But EC2 refuses a second group with the same name. The label with the id of
+	// the request makes all requests different, so the cloud refuses the second request too.
 	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: q.ID})
 	if err != nil {
 		return nil, err

@@ -48,8 +48,9 @@ func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err err
 	return p, err
 }
 
-// networkOf returns a network in Hetzner's format, with those parts that belong to the network. If
-// a subnet belongs to all regions, its network zone is the first region.
+// networkOf returns the network n in Hetzner's format. The parameter p contains the parts of all
+// networks, and the result contains only the parts of n. If a subnet belongs to all regions, its
+// network zone is the first region.
 func networkOf(n cloudsim.Network, p networkParts) network {
 	out := network{
 		ID: dialect.Number(n.ID), Name: dialect.OtherName(n.Meta), Created: n.CreatedAt, IPRange: n.IPv4,

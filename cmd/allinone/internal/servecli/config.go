@@ -125,9 +125,8 @@ func (f *cloudsimFlags) setNetworks(cfg *engine.Config) error {
 }
 
 // setDialTargets sets the addresses of instances and pods to which the data plane may connect.
-// These are the addresses in default networks, and the addresses in the ranges of --network-ranges.
-// Without this flag, no network of this machine has the addresses of project networks, so the data
-// plane cannot connect to these addresses.
+// These are the addresses in default networks. If --network-ranges is set, they also include the
+// addresses in its ranges.
 func (f *cloudsimFlags) setDialTargets(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
