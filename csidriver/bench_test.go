@@ -172,8 +172,8 @@ func (b *bench) controllerCycle(ctx context.Context, name string) error {
 	return err
 }
 
-// referenceCycle does the same work as wholeCycle with system calls and mkfs,
-// without a cloud and without gRPC.
+// referenceCycle does the same work as wholeCycle, but it uses only system
+// calls and mkfs. It uses no cloud and no gRPC.
 func referenceCycle(dir string) func(ctx context.Context, name string) error {
 	return func(ctx context.Context, name string) error {
 		file, stage, pod := filepath.Join(dir, name+".img"), filepath.Join(dir, "stage-"+name), filepath.Join(dir, "pod-"+name)

@@ -247,8 +247,8 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 	}
 }
 
-// translation contains the functions and the table that the method rewrite uses
-// to translate a message.
+// translation contains the functions and the table with which its method
+// rewrite translates a message.
 type translation struct {
 	volume, node func(string) (string, error)
 	keys         map[string]string // new topology key by old topology key

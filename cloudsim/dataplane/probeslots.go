@@ -8,8 +8,9 @@ import (
 
 // probeSlots limits the total number of slots in use, and shares the slots fairly between load
 // balancers. A load balancer gets another slot only while the number of its slots is less than the
-// number of free slots. So n load balancers with long probes leave 1/(n+1) of the slots to another
-// load balancer. The disadvantage is that a single load balancer gets only half of the slots. A
+// number of free slots. For example, n load balancers with long probes get no more slots when each
+// of them has as many slots as are free. Then 1/(n+1) of all slots are free for another load
+// balancer. The disadvantage is that a single load balancer gets only half of the slots. A
 // free slot goes to the waiting load balancer with the fewest slots. If several waiting load
 // balancers have this lowest number of slots, the free slot goes to the load balancer that has
 // waited longest. Each grant takes O(waiting load balancers).

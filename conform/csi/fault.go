@@ -12,8 +12,9 @@ import (
 // that waits for the cloud can make any number of calls.
 const maxCrashes = 20
 
-// faultSelector selects the calls to the cloud that the proxy disturbs. An RPC consists of
-// attempts. If an attempt fails because of a fault, the forwarder begins another attempt.
+// faultSelector selects the calls to the cloud that the proxy disturbs. The driver makes these calls
+// during an RPC. The forwarder sends the RPC to the driver in one or more attempts: if an attempt
+// fails because of a fault, the forwarder begins another attempt.
 type faultSelector struct {
 	mode Mode
 	kill func() error

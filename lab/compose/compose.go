@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// Dir is the absolute path of the folder with the files of a lab in containers. docker-compose.yaml
-// starts these containers. The folder contains one subfolder for each service. Each subfolder is a
+// Dir is the absolute path of the folder with the files of a lab that runs in containers.
+// docker-compose.yaml starts these containers. The folder contains one subfolder for each service. Each subfolder is a
 // volume of one service only, so a service can read only its own keys. The services call each other
 // by their names.
 type Dir string

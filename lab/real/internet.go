@@ -360,7 +360,8 @@ func tableNames() (names []string, err error) {
 // originalValue finds the original value of a setting in the rules of internet.nft.
 var originalValue = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
-// remember returns the original values of settings from the comments in a lab's table.
+// remember reads the comments in the nftables table of a lab. It returns the original values of the
+// host's settings, which these comments contain.
 func remember(table string) (map[string]string, error) {
 	out, err := nft("", "list", "chain", "inet", table, "original")
 	all := map[string]string{}

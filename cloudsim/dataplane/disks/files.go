@@ -61,7 +61,7 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 }
 
 // Save writes the data of disks and snapshots to w. The data of all files is from the same instant.
-// The map sizes maps the id of each disk or snapshot to its size. Save returns:
+// The parameter sizes contains the size of each disk or snapshot, by id. Save returns:
 //
 //   - Conflict if there is more data than MaxStateData, or if programs write to a disk without a
 //     pause

@@ -25,7 +25,8 @@ func privateNetworks(i cloudsim.Instance) (all []cloudsim.NetworkID) {
 	return all
 }
 
-// isPrivate reports whether Hetzner's API shows a server in a network.
+// isPrivate reports whether an answer of the dialect contains the network n in the list of the
+// server's private networks.
 func isPrivate(i cloudsim.Instance, n cloudsim.NetworkID) bool {
 	return i.IsIn(n) && (i.Network != n || i.Labels[labelPublicOnly] == "")
 }
