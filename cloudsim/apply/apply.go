@@ -56,9 +56,9 @@ type Result struct {
 	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
-// All applies the resources of a file. First it checks all resources of the file and changes
-// nothing in the cloud. Then it applies one resource after the other, and stops at the first
-// failure. If dryRun is true, All only checks the file.
+// All applies the resources of a file. First it checks all resources of the file. This check
+// changes nothing in the cloud. Then All applies one resource after the other, and stops at the
+// first failure. If dryRun is true, All only checks the file.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
 	later := map[string]bool{} // resources and types that exist, or that the apply will create
 	var wrong []error

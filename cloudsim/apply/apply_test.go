@@ -101,7 +101,7 @@ func TestApplyTwice(t *testing.T) {
 	before := revision(t, cl)
 	for _, dryRun := range []bool{false, true} {
 		for what, result := range applyText(t, cl, everyKind, dryRun) {
-			if result != "unchanged " && (!dryRun || what != "networks shop") { // maxRoutes asks for a default that only the cloud knows
+			if result != "unchanged " && (!dryRun || what != "networks shop") { // maxRoutes 0 means the default; a dry run does not know the default, and reports an update
 				t.Errorf("second apply of %s: got result %q, want unchanged", what, result)
 			}
 		}

@@ -24,8 +24,8 @@ import (
 // bbolt, the database of the store, in the same number of transactions. Rounds with the engine and
 // rounds with bbolt alternate, so that other load on the disk affects both rates equally.
 //
-// The metric of-bbolt is the rate of the engine divided by the rate of bbolt. This metric should be
-// 0.6 or more.
+// The metric "of-bbolt" is the rate of the engine divided by the rate of bbolt. This metric should
+// be 0.6 or more.
 func BenchmarkDurableCreates(b *testing.B) {
 	const rounds = 10
 	dir := b.TempDir()

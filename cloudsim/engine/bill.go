@@ -181,9 +181,9 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 }
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
-// last reset. Otherwise Bill sums only those calls since o.Since that are still in memory. If
-// the engine may have removed some of these calls from memory, the field Complete of the result is
-// false.
+// last reset. Otherwise Bill sums the calls since o.Since, but only the calls that are still in
+// memory. If the engine may have removed calls since o.Since from memory, the field Complete of the
+// result is false.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

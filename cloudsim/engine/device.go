@@ -89,10 +89,10 @@ func putAfter(tx *store.Tx, d *cloudsim.Disk, err error) error {
 	return disks.Put(tx, d)
 }
 
-// awaitedDevice returns an attachment that waits for a report of the hypervisor. An attachment waits
-// only if the hypervisor reports the devices of the instance. An attachment waits until the machine
-// has the device of the disk. A detachment waits until the machine no longer has this device. If no
-// attachment of the disk waits, awaitedDevice returns nil.
+// awaitedDevice returns an attachment of disk d that waits for a report of the hypervisor, or nil
+// if no attachment waits. In state attaching, an attachment waits until the machine has the device
+// of the disk. In state detaching, an attachment waits until the machine no longer has this device.
+// If the hypervisor does not report the devices of the instance, the attachment does not wait.
 func awaitedDevice(tx *store.Tx, d *cloudsim.Disk) (*cloudsim.Attachment, error) {
 	for n := range d.Attachments {
 		a := &d.Attachments[n]

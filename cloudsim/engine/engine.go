@@ -169,14 +169,13 @@ type imageManager struct {
 type stateManager struct {
 	*core
 	cloud replaceable
-	// The calls LoadState and ResetState lock this mutex while they run, and so does SaveState with
-	// disk data. So only one of these calls runs at a time.
+	// LoadState and ResetState lock this mutex while they run. SaveState also locks this mutex if
+	// it saves disk data. So only one of these calls runs at a time.
 	loading sync.Mutex
 }
 
-// replaceable is the interface through which stateManager updates the engine when a caller replaces
-// all records of the cloud. A caller replaces all records when it loads a saved state or resets the
-// cloud.
+// replaceable is the interface through which stateManager updates the engine when LoadState or
+// ResetState replaces records of the cloud.
 type replaceable interface {
 	// prepare adapts the new records to the configuration, in the transaction that replaces the old
 	// records.

@@ -33,8 +33,8 @@ func Under(ctx context.Context, hit Strike) context.Context {
 }
 
 // isStuck reports whether a fault keeps an operation unfinished. This is the case if the fault has
-// hit the call that began the operation, the fault still exists, and the time window of the fault
-// is open.
+// hit the call that began the operation, and no caller has released the operation. The fault must
+// also still exist, and its time window must be open.
 func isStuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if op.Released || !strings.HasPrefix(op.HeldBy, faults.Prefix+"-") {
 		return false, nil
@@ -55,9 +55,10 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 	return keepOutages(tx)
 }
 
-// rescheduleFaults adds work items to the due list after the cloud's clock went back from the given
-// time. The due list may no longer contain the work items between the present time and this time. If
-// it still contains a work item, the cloud does the same work twice, which has no other effect.
+// rescheduleFaults adds work items to the due list after a caller has set the cloud's clock back.
+// The parameter from is the time that the clock showed before. The due list may no longer contain
+// work items with a due time between the present time and from. If the list still contains one of
+// these items, the cloud does the work twice, and the second time changes nothing.
 func rescheduleFaults(tx *store.Tx, from time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {
 		if err != nil {
@@ -70,8 +71,9 @@ func rescheduleFaults(tx *store.Tx, from time.Time) error {
 	return keepOutages(tx)
 }
 
-// scheduleWindow adds work items to the due list for those of the start and the end of a fault's
-// time window that the function isDue selects.
+// scheduleWindow adds a work item to the due list for the start of a fault's time window, and
+// another work item for the end of the window. It adds a work item only if isDue returns true for
+// the time of the item.
 func scheduleWindow(tx *store.Tx, f cloudsim.Fault, isDue func(time.Time) bool) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {

@@ -70,9 +70,9 @@ func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	return e.settleOne(tx, work)
 }
 
-// releaseAll releases all operations that a hold or a fault blocks. The hold or fault has the id
-// blockerID. releaseAll reads each operation again, because the end of one operation may end other
-// operations. For example, an instance that terminates ends the operations of its disks.
+// releaseAll releases the operations that the hold or fault with the id blockerID blocks. It reads
+// each operation again, because the end of one operation may end other operations. For example, an
+// instance that terminates ends the operations of its disks.
 func (e *Engine) releaseAll(tx *store.Tx, blockerID string) error {
 	kept, err := operations.Lookup(tx, byHold, blockerID)
 	if err != nil {

@@ -396,7 +396,7 @@ func (e *Engine) forgetTarget(tx *store.Tx, id cloudsim.InstanceID) error {
 		gone := func(t cloudsim.Target) bool { return t.Instance == id }
 		l.Targets = slices.DeleteFunc(l.Targets, gone)
 		for i := range l.Listeners {
-			l.Listeners[i].Targets = slices.DeleteFunc(l.Listeners[i].Targets, gone) // an empty list stays non-nil, because a nil list means the targets of the load balancer
+			l.Listeners[i].Targets = slices.DeleteFunc(l.Listeners[i].Targets, gone) // an empty list stays non-nil, because with a nil list the listener would use the load balancer's targets
 		}
 		l.Status = l.StatusFor(l.Status)
 		if err := loadBalancers.Put(tx, &l); err != nil {

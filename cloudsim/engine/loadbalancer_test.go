@@ -178,8 +178,9 @@ func TestAddressTargets(t *testing.T) {
 	}
 }
 
-// TestTargetsOfAllPools proves that the limit of targets applies to all pools of a load balancer
-// together, also if a client replaces only the load balancer's own targets.
+// TestTargetsOfAllPools proves that the limit of targets applies to the sum of the targets in all
+// pools of a load balancer (see cloudsim.TargetPool). The limit also applies if a client replaces
+// only the load balancer's own targets.
 func TestTargetsOfAllPools(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -32,7 +32,7 @@ func (w *world) interfaceIn(i *vm, network string) string {
 	return ""
 }
 
-// isHost reports whether an instance can have the address in a range of IPv4 addresses.
+// isHost reports whether an instance in a subnet with the IPv4 range ipRange can have the address.
 func isHost(ipRange, address string) bool {
 	in, ip := netip.MustParsePrefix(ipRange), netip.MustParseAddr(address)
 	return in.Contains(ip) && in.Contains(ip.Next()) && ip != in.Addr() && ip != cloudsim.GatewayOf(in)

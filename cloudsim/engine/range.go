@@ -109,8 +109,8 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, newNetwork, oldNetwork cloudsim
 }
 
 // checkRoute returns Conflict if a new route in network n would redirect traffic of load balancers,
-// of other networks, or of the pods of other instances. The next hop of the route is the instance
-// hop. The destination of the route is dest.
+// of other networks, or of the pods of other instances. The parameter hop is the next hop of the
+// route, and dest is the destination of the route.
 func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if _, b, ok := clash(wholeRanges(dest), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, the address range of load balancers", dest, b)

@@ -85,10 +85,10 @@ type RateLimit struct {
 	Reset     time.Time // time at which the bucket is full, on the cloud's clock
 }
 
-// throttle returns Exhausted with RetryAfter for a call that exceeds its caller's rate. The cloud's
-// clock determines when the caller's bucket gets new tokens. While this clock is stopped, an empty
-// bucket stays empty. In c.RateLimit, throttle stores the rate limit with the fewest remaining
-// calls.
+// throttle returns Exhausted with RetryAfter for a call that exceeds the rate limit of its caller
+// or of its project. The cloud's clock determines when the caller's bucket gets new tokens. While
+// this clock is stopped, an empty bucket of a caller stays empty. In c.RateLimit, throttle stores
+// one of the two rate limits: the limit with fewer remaining calls.
 func (ac *access) throttle(c *Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err

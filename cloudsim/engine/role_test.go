@@ -421,7 +421,7 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	}
 	err1 = e.DeleteRoleBinding(as("secret", "roleBindings.delete", engine.Manage), bound.ID)
 	second := must(e.CreateToken(enter(t, e, "secret", "*"), cloudsim.CreateToken{Name: "second", Role: cloudsim.RoleAdmin}))(t)
-	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // the caller uses another token for all projects
+	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // the admin token cannot delete itself, so this call uses another token
 	if err := errors.Join(err1, err2); err != nil {
 		t.Errorf("an admin of all projects could not create the instance: %v", err)
 	}

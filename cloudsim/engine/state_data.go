@@ -12,9 +12,10 @@ import (
 // DiskFiles saves and restores the data of disks and snapshots. It identifies
 // the data by the ids of the disks and snapshots.
 type DiskFiles interface {
-	// Save writes the data that the disks and snapshots in sizes have at one
-	// instant. Save returns NotFound if the data file of a disk or snapshot is
-	// missing.
+	// Save writes the data of disks and snapshots to w. All data is from the
+	// same instant. The parameter sizes contains the size of each disk or
+	// snapshot, by id. Save returns NotFound if the data file of a disk or
+	// snapshot is missing, unless sizes marks this data as Optional.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
 	// Stage reads data that Save has written, and prepares this data for Swap.
 	// If r is nil, Stage prepares the present data of the disks and snapshots
@@ -95,8 +96,9 @@ func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *state
 }
 
 // swapDiskData calls replaceRecords, and then replaces the disk data with the staged data. The
-// function replaceRecords must store s in stagedDisks. If the disk may contain the new records
-// although replaceRecords failed, swapDiskData keeps the staged data for recoverData.
+// function replaceRecords must store s in stagedDisks. If replaceRecords fails, the file of the
+// store may contain the new records nevertheless (see store.ErrReadOnly). In this case,
+// swapDiskData keeps the staged data for recoverData.
 func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replaceRecords()
@@ -110,8 +112,8 @@ func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func(
 	})
 }
 
-// recoverData completes an interrupted load of a saved state. If the disk contains the new records,
-// recoverData replaces the disk data with the staged data.
+// recoverData completes an interrupted load of a saved state. If the store contains the new
+// records, recoverData replaces the disk data with the staged data.
 func (ss *stateManager) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil

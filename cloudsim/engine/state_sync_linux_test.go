@@ -27,8 +27,8 @@ func (b brokenAfterStage) Stage(ctx context.Context, r *statefile.Reader, ids []
 }
 
 // TestLoadWithAFailedSync proves that the cloud keeps the staged disk data of a saved state if it
-// cannot know whether the disk contains the new records. The next start deletes this data, because
-// the disk contains the old records.
+// cannot know whether the file of the store contains the new records. In this test, the file
+// contains the old records. The next start therefore deletes the staged data.
 func TestLoadWithAFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	path, data := filepath.Join(dir, "cloud.db"), filepath.Join(dir, "disks")

@@ -61,9 +61,8 @@ func ownTokens(tx *store.Tx) (found []ownToken, err error) {
 }
 
 // keepTokens stores cloudTokens, the tokens of the running cloud, again after a
-// saved state has replaced the records. keepTokens omits a token if, in the
-// saved state, the id of the token's project or account belongs to no object or
-// to an object with another name.
+// saved state has replaced the records. It omits a token if ownerOf now returns
+// NotFound, or an owner that differs from the owner in the running cloud.
 func keepTokens(tx *store.Tx, cloudTokens []ownToken) error {
 	for _, t := range cloudTokens {
 		of, err := ownerOf(tx, t.Token)

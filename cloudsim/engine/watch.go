@@ -90,8 +90,9 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // sameEpoch returns Gone if LoadState or ResetState has replaced the contents of the store since
 // the reader began, because the reader's revision rev then belongs to the old contents. The epoch
 // of the store is the revision of the last replacement. The pointer readerEpoch points to the epoch
-// at which the reader began. For a new reader it points to 0. If the revision of a new reader is 0
-// or is at least the epoch of the store, sameEpoch stores the epoch of the store in *readerEpoch.
+// at which the reader began. For a new reader it points to 0. A new reader can begin at revision 0,
+// or at a revision that is not less than the epoch of the store. In these cases, sameEpoch stores
+// the epoch of the store in *readerEpoch. For other revisions of a new reader, it returns Gone.
 // LoadState also replaces the journal with the journal of the saved state. A new reader that begins
 // at revision 0 also reads the events of this journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
@@ -109,9 +110,9 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 // after the revision o.Since. The Revision of the list is the last revision
 // that ListEvents has read. ListEvents returns Gone in the same cases as Watch.
 // Each call of ListEvents counts as a new reader (see sameEpoch). LoadState
-// also loads the journal of the saved state. A new reader cannot begin in the
-// middle of the events of this journal. A watch that has read some of these
-// events can read the other events.
+// also loads the journal of the saved state. If o.Since is the revision of an
+// event of this journal, ListEvents returns Gone. A watch that has read some of
+// these events can read the other events, because one watch is one reader.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -217,8 +218,8 @@ func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 }
 
 // eventFilter returns a function that reports whether the call may see an event. The
-// call must have permission to read the resource of the event. GetToken says which calls may see a
-// token without a project.
+// call must have permission to read the resource of the event. For tokens without a project, the
+// rules of GetToken apply.
 func (c Call) eventFilter() func(cloudsim.Event) bool {
 	may := map[cloudsim.ResourceKind]bool{}
 	allTokens := c.mayEverywhere("tokens.get", Manage)

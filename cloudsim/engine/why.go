@@ -110,7 +110,7 @@ func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) 
 	}
 	slices.Sort(begun)
 	begun = slices.Compact(begun)
-	// One reading of the journal for all objects, because a request can change thousands of objects.
+	// Read the journal once for all objects, because a request can change thousands of objects.
 	word := ""
 	if len(touched) == 1 { // the usual case: decode only the events that contain the ID of the object
 		for at := range touched {

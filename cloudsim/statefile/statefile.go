@@ -67,7 +67,7 @@ type Writer struct {
 	buf   *bufio.Writer
 	rec   []byte
 	plain int64 // uncompressed bytes of the file
-	poor  bool  // the section is compressed so little that the reader accepts it
+	poor  bool  // write has begun a gzip member with little compression
 }
 
 // NewWriter returns a Writer to w.
@@ -117,9 +117,9 @@ func (w *Writer) Put(key, value []byte) error {
 	return w.write(w.rec)
 }
 
-// write writes a part of the section. If gzip compresses the file by more than half of the reader's
-// limit, the rest of the section becomes a gzip member with little compression. So the reader
-// accepts each file of a Writer.
+// write writes a part of the section. The reader limits the uncompressed content of a file (see
+// slack and ratio). If the content exceeds half of this limit, the rest of the section becomes a
+// gzip member with little compression. So the reader accepts each file of a Writer.
 func (w *Writer) write(p []byte) error {
 	if !w.poor && w.plain > slack/2+ratio/2*w.file.n {
 		if err := errors.Join(w.buf.Flush(), w.zip.Close()); err != nil {
