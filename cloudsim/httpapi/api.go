@@ -226,7 +226,7 @@ func setRateLimit(hc huma.Context, l engine.RateLimit) {
 	if l.Limit == 0 {
 		return
 	}
-	reset := l.Reset.Add(time.Second - 1).Unix() // rounded up, because the bucket is not full earlier
+	reset := l.Reset.Add(time.Second - 1).Unix() // rounded up, because the token bucket is not full before l.Reset
 	hc.SetHeader("RateLimit-Limit", strconv.Itoa(l.Limit))
 	hc.SetHeader("RateLimit-Remaining", strconv.Itoa(l.Remaining))
 	hc.SetHeader("RateLimit-Reset", strconv.FormatInt(reset, 10))

@@ -108,7 +108,7 @@ func TestReady(t *testing.T) {
 	if _, body := o.ask("GET", "/readyz?verbose", ""); body != "[+]ping ok\n[+]store-read ok\n[+]store-commit ok\n[+]recovered ok\nreadyz check passed\n" {
 		t.Errorf("verbose readyz: got %s", body)
 	}
-	now := time.Now().Add(time.Hour) // later than any cached result of a check
+	now := time.Now().Add(time.Hour) // so late that no check uses a cached result
 	o.store.Now = func() time.Time { return now }
 	if err := o.store.Close(); err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ func makeARN(region string, p cloudsim.ProjectID, resource string) string {
 	return "arn:aws:elasticloadbalancing:" + region + ":" + accountOf(p) + ":" + resource
 }
 
-// arnNumber takes the number from an id of this cloud. It returns the number as 16 hex digits,
-// which is the format of ARNs.
+// arnNumber returns the number in an id of this cloud as 16 hex digits. ARNs contain numbers in
+// this format.
 func arnNumber[S ~string](id S) string { return fmt.Sprintf("%016x", dialect.Number(id)) }
 
 func loadBalancerARN(l cloudsim.LoadBalancer) string {

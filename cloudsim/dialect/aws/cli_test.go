@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// awscli is the path of the program in Debian's package awscli. The folders in PATH can contain
-// another program with the name "aws".
+// awscli is the path of the program in Debian's package awscli. The tests do not search PATH for
+// the program, because the folders in PATH can contain another program with the name "aws".
 const awscli = "/usr/bin/aws"
 
 // commandLine returns a function that runs Debian's program aws. This function returns the output

@@ -43,9 +43,9 @@ func (q *query) parametersHash() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// findCreated returns the resource that an earlier request with the same ClientToken created, if
-// there is one. The parameter name is the name of this resource. If the earlier request had other
-// parameters, findCreated returns an error with the code mismatch, as EC2 does.
+// findCreated looks for the resource with the given name. An earlier request with the same
+// ClientToken has created this resource, if it exists. If the earlier request had other parameters,
+// findCreated returns an error with the code mismatch, as EC2 does.
 func findCreated[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
 	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) == 0 {

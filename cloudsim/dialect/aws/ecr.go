@@ -113,9 +113,9 @@ type createRepositoryInput struct {
 	} `json:"tags"`
 }
 
-// createRepository creates a repository with the id of the request in a label. Because of this
-// label, two requests to create the same repository differ, so the cloud refuses the second
-// request. ECR does the same.
+// createRepository creates a repository with the id of the request in a label. This label makes all
+// requests to the cloud different. So the cloud refuses a second request for the same repository,
+// as ECR does. Without the label, the cloud would return the existing repository.
 func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err

@@ -92,7 +92,8 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 // computeListeners has read.
 //
 // The caller must read l before it calls computeListeners. The caller must write l only if no other
-// caller has changed l since this read. So the last write of l uses the records of all callers.
+// caller has changed l since this read. Otherwise the caller must read l and call computeListeners
+// again. So the last write of l uses the records of all callers.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {

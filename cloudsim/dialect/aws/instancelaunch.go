@@ -151,8 +151,9 @@ func (l *launchRequest) setSecurityGroups(q *query, network cloudsim.NetworkID) 
 	return err
 }
 
-// create creates the instance with the number n of a request. If an earlier request with the same
-// ClientToken has created this instance, create returns the existing instance.
+// create creates one instance of a request. The number n distinguishes the instances of the
+// request. If an earlier request with the same ClientToken has created the instance with this
+// number, create returns the existing instance.
 func (l *launchRequest) create(q *query, n int) (cloudsim.Instance, error) {
 	req := l.CreateInstance
 	req.Name = dialect.Name("instance/" + l.token + "/" + strconv.Itoa(n))
@@ -166,7 +167,7 @@ func (l *launchRequest) create(q *query, n int) (cloudsim.Instance, error) {
 // terminateCreated terminates the instances that a failed request has created, and returns cause,
 // which is the error of the request. If cause has a status of 500 or more, terminateCreated
 // terminates nothing. In this case the client repeats the request, and the repeated request finds
-// the instances.
+// the instances. If a termination fails, terminateCreated returns the error of the termination.
 func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {
 	if failureOf(cause).Status >= http.StatusInternalServerError {
 		return cause

@@ -98,8 +98,8 @@ func listAll[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
 	return found, err
 }
 
-// requestedNames is the set of names in a request. The value of a name tells whether a resource has
-// this name.
+// requestedNames is the set of names in a request. The value for a name is true after the method
+// match has found a resource with this name.
 type requestedNames map[string]bool
 
 func newRequestedNames(all []string) requestedNames {

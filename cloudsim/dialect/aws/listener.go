@@ -105,8 +105,8 @@ func targetPort(l cloudsim.Listener) int { return l.TargetPort }
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. Then it refuses all connections.
-//   - The source ranges are those ranges that the rules permit for every remaining listener.
-//     If there is no such range, all listeners refuse connections.
+//   - The source ranges are those ranges that the rules permit for all other listeners. If there
+//     is no such range, all listeners refuse connections.
 //
 // So a client can connect only if AWS also permits the connection. A rule with a security group as
 // its source permits no connection to a load balancer.

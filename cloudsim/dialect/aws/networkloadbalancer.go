@@ -246,8 +246,7 @@ func pageOf[T any](p page, list []T, id func(T) string) ([]T, string) {
 }
 
 // checkOnlyOne returns an error if more than one of the lists has elements. Each list is the value
-// of a request parameter. The argument names contains the names of these request parameters, for
-// the text of the error.
+// of a request parameter. The text of the error contains the given names of these parameters.
 func checkOnlyOne(names string, lists ...[]string) error {
 	n := 0
 	for _, l := range lists {

@@ -27,9 +27,9 @@ func (q *query) checkPresent(isPresent bool, name string) {
 	}
 }
 
-// translateField translates an error about a field of a request to this cloud, so that the error
-// names a parameter of EC2. The keys of the map parameters are names of fields, and the values are
-// names of EC2's parameters. translateField does not change other errors.
+// translateField translates an error of this cloud about a field of a request. The new error names
+// a parameter of EC2 instead of the field. The keys of the given map are names of fields, and the
+// values are names of EC2's parameters. translateField does not change other errors.
 func translateField(err error, parameters map[string]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || parameters[firstField(e)] == "" {
@@ -39,8 +39,8 @@ func translateField(err error, parameters map[string]string) error {
 }
 
 // translateKind translates an error of this cloud to an error with a code of EC2. The keys of the
-// map codes are error kinds, and the values are codes of EC2. translateKind does not change errors
-// about a rate limit, and errors of kinds that are not in the map.
+// given map are error kinds, and the values are codes of EC2. translateKind changes neither errors
+// about a rate limit nor errors of kinds that are not in the map.
 func translateKind(err error, codes map[cloudsim.Kind]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.RetryAfter > 0 || codes[e.Kind] == "" {

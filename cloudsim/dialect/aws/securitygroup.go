@@ -48,8 +48,9 @@ func (g group) id() string { return fmt.Sprintf("%s-%017x", prefixGroup, g.numbe
 
 func recordName(n cloudsim.NetworkID, name string) string { return string(n) + "/" + name }
 
-// defaultGroupOf returns the default group of a VPC if no record stores this group. As in EC2, the
-// only rule of the group permits connections from instances that have the group.
+// defaultGroupOf returns the initial default group of a VPC. The dialect uses this group until a
+// record stores the default group. As in EC2, the only rule of the initial group permits
+// connections from instances that have the group.
 func defaultGroupOf(n cloudsim.Network) group {
 	g := group{number: defaultGroups + dialect.Number(n.ID), groupDocument: groupDocument{Name: defaultGroup, Description: "default VPC security group", Network: n.ID}}
 	g.Rules = []rule{{Protocol: "-1", Group: g.id()}}

@@ -3,9 +3,10 @@
 // answers follow https://docs.hetzner.cloud.
 //
 // The package refuses features that this cloud does not have, such as load balancers that decode
-// HTTP. It accepts a value without an effect only if the value describes a resource, such as the
-// algorithm of a load balancer. There is one exception: the image and the SSH keys of a new server
-// have no effect, but the package accepts them because clients send them.
+// HTTP. Some values, such as the algorithm of a load balancer, have no effect in this cloud. The
+// package accepts such a value only if the value describes a resource. There is one exception: the
+// image and the SSH keys of a new server have no effect, but the package accepts them because
+// clients send them.
 package hcloud
 
 import (

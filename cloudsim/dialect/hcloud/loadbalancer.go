@@ -259,7 +259,8 @@ func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
 		l.Labels, err = u.newLabels(l.Meta)
 		return err
 	})
-	// The answer has no action, so a client changes the load balancer at once.
+	// The answer contains no action, so the client cannot wait until the update ends. Therefore
+	// this call waits.
 	if err == nil && l.State == cloudsim.LoadBalancerUpdating {
 		l, err = finishThen(r, l.Operation, l.ID, r.Cloud.GetLoadBalancer)
 	}
@@ -293,7 +294,8 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	if l, err = r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
 		return 0, nil, err
 	}
-	// Clients older than October 2026 expect an answer without an action, and do not wait.
+	// Clients older than October 2026 expect an answer without an action, and do not wait. So this
+	// call waits until the cloud has deleted the load balancer.
 	if err := finish(r, l.Operation); err != nil {
 		return 0, nil, err
 	}

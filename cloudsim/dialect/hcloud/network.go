@@ -48,9 +48,9 @@ func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err err
 	return p, err
 }
 
-// networkOf returns the network n in Hetzner's format. The parameter p contains the parts of all
-// networks, and the result contains only the parts of n. If a subnet belongs to all regions, its
-// network zone is the first region.
+// networkOf returns the network n in Hetzner's format. The parameter p can also contain the parts
+// of other networks, but the result contains only the parts of n. If a subnet belongs to all
+// regions, its network zone is the first region.
 func networkOf(n cloudsim.Network, p networkParts) network {
 	out := network{
 		ID: dialect.Number(n.ID), Name: dialect.OtherName(n.Meta), Created: n.CreatedAt, IPRange: n.IPv4,
@@ -76,8 +76,8 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	}
 	for _, t := range p.routes {
 		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
-			// The label of a route contains the gateway of its creation. A route of another client
-			// has no label.
+			// The label contains the gateway from the request that created the route. A route of
+			// another client has no label.
 			gateway := cmp.Or(t.Labels[labelGateway], addresses[t.NextHop], "0.0.0.0")
 			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: gateway})
 		}
@@ -175,8 +175,9 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	return status, answer, err
 }
 
-// completeNetwork waits until the new network n exists, creates its subnets and shows it. The answer
-// has no action, so a client uses the network at once.
+// completeNetwork waits until the new network n exists, creates its subnets and returns the answer.
+// It also waits until the subnets exist, because the answer contains no action for which the client
+// can wait.
 func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSubnet) (status int, answer any, err error) {
 	if n.State == cloudsim.NetworkCreating {
 		if n, err = finishThen(r, n.Operation, n.ID, r.Cloud.GetNetwork); err != nil {
@@ -195,8 +196,8 @@ func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSu
 	return showNetwork(r, http.StatusCreated, n)
 }
 
-// discardNetwork deletes a new network that the client does not know, because its creation failed.
-// The client may already have left.
+// discardNetwork deletes a new network after a failed creation, because the client does not know
+// this network. It also deletes the network if the client has already disconnected.
 func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
 	defer cancel()
@@ -278,8 +279,8 @@ func removeNetwork(r *dialect.Request, id cloudsim.NetworkID, p networkParts) er
 }
 
 // finish waits until an operation ends. If the answer of a call contains no action, the client
-// cannot wait for the operation, so the call itself waits. For example, the client can create a
-// resource with the same name after a deletion.
+// cannot wait for the operation, so the call itself waits. For example, when the client gets the
+// answer to a deletion, it can already create a resource with the same name.
 func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	_, err := r.Cloud.WaitOperation(r.Context(), id)
 	return err

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelPublicOnly is the label of a server that Hetzner's API does not show in its first network. A
-// client created this server without networks, or detached it from the default network. In this
-// cloud, the instance is in the default network.
+// labelPublicOnly is a label of servers. If a server has this label, the dialect hides the server's
+// first network from clients. A client created this server without networks, or detached it from
+// the default network. In this cloud, the instance is in the default network.
 const labelPublicOnly = dialect.LabelPrefix + "public-only"
 
 // privateNetworks returns the networks in which Hetzner's API shows a server.
@@ -161,8 +161,8 @@ func detachServerFromNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim
 }
 
 // leaveFirstNetwork hides the first network of an instance, because an instance of this cloud keeps
-// its first network. Each server without private networks is in the default network, so the call is
-// not possible for other networks.
+// its first network. leaveFirstNetwork can hide only the default network. For any other first
+// network, it returns Unsupported.
 func leaveFirstNetwork(r *dialect.Request, i cloudsim.Instance) (cloudsim.Instance, error) {
 	n, err := r.Cloud.GetNetwork(r.Context(), i.Network)
 	switch {

@@ -119,8 +119,8 @@ func deletePlacementGroup(r *dialect.Request) (int, any, error) {
 }
 
 // joinPlacementGroup returns the value of the label labelPlacementGroup for a server that joins the
-// placement group with the number n. The argument field is the name of the request's field that
-// contains n. If the group does not exist, the text of the error contains this name.
+// placement group with the number n. If the group does not exist, joinPlacementGroup returns an
+// error that names the given field of the request.
 func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, err error) {
 	g, err := placementGroups.byID(r, n)
 	if errors.Is(err, cloudsim.NotFound) {

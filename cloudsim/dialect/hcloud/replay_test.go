@@ -71,7 +71,7 @@ func TestAutoscalerCalls(t *testing.T) {
 // checks the results of these calls.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
-	w := start(t, cloudtest.WithProfile(engine.Realistic)) // a call must not meet a resource that still changes
+	w := start(t, cloudtest.WithProfile(engine.Realistic)) // with delays, to prove that no call fails because a resource is still changing
 	k, resp, err := w.SSHKey.Create(ctx, sdk.SSHKeyCreateOpts{Name: "me", PublicKey: publicKey})
 	must(t, k, resp, err)
 	g, resp, err := w.PlacementGroup.Create(ctx, sdk.PlacementGroupCreateOpts{Name: "spread", Type: sdk.PlacementGroupTypeSpread})
@@ -106,7 +106,8 @@ func TestTerraformCalls(t *testing.T) {
 	for _, next := range made.NextActions {
 		w.wait(t, next, nil, nil)
 	}
-	// The block network of hcloud_server. With a network, hcloud_server_network makes the same call.
+	// The block network of hcloud_server causes this call. If hcloud_server_network refers to a
+	// network, it causes the same call.
 	a, resp, err = w.Server.AttachToNetwork(ctx, s, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.0.1.7"), AliasIPs: []net.IP{}})
 	w.wait(t, a, resp, err)
 	s, resp, err = w.Server.GetByID(ctx, s.ID)

@@ -185,8 +185,9 @@ func TestInstanceStates(t *testing.T) {
 	}
 }
 
-// TestPartOfTheInstances proves that RunInstances creates fewer instances than MaxCount if the
-// quota permits at least MinCount. Otherwise it creates no instance.
+// TestPartOfTheInstances proves that RunInstances creates as many instances as the quota permits,
+// if this number is between MinCount and MaxCount. If the quota permits fewer instances than
+// MinCount, RunInstances creates no instance.
 func TestPartOfTheInstances(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaInstances: 3} })), t.Context()
 	_, err := w.RunInstances(ctx, runRequest(4, 5))
