@@ -12,8 +12,8 @@ import (
 // after it has loaded a saved state.
 type DiskID string
 
-// DiskLinks is the folder on a machine that contains a symbolic link to the device of each
-// attached disk.
+// DiskLinks is a folder on each machine. For each attached disk, the folder contains a
+// symbolic link to the device of the disk.
 const DiskLinks = "/dev/disk/by-id"
 
 // Link returns the path of the symbolic link to the disk's device, in the folder DiskLinks.

@@ -15,8 +15,8 @@ type DiskPool struct {
 // DiskPoolName returns the name of the pool of a zone and a disk type.
 func DiskPoolName(zone, diskType string) string { return zone + "." + diskType }
 
-// MaxPoolGiB is the largest size of a pool: one exbibyte. Because of this limit, a sum of
-// such sizes does not overflow an int.
+// MaxPoolGiB is the largest size of a pool: one exbibyte. Because of this limit, the sum of
+// several pool sizes does not overflow an int.
 const MaxPoolGiB = 1 << 30
 
 // SetDiskPool sets the size of a pool. If the new size is smaller than the total size of

@@ -1,6 +1,7 @@
 // Package cloudsim defines the types of the simulated cloud: resources, their state
 // transitions, errors and events. The package does no I/O and imports only the standard
-// library. Therefore a client program contains no code of the cloud's server.
+// library. Therefore a client program that uses these types contains no code of the cloud's
+// server.
 //
 // The packages httpapi, engine and store handle a request, in this order. The store writes
 // a changed object and its event in one commit. After the commit, the store notifies the

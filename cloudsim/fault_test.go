@@ -153,7 +153,7 @@ func TestFaultWindow(t *testing.T) {
 	at := func(s int) *time.Time { return new(made.Add(time.Duration(s) * time.Second)) }
 	for name, tc := range map[string]struct {
 		when FaultWhen
-		want string // for 0, 5, 10, 15 and 20 seconds after the creation: x if the fault is active, else .
+		want string // for 0, 5, 10, 15 and 20 seconds after the creation: "x" if the fault is active, "." if it is not
 	}{
 		"always":                      {FaultWhen{}, "xxxxx"},
 		"afterSeconds":                {FaultWhen{AfterSeconds: 5}, ".xxxx"},

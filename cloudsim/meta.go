@@ -30,8 +30,7 @@ const (
 	MaxLabelValue   = 256
 	DefaultPageSize = 500
 	MaxPageSize     = 5000
-	// MaxInstancesInFilter is the maximum number of instances that a list of
-	// disks can select.
+	// MaxInstancesInFilter is the maximum length of ListOptions.Instances.
 	MaxInstancesInFilter = 100
 )
 

@@ -174,7 +174,8 @@ func (l MetadataLeaf) Credentials() bool {
 	return false
 }
 
-// PathOf returns the path of the leaf with the values of the instance i for the variables.
+// PathOf returns the path of the leaf. It replaces each variable in the path with the value of this
+// variable for the instance i.
 func (l MetadataLeaf) PathOf(i Instance) string {
 	return MetadataLeaf{Text: l.Path}.Render(i, Token{})
 }

@@ -138,9 +138,9 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// A scrubber removes secrets from a JSON document. If the field times is false, it
-// also replaces all times. If the field compared is true, it also removes the values of
-// members that depend on the machine.
+// A scrubber removes secrets from a JSON document. If the field times is false, the scrubber
+// also replaces all times. If the field compared is true, the scrubber also removes the
+// values of members that depend on the machine.
 type scrubber struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine

@@ -14,8 +14,8 @@ type Sink struct {
 	Put func(kind, id string, object any)
 	// Delete removes an object.
 	Delete func(kind, id string)
-	// The watch of the cluster calls State when the state of the watch changes. The argument
-	// describes the problem. It is empty while the watch works.
+	// State receives the state of the watch of the cluster. The argument describes the problem. It
+	// is empty while the watch works. The watch may report the same state several times.
 	State func(problem string)
 }
 

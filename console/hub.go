@@ -259,8 +259,9 @@ func (h *hub) pollClock(ctx context.Context) {
 	}
 }
 
-// publishFrames builds a frame of all new changes. It waits for mergeFor after the first change, so
-// that the frame also contains the following changes. It also builds a frame at each heartbeat.
+// publishFrames builds a frame of all new changes. After the first change it waits for the duration
+// mergeFor, so that the frame also contains the following changes. It also builds a frame at each
+// heartbeat.
 func (h *hub) publishFrames(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()

@@ -73,7 +73,7 @@ type encoding struct {
 }
 
 // gzipHeader is the header of a gzip stream (RFC 1952 section 2.3). A stream consists
-// of this header and any number of results of deflate.
+// of this header and any number of results of the function deflate.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // deflate compresses a text. The result is independent of earlier data of a stream and ends at a

@@ -99,7 +99,7 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 		writeRefusal(w, cloudsim.Unauthenticated, "the request has no bearer token")
 		return
 	}
-	if _, err := as.WhoAmI(r.Context()); err != nil { // the console does not read the body of a caller without a valid token
+	if _, err := as.WhoAmI(r.Context()); err != nil { // without a valid token, the console does not read the body of the request
 		refuseError(w, err)
 		return
 	}

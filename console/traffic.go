@@ -104,7 +104,7 @@ func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Du
 		t.Active += l.Active
 	}
 	seen := map[cloudsim.TargetKey]bool{}
-	for _, s := range lb.Targets { // in the order of the status
+	for _, s := range lb.Targets { // in the same order as in the load balancer's status
 		k := cloudsim.TargetKey{Instance: s.Instance, IP: s.IP}
 		if seen[k] {
 			continue

@@ -36,8 +36,9 @@ func (c *Client) FaultTargets(ctx context.Context) ([]cloudsim.FaultTarget, erro
 	return all.Items, err
 }
 
-// FaultPresets returns the presets of the cloud's version, least severe first.
-// The function cloudsim.FaultPresets returns the presets of the client's version.
+// FaultPresets returns the presets that the cloud knows, least severe first. The presets
+// can differ from the result of the function cloudsim.FaultPresets, which does not call
+// the cloud.
 func (c *Client) FaultPresets(ctx context.Context) ([]cloudsim.FaultPreset, error) {
 	all, err := call[cloudsim.FaultPresetList](ctx, c, "GET", "/v1/faults/presets", nil)
 	return all.Items, err

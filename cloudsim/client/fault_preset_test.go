@@ -83,7 +83,7 @@ var effectChecks = map[string]callAffected{
 	"twice": func(ctx context.Context, c *client.Client) (bool, error) {
 		err := createB(ctx, c)
 		l, lerr := c.ListInstances(ctx, cloudsim.ListOptions{})
-		return lerr == nil && len(l.Items) == 2, errors.Join(err, lerr) // the name prevents a second instance
+		return lerr == nil && len(l.Items) == 2, errors.Join(err, lerr) // the instances a and b: the repeated create finds the name b and creates no other instance
 	},
 	"multi-attach": func(ctx context.Context, c *client.Client) (bool, error) {
 		d, err := c.DetachDisk(ctx, "disk-000001", cloudsim.DetachDisk{Instance: "i-000001"})

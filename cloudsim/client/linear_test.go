@@ -79,7 +79,7 @@ func checkLinearizable(t *testing.T, history []porcupine.Operation) {
 	for _, op := range history {
 		kinds[op.Input.(input).verb+" "+op.Output.(output).err.Error()]++
 	}
-	t.Logf("%v", kinds) // the kind 0 prints as "internal", but means success here: for an internal error, the method do fails the test
+	t.Logf("%v", kinds) // "internal" means success here, because the kind 0 has this name; after an internal error, caller.do fails the test
 	if result := porcupine.CheckOperationsTimeout(registerModel(), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("%d calls are not linearizable: %v", len(history), result)
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // CreateNetwork begins to create a network and returns the network. Callers can create
-// subnets after the end of the creation. A call of WaitOperation with the network's field
-// Operation waits for this end.
+// subnets in the network when the creation of the network has ended. A call of
+// WaitOperation with the network's field Operation waits until the creation has ended.
 func (c *Client) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "POST", "/v1/networks", req)
 }

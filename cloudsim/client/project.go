@@ -21,9 +21,9 @@ func (c *Client) ListProjects(ctx context.Context, o cloudsim.ListOptions) (clou
 	return call[cloudsim.List[cloudsim.Project]](ctx, c, "GET", "/v1/projects"+listQuery(o), nil)
 }
 
-// DeleteProject removes an empty project with its default network, service accounts,
-// role bindings and tokens. It returns Conflict while the project has other resources,
-// and for the default project.
+// DeleteProject removes a project, and also the project's default network, service
+// accounts, role bindings and tokens. It returns Conflict while the project has other
+// resources, and for the default project.
 func (c *Client) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/projects/"+seg(id), nil)
 	return err

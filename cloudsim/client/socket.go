@@ -29,9 +29,9 @@ func ValidURL(u string) bool {
 }
 
 // Reach makes the transport t connect to the Unix socket in the URL u. After this call, t
-// can reach only this cloud. If u is no URL of a Unix socket, Reach changes nothing. A
-// round trip over the socket takes a third less time than a round trip over TCP. Only the
-// owner of the socket can connect to the socket.
+// can reach only the cloud at this socket. If u is no URL of a Unix socket, Reach changes
+// nothing. A round trip over the socket takes a third less time than a round trip over TCP.
+// Only the owner of the socket can connect to the socket.
 func Reach(t *http.Transport, u string) {
 	path, ok := strings.CutPrefix(u, socketScheme)
 	if !ok {

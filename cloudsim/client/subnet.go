@@ -7,8 +7,8 @@ import (
 )
 
 // CreateSubnet begins to create a subnet and returns the subnet. Callers can create
-// instances in the subnet after the end of the creation. A call of WaitOperation with the
-// subnet's field Operation waits for this end.
+// instances in the subnet when the creation of the subnet has ended. A call of
+// WaitOperation with the subnet's field Operation waits until the creation has ended.
 func (c *Client) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "POST", "/v1/subnets", req)
 }

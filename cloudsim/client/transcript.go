@@ -83,10 +83,10 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// withoutReuse returns a copy of an http.Transport that does not reuse connections. If rt is
-// another type of round tripper, withoutReuse returns rt itself. If the cloud closes a reused
-// connection during a call, a transport can send the call again. The cloud would then get the call
-// twice.
+// withoutReuse returns a copy of the http.Transport in rt. The copy does not reuse connections. If
+// the cloud closes a reused connection during a call, a transport can send the call again. The
+// cloud would then get the call twice. If rt is another type of round tripper, withoutReuse returns
+// rt itself.
 func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport

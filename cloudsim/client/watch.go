@@ -42,11 +42,11 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// WatchAudit yields the entries of the audit trail that o selects and that come after the number
-// o.After. It yields them in the order of their numbers. WatchAudit ends, and yields errors, in the
-// same cases as Watch. WatchAudit yields Gone if the cloud does not have all calls after the number
-// o.After in memory, e.g. after a restart. The caller must have the permission audit.watch. To
-// resume, set After to the Number of the last handled entry.
+// WatchAudit yields entries of the audit trail, in the order of their numbers. It yields the
+// entries that o selects, if their numbers are higher than o.After. WatchAudit ends, and yields
+// errors, in the same cases as Watch. WatchAudit yields Gone if the cloud does not have all calls
+// after the number o.After in memory, e.g. after a restart. The caller must have the permission
+// audit.watch. To resume, set After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0
@@ -142,7 +142,7 @@ func watchQuery(o cloudsim.WatchOptions) url.Values {
 }
 
 // ListNewestEvents returns a page of the newest events, newest first. For the next page, set
-// o.Before to the number in Next of this page.
+// o.Before to the number in the field Next of this page.
 func (c *Client) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) (cloudsim.List[cloudsim.Event], error) {
 	q := url.Values{}
 	for _, k := range o.Kinds {

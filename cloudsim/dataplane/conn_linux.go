@@ -106,8 +106,10 @@ func (c *conn) dial() {
 }
 
 // connect opens a socket and starts a connection to the target. A target on
-// this machine answers at once. If the client has already sent bytes, the
-// method checks for this answer and begins to forward without a wait.
+// this machine answers at once. If c already has bytes for the target (a PROXY
+// header or bytes of the client), the method checks whether the target has
+// answered. If the target has answered, the method begins to forward without a
+// wait.
 func (c *conn) connect() error {
 	at := addrPort(c.ip, c.port)
 	fd, err := c.b.cfg.socketTo(c.client, at)
@@ -190,10 +192,10 @@ func (s *endpoint) handleEvents(events uint32) {
 		switch way := c.halfOf(s); {
 		case events&unix.EPOLLERR == 0:
 		case way.done:
-			c.endSession(false) // this direction has ended, so no read would return the error
+			c.endSession(false) // the loop has read s to its end, so no further read would return the error
 			return
 		case s == &c.front && !way.empty():
-			c.endSession(true) // the target takes no more bytes, so no read of the client would return the error
+			c.endSession(true) // bytes wait for the target, so the loop does not read the client's socket, and no read would return the error
 			return
 		}
 		c.moveBytes()
@@ -220,8 +222,8 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		again, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If dst has sent everything and then failed, dst takes no more bytes. The peer of src
-			// can still read the bytes that dst has sent, so the loop does not reset src.
+			// If dst fails after the loop has forwarded all bytes from dst to src, the loop does not
+			// reset src. The peer of src can then still read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// dialPolicy decides which addresses load balancers and health checks may connect to. Projects
+// dialPolicy decides to which addresses load balancers and health checks may connect. Projects
 // choose the addresses of instances, and the cloud connects from its own machine. Without a
 // policy, a project could reach servers that only this machine may reach, such as servers on
 // its loopback interface.

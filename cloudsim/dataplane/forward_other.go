@@ -102,7 +102,7 @@ func (b *balancer) connectTarget(ctx context.Context, s *socket, client *net.TCP
 		}
 		tried = append(tried, chosen.target)
 		if ctx.Err() != nil {
-			err = nil // the data plane ended the dial, not the target
+			err = nil // the data plane ended the dial, so the target did not cause the error
 		}
 		chosen, ok = b.retry(s.l, from.Addr(), chosen, tried, err)
 	}

@@ -378,7 +378,7 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	f.start(t, dataplane.Config{})
 	c := dial(t, f.address())
 	c.checkEcho()
-	time.Sleep(3 * time.Second) // only the deadline of the old timeout remains
+	time.Sleep(3 * time.Second) // longer than dialTimeout, so that only the deadline of the old idle timeout remains
 	f.lb.Listeners[0].IdleTimeoutSeconds = 1
 	f.cloud.putLB(f.lb)
 	begin := time.Now()

@@ -39,7 +39,7 @@ func TestLeavesNothing(t *testing.T) {
 			for range times {
 				c, refused := tryDial(t, f.address())
 				if refused {
-					continue // the machine lacked a resource, which the test does not check
+					continue // the machine had too few resources for this connection; the test allows this for a tenth of the connections
 				}
 				switch i % 3 {
 				case 0: // closed without traffic

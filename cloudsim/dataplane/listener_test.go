@@ -137,7 +137,7 @@ func TestReportsAreFew(t *testing.T) {
 	f.lb.HealthCheck.IntervalMillis = 1
 	f.start(t, dataplane.Config{})
 	told := len(f.cloud.told(lbID))
-	if told > 1+1+3 { // one report for the socket and one report per target; an idle machine sends one report for all
+	if told > 1+1+3 { // the first report, one report for the socket and one report for each target; on an idle machine, one report has all these changes
 		t.Errorf("got %d reports until all targets were healthy: %+v", told, f.cloud.told(lbID))
 	}
 	f.cloud.breakWatches()

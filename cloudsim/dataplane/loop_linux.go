@@ -112,7 +112,7 @@ type loop struct {
 	now     time.Duration // time since startTime, without the time in lost
 	lost    time.Duration // time in which the process was stopped
 	ended   bool
-	buf     []byte // for bytes that the loop reads and writes at once
+	buf     []byte // for the bytes of one read; the loop writes or copies these bytes before the next read
 	pipes   pipePool
 
 	mu   sync.Mutex
@@ -213,9 +213,9 @@ func roundUpMillis(d time.Duration) int {
 }
 
 // tick updates the loop's clock. The parameter allowed is the longest planned time of the loop's
-// last sleep. If more than one additional second has passed since the last call of tick, the
-// process was probably suspended. The clock then does not count the additional time. Otherwise the
-// loop would treat all connections as idle and close them.
+// last sleep. If the time since the last call of tick exceeds allowed by more than one second, the
+// process was probably suspended. The clock then does not count the excess time. Otherwise the loop
+// would treat all connections as idle and close them.
 func (l *loop) tick(allowed time.Duration) {
 	now := time.Since(startTime) - l.lost
 	if late := now - l.now - min(allowed, now-l.now); late > time.Second {

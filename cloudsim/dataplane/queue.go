@@ -22,7 +22,7 @@ type slot struct {
 // Choosing a target and releasing it take O(log targets).
 type queue struct {
 	slots []*slot
-	now   float64 // virtual time: the turn of the latest chosen slot
+	now   float64 // virtual time at which the turn of the last chosen slot began
 }
 
 func (q *queue) Len() int { return len(q.slots) }
@@ -147,10 +147,10 @@ func (b *balancer) release(l *listener, s *slot) {
 }
 
 // updateSlots makes a slot for t in every listener that uses the pool of t. If
-// t takes connections, it adds the slots to the queues. Otherwise it removes
-// the slots from the queues. If a listener now uses another pool, updateSlots
-// removes the slot of t from the listener's queue. It takes O(listeners · log
-// targets).
+// t takes connections, updateSlots adds the slots to the queues. Otherwise it
+// removes the slots from the queues. If a listener now uses another pool,
+// updateSlots removes the slot of t from the listener's queue. It takes
+// O(listeners · log targets).
 func (b *balancer) updateSlots(t *target) {
 	for _, l := range b.listeners {
 		s, member := l.slots[t], l.pool == t.key.Listener

@@ -71,7 +71,7 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 		})
 	}
 	for _, t := range b.drainingTargets() {
-		if t.draining == 0 { // its connections continue, because their listener still has the instance in another pool
+		if t.draining == 0 { // no connection drains: for example, the listener now uses another pool, which contains the same target
 			continue
 		}
 		s.Targets = append(s.Targets, cloudsim.TargetStatus{
@@ -97,8 +97,8 @@ func (b *balancer) drainingTargets() []*target {
 	return all
 }
 
-// forgetReport makes the second result of the next call of status false,
-// because the status in the cloud is unknown.
+// forgetReport records that the status in the cloud is unknown. The next call of
+// the method status then returns false as its second result.
 func (b *balancer) forgetReport() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

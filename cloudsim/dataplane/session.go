@@ -155,7 +155,7 @@ type sessionEffect int
 const (
 	keep  sessionEffect = iota
 	drain               // the session may finish within the drain timeout
-	cut                 // the target has lost the connection
+	cut                 // the session must end at once
 )
 
 func (b *balancer) effectOn(s *session) sessionEffect {
@@ -166,7 +166,7 @@ func (b *balancer) effectOn(s *session) sessionEffect {
 		return cut
 	case s.l.protocol == cloudsim.UDP && (elsewhere || t.health == cloudsim.TargetUnhealthy):
 		return cut // the client does not notice: its next datagram begins a new flow to the right target
-	case t.stopProbe == nil, elsewhere: // the target is not in the spec or not running
+	case t.stopProbe == nil, elsewhere: // stopProbe is nil if the target is not in the spec or not running
 		return drain
 	}
 	return keep

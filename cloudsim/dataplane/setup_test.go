@@ -27,8 +27,8 @@ const (
 )
 
 // addresses is the number of loopback addresses that freshIP has returned. Each test uses its own
-// addresses. Two simultaneous runs use different addresses, because freshIP includes the process
-// id.
+// addresses. Two simultaneous runs use different addresses, because freshIP computes the addresses
+// from the process id.
 var addresses atomic.Int32
 
 func freshIP(network int) string {

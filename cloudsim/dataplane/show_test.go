@@ -7,8 +7,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// With ShowClients, targets see the addresses of IPv4 clients, but not of loopback clients and of
-// clients in HideClients. Without ShowClients, targets see no client addresses.
+// With ShowClients, targets see the addresses of IPv4 clients. They do not see the addresses of
+// loopback clients and of clients in HideClients. Without ShowClients, targets see no client
+// addresses.
 func TestClientAddressesAtTargets(t *testing.T) {
 	inside := dataplane.Config{ShowClients: true, HideClients: []netip.Prefix{netip.MustParsePrefix("10.100.0.0/16")}}
 	for _, tc := range []struct {

@@ -74,7 +74,7 @@ func (w *halfConn) copyOnce(l *loop) error {
 	}
 	w.many = n == len(l.buf)
 	if n < len(l.buf) && !w.src.final {
-		w.src.readable = false // an event reports later bytes
+		w.src.readable = false // if more bytes come, epoll reports an event
 	}
 	sent, err := unix.Write(w.dst.fd, l.buf[:n])
 	if sent, err = w.countWritten(l, sent, err); err == nil && sent < n {

@@ -29,7 +29,7 @@ type Handler interface {
 	// again.
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync each time it has received an event, a bookmark or a list from the cloud,
-	// if the informer's local copy is then consistent. The list of each kind has a revision. The
+	// if the handler's copy is then consistent. The list of each kind has a revision. The
 	// copy is consistent when the watch has reached all these revisions. The bool argument is
 	// true for the first call after OnError.
 	OnSync(again bool)

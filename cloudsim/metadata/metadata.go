@@ -182,9 +182,9 @@ func (s *service) checkDirect(r *http.Request) error {
 	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: use an IP address in the URL"}
 }
 
-// If the caller has a loopback address, mayHaveSecrets returns an error, unless the
-// listener belongs to one instance or TrustLoopback is set. Without this error, any user of
-// the machine could get the secrets.
+// mayHaveSecrets returns an error for a caller with a loopback address, because any user of
+// the machine can call from such an address. It returns no error if the listener belongs to
+// one instance, or if TrustLoopback is set.
 func (s *service) mayHaveSecrets(r *http.Request) error {
 	if s.cfg.Instance != "" || s.cfg.TrustLoopback {
 		return nil

@@ -253,9 +253,9 @@ func (b *blockedLists) ListInstances(ctx context.Context, o cloudsim.ListOptions
 	return b.Cloud.ListInstances(ctx, o)
 }
 
-// TestSlowListBlocksNoKnownInstance proves that a caller does not block the requests of
-// instances if no instance has the caller's address. For such a caller, the service reads the
-// list of all instances.
+// TestSlowListBlocksNoKnownInstance proves that instances get answers while the service waits for a
+// list of all instances. The service reads this list for a caller with an address that no instance
+// has.
 func TestSlowListBlocksNoKnownInstance(t *testing.T) {
 	cl := cloudtest.Start(t)
 	a := instance(t, cl, "a")

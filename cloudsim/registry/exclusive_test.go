@@ -48,7 +48,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 		}
 		done <- err
 	}()
-	if _, err := io.WriteString(slow, content[:11]); err != nil { // the write returns once the request is in progress
+	if _, err := io.WriteString(slow, content[:11]); err != nil { // the write returns after the request has begun
 		t.Fatal(err)
 	}
 	id, err := base64.RawURLEncoding.DecodeString(path.Base(at))

@@ -75,11 +75,11 @@ func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// claimFolder ensures that the folder of a repository name belongs to the record r. The folder
-// can belong to another record, because a caller has deleted a repository with the same name. In
-// this case, claimFolder empties the folder. Before that, claimFolder calls readRecords to get the
-// current records. If r is not a current record, a caller has deleted r in the meantime. Then
-// claimFolder returns ErrNameUnknown and keeps the folder.
+// claimFolder ensures that the folder of a repository name belongs to the record r. The folder can
+// still belong to a deleted repository with the same name. If the folder does not belong to r,
+// claimFolder calls readRecords to get the current records. If r is a current record, claimFolder
+// replaces the folder with an empty folder for r. Otherwise a caller has deleted r in the meantime.
+// Then claimFolder returns ErrNameUnknown and keeps the folder.
 func (f *files) claimFolder(name string, r cloudsim.Repository, readRecords func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -198,9 +198,9 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// openPart returns a reader for a part of a blob or manifest. The part begins at the offset
-// start, and ends before the offset end. If end is negative or too large, the reader reads to the
-// end of the content.
+// openPart returns a reader for a part of a blob or manifest. The part contains the bytes at the
+// offsets from start to end-1. If the parameter end is negative or too large, the reader reads all
+// bytes from start to the last byte.
 func (f *files) openPart(desc oci.Descriptor, start, end int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {

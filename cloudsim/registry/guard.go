@@ -61,8 +61,8 @@ type guard struct {
 	files  *files
 }
 
-// extendDeadline sets the write deadline for the next part of the reply. The client has the
-// duration stall after the pause to read this part.
+// extendDeadline sets the write deadline for the next part of the reply. The registry writes this
+// part after the given pause. Then the client must read the part within s.stall.
 func (s *session) extendDeadline(pause time.Duration) {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(pause + s.stall)) // some connections do not support deadlines
 }

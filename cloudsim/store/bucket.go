@@ -71,7 +71,7 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 		if err != nil || held.Get(u64(n)) == nil {
 			return n, err
 		}
-		if err := held.Delete(u64(n)); err != nil { // n is below the sequence now
+		if err := held.Delete(u64(n)); err != nil { // n is now below the border, so n needs no entry in the bucket held
 			return 0, err
 		}
 	}
@@ -93,7 +93,7 @@ func (t *Tx) isTaken(pool string, n uint64) bool {
 // TakeThis marks the number n of a pool as used. It returns false if n is already used.
 func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	if t.isTaken(pool, n) {
-		return false, nil // without a write: if the caller fails now, the batch does not run again
+		return false, nil // nothing was written, so the batch does not run again if the caller fails now
 	}
 	b, err := t.write(poolName(pool))
 	if err != nil {

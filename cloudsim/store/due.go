@@ -46,7 +46,7 @@ func (t *Tx) LaterOnce(dueTime time.Time, w Work) error {
 	if err != nil {
 		return err
 	}
-	key := append(u64(uint64(dueTime.UnixNano())), u64(0)...) // Later never uses 0, because its sequence begins with 1
+	key := append(u64(uint64(dueTime.UnixNano())), u64(0)...) // Later never uses the number 0, because the sequence of a bucket begins with 1
 	if b := t.read(bucketDue); b != nil {
 		switch have := b.Get(key); {
 		case bytes.Equal(have, raw):

@@ -12,8 +12,8 @@ type preallocation struct {
 	size int64 // size of the last extension in bytes
 }
 
-// Each extension of the file is twice as large as the last extension, between these limits. A file
-// with few writes therefore stays small.
+// Each extension of the file is twice as large as the previous extension. These constants are the
+// minimum and the maximum size of an extension. A file with few writes therefore stays small.
 const (
 	minPreallocation = 32 << 10
 	maxPreallocation = 1 << 20
@@ -21,10 +21,10 @@ const (
 
 var zeros [maxPreallocation]byte // the program never writes to zeros, so the kernel assigns no memory to the variable
 
-// extend writes zeros after the last page when half of the last extension is used. The last page
-// ends at the offset end. Only the leader of a batch calls extend (see Store.commitBatch). extend
-// ignores a write error. On a full disk, the commit succeeds without the zeros, or the commit
-// itself returns the error.
+// extend writes zeros after the last page when half of the last extension is used. The parameter
+// end is the offset at which the last page ends. Only the leader of a batch calls extend (see
+// Store.commitBatch). extend ignores a write error. On a full disk, the commit succeeds without the
+// zeros, or the commit itself returns the error.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

@@ -147,7 +147,7 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 			return err
 		}
 		change(tx, "c", "blue")
-		if err := tx.Replace(other); err != nil { // in the store other, this id belongs to another resource
+		if err := tx.Replace(other); err != nil { // in the other store, this id belongs to another resource
 			return err
 		}
 		change(tx, "d", "red")

@@ -51,7 +51,7 @@ func TestAccessibility(t *testing.T) {
 		p.visit(view)
 		p.checkAccessibility(view)
 	}
-	p.eval("document.querySelector('main').focus()") // the dialog of an action that cannot be undone
+	p.eval("document.querySelector('main').focus()") // the following lines check the dialog of an action that cannot be undone
 	p.press("Resources")
 	p.visit("object/instance/i-000003")
 	p.press("Delete…")
@@ -224,8 +224,8 @@ func TestKeyboard(t *testing.T) {
 	p.checkFocus()
 }
 
-// If a user closes a dialog and asks for it again before the browser has sent the event close, the
-// page opens the dialog again.
+// If a user closes a dialog and asks for it again before the browser has sent the event "close",
+// the page opens the dialog again.
 func TestDialogAgain(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")

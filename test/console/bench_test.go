@@ -312,7 +312,7 @@ func (c *cloud) openViewers(b testing.TB, n int) (reads []atomic.Int64, stop fun
 	b.Helper()
 	secret := c.secret()
 	ctx, cancel := context.WithCancel(context.Background())
-	hc := &http.Client{Transport: &http.Transport{DisableCompression: true}} // viewers on other machines would not use this machine's processors for decompression
+	hc := &http.Client{Transport: &http.Transport{DisableCompression: true}} // does not decompress the streams, because viewers on other machines would decompress them there
 	reads = make([]atomic.Int64, n)
 	var all, begun sync.WaitGroup
 	for i := range n {

@@ -34,7 +34,7 @@ var errBusy = errors.New("programs write to the disk all the time: a copy needs 
 // fileCopy describes the copy of one file.
 type fileCopy struct {
 	from, to string
-	bytes    int64 // size of the copy; the copy is larger if the source is larger
+	bytes    int64 // minimum size of the copy; the copy of a larger source has the size of the source
 	mode     fs.FileMode
 }
 

@@ -111,7 +111,7 @@ type manager struct {
 	reports *reports
 
 	mu      sync.Mutex
-	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // disks whose file the last attempt could not make; each bookmark event repeats the attempt
+	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // disks for which the last call of makeFile failed; each bookmark event repeats this call
 	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // members of groups that wait for more members
 }
 

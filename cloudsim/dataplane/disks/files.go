@@ -23,9 +23,9 @@ import (
 type Files struct {
 	dir string
 
-	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. First
-	// Swap locks swapLock, so that Run cannot lock runLock again before Swap. Then Swap calls
-	// cancelRun, and Run unlocks runLock.
+	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Before
+	// Swap locks runLock, it locks swapLock, so that Run cannot lock runLock again before Swap. Then
+	// Swap calls cancelRun, and Run unlocks runLock.
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
 	// pendingData is the staged data to which the records of the cloud refer. It is nil when all
@@ -41,8 +41,8 @@ func NewFiles(dir string) *Files { return &Files{dir: dir} }
 // data while the cloud saves a state or loads a saved state.
 const stagePrefix = ".load-"
 
-// follow waits until no Swap runs, and then calls fn. A Swap ends the context of fn. After the end
-// of this context, follow returns nil instead of the error of fn.
+// follow waits until no call of Swap runs, and then calls fn. A later call of Swap ends the context
+// of fn. After the end of this context, follow returns nil instead of the error of fn.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
 	f.swapLock.Lock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -65,7 +65,7 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 //
 //   - Conflict if there is more data than MaxStateData, or if programs write to a disk without a
 //     pause
-//   - NotFound if a file is missing
+//   - NotFound if a file is missing, unless the data is Optional in sizes
 //   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
 	f.swapLock.Lock()

@@ -328,7 +328,7 @@ func TestDataAfterAKill(t *testing.T) {
 		ok(t, err)
 		return s
 	}
-	swap := func(to cloudsim.StagedData) { // calls Swap as a start of the cloud does
+	swap := func(to cloudsim.StagedData) { // calls Swap as the cloud does at its start
 		t.Helper()
 		ok(t, disks.NewFiles(dir).Swap(func() (cloudsim.StagedData, error) { return to, nil }))
 	}
@@ -360,5 +360,5 @@ func TestDataAfterAKill(t *testing.T) {
 	}
 	fail(stage(), 0)
 	stage()
-	fail(cloudsim.StagedData{}, 1) // the disk may contain the commit
+	fail(cloudsim.StagedData{}, 1) // the result is empty, so Swap keeps the staged data: the store may already contain the new records
 }
