@@ -195,8 +195,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// hangUp closes all open watches. It first waits for requests of watches that
-// have no answer yet. The test must run in a bubble of synctest.
+// hangUp closes all open watches. It first waits until the cloud has answered
+// all running requests for a watch. The test must run in a bubble of synctest.
 func (w *wire) hangUp() {
 	synctest.Wait()
 	w.mu.Lock()
@@ -207,8 +207,8 @@ func (w *wire) hangUp() {
 	w.watch = nil
 }
 
-// spoil makes the transport call faultFn to get the fault of each later call to
-// the cloud. It also clears the list of recorded calls.
+// spoil sets the function that chooses a fault for each later call to the cloud.
+// It also clears the list of recorded calls.
 func (w *wire) spoil(faultFn func(n int, r *http.Request) fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

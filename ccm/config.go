@@ -26,7 +26,7 @@ import (
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
 	TokenFile string `json:"tokenFile"`         // file with the bearer token; the CCM reads it for every call. A relative name in a configuration file is relative to the folder of that file
-	CAFile    string `json:"caFile,omitempty"`  // PEM file with the certificate authority of an https URL. The default is the system's authorities. The CCM reads it only at the start. A relative name in a configuration file is relative to the folder of that file
+	CAFile    string `json:"caFile,omitempty"`  // PEM file with the certificate authority of an https URL. The default is the system's authorities. The CCM reads the file only at the start. A relative name in a configuration file is relative to the folder of that file
 	Project   string `json:"project,omitempty"` // project of the cluster's resources, for a token with a role in several projects
 	Region    string `json:"region,omitempty"`  // region of new load balancers. The default is the cloud's only region
 

@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Hurry shortens the time for which p waits for the cloud. If the cloud is
-// slower, p then returns a RetryError almost at once.
+// Hurry shortens the time for which p waits for the cloud. If the cloud needs
+// more time, p returns an error almost at once.
 func (p *Provider) Hurry() *Provider {
 	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.backoff = p.loadBalancers.backoff
@@ -91,8 +91,8 @@ func (p *Provider) Hear() { p.mirror.OnSync(true) }
 func (p *Provider) Mirrored() bool { return p.mirror.isFresh() }
 
 // Drift compares the load balancer of a Service with the load balancer that the
-// Service requests. It returns a description of the difference. The CCM's
-// periodic repair corrects this difference.
+// Service requests. It returns a description of the difference. The repairer
+// corrects this difference.
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
 	return (&repairer{p: p, cluster: cluster}).findDrift(ctx, svc, nodes)
 }

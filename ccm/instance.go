@@ -87,8 +87,8 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // keeps the Node:
 //
 //   - The URL does not lead to a cloud, or the project does not exist.
-//   - The provider id is invalid, or the cloud has an instance of this id with
-//     another provider id.
+//   - The provider id is invalid, or it differs from the provider id of the
+//     cloud's instance with the same instance id.
 //   - The Node has no provider id and does not wait for initialisation by a
 //     cloud. The machine of such a Node may be outside of this cloud.
 //   - This process has not yet found an instance of this cluster in the
@@ -118,9 +118,9 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 
 // inDeletionGrace reports whether the CCM must keep a Node without an instance.
 // It returns true until the instance has been absent for NodeDeletionGrace.
-// After a restart or a change of the leader, the CCM measures this time again
-// from the start. A Node may therefore stay longer than NodeDeletionGrace, but
-// never shorter.
+// After a restart or a change of the leader, the CCM begins a new measurement of
+// this time. A Node may therefore stay longer than NodeDeletionGrace, but never
+// shorter.
 func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	grace := s.settings.Get().NodeDeletionGrace.Duration
 	if grace <= 0 {

@@ -133,8 +133,8 @@ func (r *rig) otherProject(t *testing.T) *client.Client {
 }
 
 // letFind lets the provider find the instance i of the cluster. The provider
-// accepts the cloud's answer that an instance does not exist only after the
-// provider has found another instance.
+// must have found one instance of the cluster before it accepts the answer that
+// an instance does not exist.
 func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialisedNode(i)); err != nil {
@@ -442,8 +442,8 @@ func TestNodeDeletionGrace(t *testing.T) {
 }
 
 // Upstream calls InstanceExists only for Nodes that are not ready. If a Node
-// became ready again after an absence of its instance, the CCM measures the
-// grace of a later absence from the start.
+// became ready again after an absence of its instance, the full
+// NodeDeletionGrace applies to a later absence.
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}

@@ -73,7 +73,7 @@ func (l *labeler) sweep(ctx context.Context) error {
 // reads the instance only from the mirror. If the mirror does not have the
 // instance, the method does nothing, and a later round tries again.
 func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
-	if n.Spec.ProviderID == "" || awaitsCloud(n) { // either the Node does not belong to this cloud, although an instance may have its name, or the Node is not initialised yet
+	if n.Spec.ProviderID == "" || awaitsCloud(n) { // the Node is not initialised yet, or it does not belong to this cloud, even if an instance has the same name
 		return nil
 	}
 	i, ok := l.p.instances.fromMirror(n)
@@ -82,7 +82,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	}
 	want := nodeLabels(i)
 	maps.DeleteFunc(want, func(k, _ string) bool { return isReserved(k) })
-	had := map[string]bool{} // labels in the annotation; false for reserved labels, because a kubelet may write the annotation of its Node, but must not change reserved labels
+	had := map[string]bool{} // the keys in the annotation. The value is false if the CCM must not delete or change the label. A kubelet may write the annotation of its Node, so the value is false for reserved labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
 		had[k] = !isReserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}

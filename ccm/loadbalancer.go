@@ -336,7 +336,7 @@ func (b *loadBalancers) create(ctx context.Context, desired cloudsim.CreateLoadB
 
 // updateBalancer changes lb in the cloud to the desired load balancer. It
 // returns an error if lb has changed in the cloud since the CCM read it. It
-// keeps the labels that other users added.
+// keeps the labels of lb that the desired load balancer does not have.
 func (b *loadBalancers) updateBalancer(ctx context.Context, lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	labels := map[string]string{}
 	for _, from := range []map[string]string{lb.Labels, desired.Labels} {

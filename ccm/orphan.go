@@ -82,9 +82,10 @@ func (s *sweeper) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	// sweep must read the mirror before it lists the Services. Then the Service
-	// of each load balancer in the mirror existed before the list. If the list
-	// does not contain this Service, a user has deleted it.
+	// sweep must read the mirror before it lists the Services. A Service is
+	// always older than its load balancer. So if a load balancer is in the
+	// mirror and the list does not contain its Service, a user has deleted the
+	// Service.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)

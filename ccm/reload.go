@@ -42,8 +42,9 @@ func (c Config) startSettings() Config {
 	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }
 
-// client returns a client that always calls the cloud in the current
-// configuration. The client measures its calls and reuses its connections.
+// client returns a client for the cloud. For each call, the client uses the URL,
+// the project and the token file of the current configuration. The client
+// measures its calls and reuses its connections.
 func (s *Settings) client() *client.Client {
 	cfg := s.Get()
 	return &client.Client{

@@ -155,8 +155,8 @@ func TestForeignRoutesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No Node has the range 10.244.7.0/24, so upstream's controller deletes the
-	// route to this range. After the deletion, one round of the controller has
-	// ended.
+	// route to this range. The deletion proves that the controller has handled
+	// the routes of the cloud once.
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}

@@ -109,8 +109,8 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	}
 	missing := a.unconnectedPlaces(places)
 	if len(missing) == 0 && len(places) > 0 && a.serverCount(ctx) > a.connected() {
-		// In this case, several servers share an address. The agent calls the address once in each
-		// sync, until the agent has a session with every server.
+		// In this case, several servers share an address. In each sync, the agent calls one random
+		// address, until the agent has a session with every server.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
 	}
 	var calls sync.WaitGroup

@@ -58,10 +58,10 @@ type Config struct {
 	KeepaliveTime   time.Duration // time without data before the agent pings the server
 	DialTimeout     time.Duration // timeout of a connection attempt to a target
 	DrainTimeout    time.Duration // time for connections to end after the stop of the agent begins
-	RenewInterval   time.Duration // time between two renewals of the token, with the extension
+	RenewInterval   time.Duration // with the extension: time between two renewals of the token
 	QueueBytes      int           // buffer size of each connection, with upstream's servers
 	StallGrace      time.Duration // time for which a target may block other connections, with upstream's servers
-	StallProbe      time.Duration // if a target reads no data for this time, the agent checks that the client is still connected, with the extension
+	StallProbe      time.Duration // with the extension: if a target reads no data for this time, the agent checks that the client is still connected
 
 	// Registry receives the metrics. It may be nil.
 	Registry prometheus.Registerer

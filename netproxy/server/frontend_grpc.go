@@ -186,7 +186,7 @@ func (c *caller) fromTarget(l link) string {
 		}
 		switch chunk.Kind {
 		case wire.Data:
-			if chunk.Data.Len() == 0 { // an agent checks whether the client is connected; a client reads an empty packet as EOF
+			if chunk.Data.Len() == 0 { // agents send empty chunks to check whether the client is connected; do not forward these chunks, because a client reads an empty packet as EOF
 				chunk.Free()
 				continue
 			}

@@ -209,9 +209,10 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
-// If a target reads no data, the server checks whether the client is still connected.
+// If a target reads no data, the agent checks whether the client is still connected.
 // TestStalledTargetKeepsItsClient proves that this check does not end the client's connection. The
-// check must not send an empty packet, because the client's library takes it as the end of the data.
+// server must not send an empty packet to the client, because the client's library takes an empty
+// packet as the end of the data.
 func TestStalledTargetKeepsItsClient(t *testing.T) {
 	b := newBench(t)
 	b.agent("one", func(c *agent.Config) { c.StallProbe = 100 * time.Millisecond })
@@ -235,7 +236,7 @@ func TestStalledTargetKeepsItsClient(t *testing.T) {
 			t.Errorf("%s: Read returned %v, but the target has sent nothing", d.name, err)
 		case <-time.After(time.Second): // ten checks
 		}
-		close(stop) // first, because Close of the library waits for the blocked Write
+		close(stop) // before c.Close, because Close of the client's library waits for the blocked Write
 		c.Close()
 	}
 }

@@ -145,9 +145,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
-// drainTimer waits for the end of ctx and then for the drain timeout. Then it
-// calls cut. The caller must call the returned function when all clients have
-// ended. The returned function stops the timer.
+// drainTimer starts a goroutine. The goroutine waits for the end of ctx and then
+// for the drain timeout. Then it calls cut. The caller must call the returned
+// function when all clients have ended. The returned function stops the
+// goroutine.
 func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup

@@ -42,8 +42,8 @@ type session struct {
 
 	mu     sync.Mutex
 	token  string
-	dials  map[int64]*pendingDial // key: random
-	plain  map[int64]*plainLink   // key: the agent's id
+	dials  map[int64]*pendingDial // key: number of the dial
+	plain  map[int64]*plainLink   // key: id that the agent gave the connection
 	closed bool
 }
 

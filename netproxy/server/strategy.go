@@ -10,8 +10,8 @@ import (
 )
 
 // Strategy is a rule that chooses an agent for a destination. The server tries its strategies in
-// the configured order. It uses the agent of the first strategy that finds an agent. All strategies
-// prefer agents that do not drain.
+// the configured order. It uses the agent of the first strategy that finds an agent. It uses an
+// agent that drains only if no strategy finds another agent.
 type Strategy string
 
 const (
@@ -75,8 +75,8 @@ func parseTarget(protocol, address string) (target, error) {
 	return t, nil
 }
 
-// chooseSession returns a session for the target t, or nil. It does not return a session from the
-// list excluded.
+// chooseSession returns a session for the target t, or nil. It never returns one of the sessions
+// in excluded.
 func (s *Server) chooseSession(t target, excluded []*session) *session {
 	s.agents.mu.RLock()
 	defer s.agents.mu.RUnlock()

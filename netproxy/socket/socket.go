@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// firstRead is the buffer size for short reads. It is also the buffer size for a TLS
-	// connection, because one read of this connection returns at most one record.
+	// firstRead is the buffer size for short reads. It is also the largest buffer size for a TLS
+	// connection, because one read of a TLS connection returns at most one record.
 	firstRead = 16 << 10
 	// smallRead is the largest read that the Reader copies into a smaller buffer.
 	// Without this copy, a short read would occupy the large buffer until the
@@ -31,9 +31,8 @@ const (
 // frame. The header of a message uses these 32 bytes, so that a message fills whole frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is the size for data to all receivers except konnectivity-client.
-	// konnectivity-client must read each message within 10 seconds, so the server
-	// sends messages of the size Usual to konnectivity-client.
+	// Large is the size for data from clients. Data from targets have the size
+	// Usual, because konnectivity-client must read each message within 10 seconds.
 	Large = 256<<10 - 32
 )
 
@@ -148,9 +147,9 @@ func NewWriter(conn net.Conn) *Writer {
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall sets a function for blocked writes. If the peer blocks a call of Write for about the
-// duration maxBlocked, Write calls f. If f returns an error, Write returns this error. OnStall
-// uses the write deadline of conn.
+// OnStall sets a function for blocked writes. If the peer blocks a call of Write for about
+// maxBlocked, Write calls f. If f returns an error, Write returns this error. After a call of
+// OnStall, Write sets the write deadline of conn.
 func (w *Writer) OnStall(maxBlocked time.Duration, f func() error) {
 	w.stallLimit, w.stalled = maxBlocked, f
 }

@@ -10,7 +10,8 @@ const (
 	MethodRenew   = "/cloudsim.netproxy.v1.Tunnel/Renew"
 )
 
-// Keys of gRPC metadata. Upstream defines the keys without the prefix x-.
+// Keys of gRPC metadata. This project defines the keys with the prefix x-. Upstream defines the
+// other keys.
 const (
 	KeyServerID         = "serverid"
 	KeyServerCount      = "servercount"

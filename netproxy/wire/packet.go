@@ -21,8 +21,8 @@ type Packet struct {
 	Data mem.BufferSlice
 }
 
-// DialRequest returns a packet that asks for a connection. The answer contains
-// the same number random.
+// DialRequest returns a packet that asks for a connection. The argument random
+// is the number of the dial. The answer contains the same number.
 func DialRequest(random int64, protocol, address string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
 }

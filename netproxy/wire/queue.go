@@ -19,9 +19,9 @@ const overhead = 128
 
 // Queue is a buffer between a stream with many connections and the reader of one connection. The
 // Queue accepts data while it holds fewer bytes than its limit. When the Queue is full, Push waits,
-// and so all connections of the stream wait. Push waits for the duration grace. If the reader took
-// at least half of the limit during this wait, Push waits again. Otherwise Push closes the Queue
-// with the error ErrSlow.
+// and so all connections of the stream wait. If Push has waited for the grace period, it checks how
+// much the reader took during this wait. If the reader took at least half of the limit, Push waits
+// again. Otherwise Push closes the Queue with the error ErrSlow.
 type Queue struct {
 	limit int
 	grace time.Duration
