@@ -71,7 +71,8 @@ func (u use) readOnly() bool {
 // nodes, hasManyNodes is true. The result fsTypes contains the filesystem
 // types, sorted and separated by commas. For a block volume, fsTypes contains
 // "block". The driver stores fsTypes in a label of the disk. If a later request
-// has the same name as an existing disk, the cloud compares the labels.
+// has the name of this disk, the cloud compares the label in the request with
+// the label of the disk.
 func usesOf(all []*csi.VolumeCapability) (hasManyNodes bool, fsTypes string, err error) {
 	if len(all) == 0 {
 		return false, "", invalidArgument("volume_capabilities", "is required")

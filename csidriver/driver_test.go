@@ -24,8 +24,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// bench is a cloud with a data plane, an instance, and a driver on this
-// instance.
+// bench contains a cloud that has a data plane and an instance, and a driver
+// that runs for this instance.
 type bench struct {
 	t     testing.TB
 	cloud *client.Client

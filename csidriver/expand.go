@@ -45,9 +45,10 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 
 // growsLaterOr returns ABORTED if err is a conflict with other work on the
 // disk, such as a copy. Such work ends by itself, so the caller can repeat the
-// call later. It does not return FAILED_PRECONDITION, because
-// FAILED_PRECONDITION means that the volume cannot grow while it is in use. For
-// other errors, and for a failed disk, growsLaterOr returns err.
+// call later. growsLaterOr does not return FAILED_PRECONDITION for such a
+// conflict, because FAILED_PRECONDITION means that the volume cannot grow while
+// it is in use. For other errors, and for a failed disk, growsLaterOr returns
+// err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -86,9 +87,9 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.Contro
 	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
-// GetCapacity returns the free capacity of the cloud's pools for a StorageClass
-// in a zone (KEP-1472). It also returns the minimum and the maximum size of a
-// volume.
+// GetCapacity returns the free capacity that the pools in a zone have for the
+// volumes of a StorageClass (KEP-1472). It also returns the minimum and the
+// maximum size of a volume.
 func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	s := shape{diskType: c.cfg.DiskType}
 	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {
@@ -134,8 +135,8 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside returns the largest free capacity in GiB of the pools in other
-// zones. It considers only pools with the same disk type as pool.
+// roomBeside compares the pools that have the disk type of the given pool and
+// are in another zone. It returns the largest free capacity of a pool in GiB.
 func roomBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
 		if p.Type == pool.Type && p.Zone != pool.Zone {

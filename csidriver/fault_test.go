@@ -327,9 +327,9 @@ func TestUndoAfterOutsideChanges(t *testing.T) {
 	wantCode(t, "unstage of nothing", b.unstage(v), codes.OK)
 }
 
-// TestStaleDevice proves that the driver treats a new file with an old name as
-// a different disk. The driver never uses the device of the old file for the
-// new file.
+// TestStaleDevice proves that the driver treats a new file with the name of an
+// earlier file as a different disk. The driver never uses the device of the
+// earlier file for the new file.
 func TestStaleDevice(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")

@@ -113,9 +113,8 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
 // disk returns the id of the disk for a legacy volume handle. The handle
 // contains the id of a disk that the driver made, or the name of a disk, as in
-// old PersistentVolumes. If no such disk exists, the result is the id in the
-// handle. If the handle contains no id, the result is the last part of the
-// handle.
+// old PersistentVolumes. If no such disk exists, the method returns the id in
+// the handle, or the last part of the handle if this part is not an id.
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, the method returns

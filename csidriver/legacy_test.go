@@ -204,7 +204,8 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 }
 
 // TestLegacyFilesystem proves that a volume gets the filesystem type of an old
-// StorageClass if csi-translation-lib does not translate the parameter FSType.
+// StorageClass, although csi-translation-lib does not translate the parameter
+// FSType of this StorageClass.
 // The driver refuses a request whose volume capability has another filesystem.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"

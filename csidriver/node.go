@@ -101,9 +101,10 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // the volumes of the driver name that it called. If the driver made the disk,
 // the disk counts for the driver name that the caller of CreateVolume used. A
 // disk that a user made counts only if a PersistentVolume uses the disk. The
-// method recognizes such a disk by a loop device with a mount, because only
-// this driver makes loop devices for disks. For a filesystem, the method finds
-// the driver name in the kubelet's staging path.
+// method recognizes such a disk by a mount of its loop device, because the
+// driver mounts each staged disk. If a path of these mounts contains another
+// driver name, the disk does not count. The kubelet's staging path of a
+// filesystem contains the driver name.
 //
 // A disk that hangs counts, because a hung disk is in use. If countsAsVolume
 // cannot read the mounts for another reason, the disk does not count.

@@ -119,7 +119,7 @@ func TestAfterBlockReadOnly(t *testing.T) {
 	b.publish(v, raw())
 	next := b.volume("pvc-2")
 	b.publish(next, mounted("ext4"))
-	for range 100 { // other processes on this machine may take the device number first
+	for range 100 { // try again if another process takes the device number before the second staging
 		wantCode(t, "stage", b.stage(v, raw()), codes.OK)
 		wantCode(t, "publish for reading", b.show(v, "reader", raw(), true), codes.OK)
 		number := b.number(v)

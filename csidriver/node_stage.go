@@ -192,8 +192,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 			return err
 		}
 		// Another process that detaches unused devices may have set the autoclear
-		// flag of this device. Stay clears the flag, so that the kernel does not
-		// detach the device of the block volume.
+		// flag of this device. The method Stay clears the flag, so that the kernel
+		// does not detach the device of the block volume.
 		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
 	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {

@@ -72,9 +72,8 @@ func TestDataStay(t *testing.T) {
 	}
 }
 
-// clear unpublishes the volume at the path "pod" and then unstages the volume.
-// It does both steps twice. First it checks that the driver refuses to unstage
-// a published volume.
+// clear checks that the driver refuses to unstage the published volume. Then it
+// unpublishes the volume at the path "pod" twice, and unstages the volume twice.
 func (b *bench) clear(v string) {
 	b.t.Helper()
 	wantCode(b.t, "unstage too early", b.unstage(v), codes.FailedPrecondition)
@@ -339,7 +338,7 @@ func TestExpandStaged(t *testing.T) {
 }
 
 // TestStagingIsFinished proves that a repeated staging call finishes the work
-// of a driver that has died. The driver has mounted a filesystem, but the
+// of a driver that died after it mounted the filesystem. At this time, the
 // filesystem is still smaller than its disk. The repeated call grows the
 // filesystem, and changes the group of the files to the group in the call.
 func TestStagingIsFinished(t *testing.T) {

@@ -135,8 +135,8 @@ func TestExpandAgain(t *testing.T) {
 
 // TestExpandWhileItIsCopied proves that an expansion returns ABORTED while the
 // cloud makes a snapshot or a copy of the volume, so that the caller repeats
-// the call. The code is not FAILED_PRECONDITION, because this code means that
-// the volume cannot grow while a pod uses it.
+// the call. The code is not FAILED_PRECONDITION, because FAILED_PRECONDITION
+// would mean that the volume cannot grow while a pod uses it.
 func TestExpandWhileItIsCopied(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -191,7 +191,8 @@ func (b *bench) failedDisk(name string) string {
 	return string(d.ID)
 }
 
-// lostSnapshot makes a snapshot, deletes the data of the snapshot, and returns its id.
+// lostSnapshot makes a snapshot and deletes the data of the snapshot. It returns the id of the
+// snapshot.
 func (b *bench) lostSnapshot() string {
 	b.t.Helper()
 	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
@@ -201,8 +202,8 @@ func (b *bench) lostSnapshot() string {
 	return s
 }
 
-// TestLostSource proves that CreateVolume deletes the disk of a volume if the cloud cannot copy the
-// data of the volume. Otherwise the disk would use space until a user deletes it.
+// TestLostSource proves that CreateVolume deletes the new disk if the cloud cannot copy the data of
+// the source. Otherwise the disk would use space until a user deletes it.
 func TestLostSource(t *testing.T) {
 	b := newBench(t)
 	s := b.lostSnapshot()

@@ -43,9 +43,9 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{deviceKey: a.Device}}, nil
 }
 
-// incompatibleOr returns ALREADY_EXISTS if the disk is already attached to
-// node, but the attachment is writable and the request is read-only, or the
-// reverse. Otherwise it returns the result of busyOr.
+// incompatibleOr returns ALREADY_EXISTS if err is a conflict and the disk is
+// already attached to the node in the other mode: writable instead of read-only,
+// or the reverse. Otherwise it returns the result of busyOr.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, node cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -84,9 +84,9 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-// detach removes the attachment of a disk to node, and waits until the cloud
-// has finished this work. If the cloud does not detach the disk at once, and
-// the node is stopped or terminating, the method detaches the disk by force.
+// detach detaches a disk from a node, and waits until the cloud has finished
+// this work. If the cloud does not detach the disk at once, and the node is
+// stopped or terminating, the method detaches the disk by force.
 func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, node cloudsim.InstanceID) error {
 	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: node})
 	if err != nil && cloudsim.KindOf(err) != cloudsim.Conflict {

@@ -80,9 +80,9 @@ const (
 	keyIOPS        = "iops"
 	keyThroughput  = "throughputMiBps"
 	keyReplication = "replication"
-	// keyDeletionPolicy is the name of a field of snapshot classes that only
-	// the orchestrator reads. Some users, and upstream's tests, also set a
-	// parameter with this name. CreateVolumeGroupSnapshot accepts and ignores
+	// keyDeletionPolicy is the name of a field of snapshot classes. Only the
+	// orchestrator reads this field. Some users, and upstream's tests, also set
+	// a parameter with this name. CreateVolumeGroupSnapshot accepts and ignores
 	// this parameter.
 	keyDeletionPolicy = "deletionPolicy"
 )

@@ -96,9 +96,9 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// source sets contentSource, a snapshot or a volume, as the source of the new
-// disk in o. It returns the size of this source, which is the minimum size of
-// the new disk. If contentSource is nil, source returns 0.
+// source sets the source of the new disk in the order o to the snapshot or the
+// volume in contentSource. It returns the size of this source, which is the
+// minimum size of the new disk. If contentSource is nil, source returns 0.
 func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case contentSource == nil:

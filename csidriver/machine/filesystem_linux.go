@@ -246,8 +246,9 @@ func tool(ctx context.Context, lockFile *os.File, argv ...string) error {
 	return nil
 }
 
-// slack is the part of the device that a filesystem may leave unused. A disk grows
-// by whole GiB, so a smaller difference does not mean that the disk has grown.
+// slack is the number of bytes of a device that a filesystem may leave unused. A
+// disk grows by whole GiB. So if fewer bytes than slack are unused, the disk has
+// not grown.
 const slack = 256 << 20
 
 // Grow enlarges a filesystem to the size of its device. The filesystem is

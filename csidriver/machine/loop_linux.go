@@ -203,9 +203,10 @@ func FileAt(path string) (string, error) {
 	return strings.TrimSuffix(name, " (deleted)"), err
 }
 
-// realpath returns path without symbolic links in its folder and without a
-// slash at its end, as in the kernel's mount table. The last element of path
-// may be a link or a missing file.
+// realpath returns path in the form in which the kernel's mount table shows
+// paths. It resolves the symbolic links in the folder of path, and removes a
+// slash at the end. It does not resolve the last element of path, which may be a
+// link or a missing file.
 func realpath(path string) (string, error) {
 	path = filepath.Clean(path)
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))

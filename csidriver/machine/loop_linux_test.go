@@ -199,8 +199,8 @@ func TestLinkIsNoDisk(t *testing.T) {
 }
 
 // TestGuardGoesWithTheFile proves that the read-only flag of a loop device does
-// not apply to the next file of this device number, even if another program has
-// detached the first file.
+// not apply to the next file that gets the same device number. This is also
+// true if another program has detached the first file.
 func TestGuardGoesWithTheFile(t *testing.T) {
 	needsVolumes(t)
 	detached := func(l *Loop) error { return l.Detach() }
@@ -220,7 +220,7 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 			first, next := filepath.Join(dir, "first.img"), filepath.Join(dir, "next.img")
 			emptyDisk(t, first, 64<<20)
 			emptyDisk(t, next, 64<<20)
-			for range 100 { // other processes on this machine may take the device number first
+			for range 100 { // try again if another process takes the device number before the second Attach
 				l, err := Attach(t.Context(), first, false, false)
 				if err != nil {
 					t.Fatal(err)

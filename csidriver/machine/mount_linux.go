@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// mountFlags maps mount options to the kernel's flag bits. An option sets its
-// bits. If the field clear is true, the option clears its bits.
+// mountFlags maps mount options to the kernel's flag bits. If the field clear
+// is true, the option clears these bits. Otherwise the option sets these bits.
 var mountFlags = map[string]struct {
 	bits  uintptr
 	clear bool
@@ -151,7 +151,7 @@ func UnmountAll(path string) error {
 			return err
 		}
 		err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-		if err != nil && (was != nil || !errors.Is(err, unix.EINVAL)) { // a first EINVAL can mean that another process has removed the mount
+		if err != nil && (was != nil || !errors.Is(err, unix.EINVAL)) { // try again after one EINVAL, because another process may have removed the mount
 			return &fs.PathError{Op: "unmount", Path: path, Err: err}
 		}
 		was = err
@@ -195,7 +195,8 @@ func At(path string) ([]Mount, error) {
 
 // Seen returns the visible mount at path, or nil if path has no mount. For a
 // filesystem on a loop device, Seen asks the kernel only about this path. The
-// result then has only the option "ro" or no options. At returns all options.
+// result then has only the option "ro" or no options. The function At returns
+// all options.
 func Seen(path string) (*Mount, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

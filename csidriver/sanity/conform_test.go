@@ -242,7 +242,8 @@ func TestConform(t *testing.T) {
 // TestConformFindsBugs adds bugs to the driver. It proves that 'allinone
 // conform csi' finds bugRefuses and bugForgets in the mode lostreply, and
 // bugMemory in the mode crash. csi-sanity without these modes does not find
-// these bugs. The test also proves that bugTwice makes a call budget grow.
+// these bugs. The test also proves that the check of the call budgets finds
+// bugTwice.
 func TestConformFindsBugs(t *testing.T) {
 	t.Parallel()
 	const specs = `CreateVolume should (return appropriate|not fail)`

@@ -1,9 +1,9 @@
 // Command csi-sidecars runs upstream's volume controllers in one process. It
 // uses external-provisioner, external-attacher, external-resizer,
-// csi-snapshotter and the snapshot-controller as libraries. One process needs
-// one set of watches and one connection for each driver. Five separate
-// containers would need five sets of watches, and five connections for each
-// driver.
+// csi-snapshotter and the snapshot-controller as libraries. For each driver,
+// the process has one set of watches and one connection. In separate
+// containers, each program would have its own watches, and each sidecar would
+// have its own connection to the driver.
 //
 // The command only composes these libraries, so its behavior, events and
 // annotations are the same as upstream's. One process can serve several

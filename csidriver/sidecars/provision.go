@@ -25,7 +25,7 @@ import (
 const managedBy = "external-provisioner"
 
 // capacityEvery is the interval at which the controller asks a driver for its
-// capacity. The controller also asks after changes of volumes.
+// capacity. The controller also asks the driver when a volume has changed.
 const capacityEvery = time.Minute
 
 // provision returns the external-provisioner and its helper controllers. The

@@ -92,8 +92,8 @@ func KeyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// TLS returns the certificate and the key for use in a TLS configuration. The
-// certificates in chain follow the certificate.
+// TLS returns the certificate and the key for use in a TLS configuration. In
+// the result, the certificates in chain come after the certificate of p.
 func (p *Pair) TLS(chain ...*x509.Certificate) tls.Certificate {
 	shown := tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
 	for _, c := range chain {

@@ -6,9 +6,9 @@ package eventually
 import "time"
 
 const (
-	// Timeout is the time after which a condition fails its test. It is long,
-	// because a machine under load may be slow. Only a failed test waits for this
-	// time.
+	// Timeout is the time after which this package fails a test if the condition
+	// is still not true. It is long, because a machine under load may be slow.
+	// Only a failed test waits for this time.
 	Timeout = 2 * time.Minute
 
 	interval = 5 * time.Millisecond

@@ -19,12 +19,13 @@ import (
 // restarts.
 const first, last = 10000, 29999
 
-// maxPorts is the maximum number of ports in a call of Choose. It is so small that
-// a random port is probably free.
+// maxPorts is the maximum number of ports in a call of Choose. The range contains
+// many more ports, so a random port of the range is probably free.
 const maxPorts = 1000
 
-// maxTries is the maximum number of attempts to find free ports. If so many
-// attempts fail, the range probably has no free ports.
+// maxTries is the number of attempts after which Choose returns an error for the
+// next port that is in use. If so many attempts are not enough, the range
+// probably has too few free ports.
 const maxTries = 3 * maxPorts
 
 // reservations holds the reservations of this process. A reservation is an abstract

@@ -13,8 +13,8 @@ func contains(all []netip.Prefix, ip string) bool {
 	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr(ip)) })
 }
 
-// Addresses and Routes contain every address of an interface. They do not contain
-// addresses of documentation ranges.
+// The results of Addresses and Routes contain every address of this machine's
+// interfaces. These results do not contain addresses of documentation ranges.
 func TestThisMachine(t *testing.T) {
 	own, err := hostnet.Addresses()
 	if err != nil {

@@ -51,9 +51,9 @@ func New(w io.Writer, level slog.Leveler, format Format) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// Klog redirects the log of Kubernetes' libraries to log. A record of klog with
-// the verbosity n gets the slog level -n. So verbosity 4 corresponds to
-// LevelDebug.
+// Klog redirects the log of Kubernetes' libraries to the given logger. A record
+// of klog with the verbosity n gets the slog level -n. So verbosity 4
+// corresponds to LevelDebug.
 //
 // Klog sets a global variable and must not run while other code logs through
 // klog. A program must call Klog at its start. If the program uses the logs API

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// A record of klog appears once in the logger's format, with its keys. Records
-// with a higher verbosity do not appear.
+// A record of klog appears once in the logger's format, with its keys. A record
+// with a verbosity that the logger's level excludes does not appear.
 func TestKlogComesOutAsOurs(t *testing.T) {
 	var out bytes.Buffer
 	logging.Klog(logging.New(&out, slog.LevelInfo, logging.JSON))

@@ -52,10 +52,10 @@ func (d *Loop) Close() error {
 // any existing device of the file.
 //
 // The kernel removes a device with the lapse flag when no program has the device
-// open and no mount uses the device's filesystem. The kernel does this even if
-// the process that called Attach has died, and even after the end of the machine
-// with the mounts. A device that is bind-mounted as a file must not have this
-// flag, because at some moments no program has the device open.
+// open and no mount uses the device's filesystem. The kernel also does this if
+// the process that called Attach has died, or if the machine that had the mounts
+// has ended. A device that is bind-mounted as a file must not have this flag,
+// because at some moments no program has the device open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {

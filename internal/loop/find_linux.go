@@ -87,8 +87,8 @@ func List() (all []Status, err error) {
 // the file no longer exists, Find returns the device of a file that had this
 // name.
 //
-// Usually Find reads sysfs for each loop device in use. The caller passes in
-// nearPaths the paths at which a mount of the device is likely. If one of these
+// Usually Find reads sysfs for each loop device in use. The argument nearPaths
+// contains the paths at which a mount of the device is likely. If one of these
 // paths is a mount of the device, Find does not read sysfs for other devices.
 func Find(node, path string, nearPaths ...string) (*Loop, error) {
 	b, err := backingOf(path)

@@ -43,10 +43,11 @@ const (
 
 type connectionKey struct{}
 
-// Authenticated tells the server of the function HTTP that the caller of the
-// request with this context has proved its identity. The server then keeps the
-// connection of this caller open when many new connections arrive. If too many
-// connections already have an authenticated caller, Authenticated does nothing.
+// Authenticated marks a connection as a connection with an authenticated caller.
+// The argument ctx is the context of a request on this connection. The server,
+// which the function HTTP runs, then keeps the connection open when many new
+// connections arrive. If too many connections already have an authenticated
+// caller, Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

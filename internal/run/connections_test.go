@@ -136,8 +136,8 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 	}
 }
 
-// An authenticated connection stays open even if more connections arrive than
-// the limit of anonymous connections.
+// An authenticated connection stays open even if the number of other connections
+// exceeds Limits.Anonymous.
 func TestAuthenticatedConnectionsStay(t *testing.T) {
 	const anonymous = 3
 	address := start(t, false, run.Limits{Connections: 4, Anonymous: anonymous, AnonymousFor: time.Hour})

@@ -16,8 +16,9 @@ type Limits struct {
 	// eighth of the process's limit of file descriptors, but at least 64.
 	Connections int
 	// Anonymous is the maximum number of connections without an authenticated
-	// request. A new connection beyond this limit closes the connection that has
-	// waited longest. The default is 512, but at most half of Connections.
+	// request. If a new connection exceeds this limit, the server closes the
+	// connection that has waited longest. The default is 512, but at most half
+	// of Connections.
 	Anonymous int
 	// AnonymousFor is the maximum idle time of a connection without an
 	// authenticated request. It is also the maximum duration of each request on
