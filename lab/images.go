@@ -13,8 +13,8 @@ const (
 	// presents to the cloud.
 	pullAudience = "registry.cloudsim"
 	// PullAnnotation is an annotation of a Kubernetes service account. With this annotation, the
-	// pods of the account pull images with the identity of the account instead of the node. The
-	// cloud must trust the account: see `allinone cloud workload-trusts`.
+	// pods of the account pull images with the account's identity, and not with the node's
+	// identity. The cloud must trust the account: see `allinone cloud workload-trusts`.
 	PullAnnotation = "cloudsim.dev/pull-as-itself"
 )
 

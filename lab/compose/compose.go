@@ -17,9 +17,9 @@ import (
 )
 
 // Dir is the absolute path of the folder with the files of a lab that runs in containers.
-// docker-compose.yaml starts these containers. The folder contains one subfolder for each service. Each subfolder is a
-// volume of one service only, so a service can read only its own keys. The services call each other
-// by their names.
+// docker-compose.yaml starts these containers. The folder contains one subfolder for each service.
+// Each subfolder is a volume of one service only, so a service can read only its own keys. The
+// services call each other by their names.
 type Dir string
 
 // serviceFiles lists the services that read files from Dir, and the keys that

@@ -1,5 +1,6 @@
 // Package course reads steps from the pages in docs/labs. Each page is the only source of one lab.
-// People read the page, `allinone lab` shows its steps one by one, and a test runs its commands.
+// People read the page, `allinone lab` shows the steps of the page one by one, and a test runs the
+// commands of the page.
 //
 // The package parses pages, compares outputs and stores the progress. It runs commands
 // only through a Shell.
@@ -20,13 +21,13 @@
 //	console solution   the solution of the step's exercise; "until" and "fails" can follow
 //	console verify     checks that the user did the step; "# " begins a statement about the result of a command
 //	console begin      checks of the state that the lab needs at its beginning
-//	console reset      commands that undo the lab after any of its steps
+//	console reset      commands that undo the lab; they work after each step
 //	text hint          a hint
 //
 // If a line of a command ends with a backslash, the command continues on the next line. If a
 // command begins a here-document, the command continues until the end of the here-document.
 // Other blocks are text. Readers of the page can open <details>, but `allinone lab` does not
-// print the content of <details>. So blocks with a solution, verify or hint belong in
+// print the content of <details>. So blocks with the word solution, verify or hint belong in
 // <details>.
 //
 // # Comparison of outputs

@@ -68,7 +68,7 @@ func (s Step) Verify(ctx context.Context, sh Shell, timeout time.Duration) ([]Fi
 	}
 }
 
-// Good reports whether all findings are good.
+// Good reports whether all checks succeeded.
 func Good(found []Finding) bool {
 	return !slices.ContainsFunc(found, func(f Finding) bool { return !f.Good })
 }

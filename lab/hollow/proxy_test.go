@@ -167,8 +167,8 @@ func (b *bench) awaitRefusal(url string) {
 	})
 }
 
-// A node port answers on every node. For successive connections, the responder answers as
-// if it were each ready pod in turn. Each answer contains the name of the pod.
+// A node port answers on every node. Successive connections go to the ready pods in turn, and
+// the responder answers in place of the pod. Each answer contains the name of the pod.
 func TestNodePort(t *testing.T) {
 	b := newBench(t)
 	one, two := b.createNodes()
@@ -451,7 +451,7 @@ func TestPortInUse(t *testing.T) {
 		}
 		return nil
 	})
-	more := b.serve("more", nil) // the failed port does not prevent the next port
+	more := b.serve("more", nil) // the responder opens another port although one port failed
 	b.setEndpoints(more, pod("more-1", "10.1.0.2", "one"))
 	b.awaitPods(url(one, more.Spec.Ports[0].NodePort, "/"), "more-1")
 	other.Close()

@@ -14,7 +14,7 @@ import (
 // Dir is the absolute path of a lab's data dir. The names of the lab's
 // resources on the host contain a hash of this path. If two different Dirs led
 // to one folder, a second process would not find the resources of the first
-// process. So DirAt returns the same Dir for every path of a folder.
+// process. So DirAt returns the same Dir for all paths that lead to one folder.
 type Dir string
 
 // DirAt returns the Dir for a path. It resolves the symbolic links in the part of the

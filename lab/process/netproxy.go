@@ -21,7 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// maxSocketPath is the longest path that unix(7) allows, without the terminating zero byte.
+// maxSocketPath is the maximum length of a socket's path, without the terminating zero byte:
+// unix(7).
 const maxSocketPath = 107
 
 // socket returns the path of a Unix socket. The socket is in the data dir. If this path
@@ -88,10 +89,11 @@ func (p *plan) writeEgress() error {
 	return lab.WriteFile(p.dir.configFile("egress.yaml"), raw)
 }
 
-// proxyStrategies makes the proxy server choose the agent of the kubelet's node, then the agent of
-// the pod's node. If neither agent has a connection to the server, the server may use any agent for
-// the connection. With hollow nodes there is only one agent. The control plane is in no zone, so no
-// strategy prefers a zone.
+// proxyStrategies makes the proxy server prefer the agent on the node of the destination. The
+// strategy destHost finds the agent of a kubelet's node, and destCIDR finds the agent of a pod's
+// node. If this agent has no connection to the server, the strategy default permits any agent. With
+// hollow nodes there is only one agent. The control plane is in no zone, so no strategy prefers a
+// zone.
 const proxyStrategies = "destHost,destCIDR,default"
 
 // proxyServer returns the component that forwards the connections of kube-apiserver to nodes

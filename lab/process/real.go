@@ -118,11 +118,11 @@ func (p *plan) serverIPs() []net.IP {
 // hollow nodes kube-controller-manager assigns the ranges, and there are no routes. For real nodes
 // the cloud's network assigns a range to each new instance. The cloud controller manager then
 // writes the range into the Node and a route into the cloud's route table. Other cloud controller
-// managers do not write ranges. If the cluster uses such a manager, kube-controller-manager assigns
-// the ranges of real nodes, and the cloud controller manager creates routes to these ranges in the
-// cloud. Without the flag --network-ranges, the cloud refuses routes to addresses to which its host
-// has a route. The host has a route to the pods of the VPC. So the lab sets --network-ranges to all
-// private ranges.
+// managers do not write ranges. If the user starts another manager, kube-controller-manager assigns
+// the ranges of real nodes, and the other manager creates routes to these ranges in the cloud.
+// Without the flag --network-ranges, the cloud refuses routes to addresses to which its host has a
+// route. The host has a route to the pods of the VPC. So for another manager, the lab sets
+// --network-ranges to all private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
@@ -149,8 +149,8 @@ func (p *plan) clientFlags() []string {
 }
 
 // ipMode returns "VIP" for real nodes, because their load balancers keep the
-// client's address. With the mode VIP, kube-proxy sends the traffic of pods to
-// a load balancer's address directly to the Service.
+// client's address. If a pod connects to a load balancer's address in the mode
+// VIP, kube-proxy sends the connection directly to the Service.
 func (p *plan) ipMode() string {
 	if p.Nodes == lab.Real {
 		return "VIP"

@@ -187,8 +187,9 @@ func (d *recordFile) noteComponent(name string, change func(*componentEntry)) er
 func (d *recordFile) close() error { return os.Remove(d.dir.path("run.json")) }
 
 // killLeftovers kills the processes that a killed supervisor left, and returns their names.
-// Normally the kernel kills these processes together with their supervisor. killLeftovers handles a
-// process that the supervisor was just starting, and a kernel that failed to kill a process.
+// Normally the kernel kills these processes together with their supervisor. There are two
+// exceptions: a process that the supervisor was just starting, and a process that the kernel failed
+// to kill.
 func (d Dir) killLeftovers(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {

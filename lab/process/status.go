@@ -63,7 +63,7 @@ func Status(d Dir) (Report, error) {
 	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), Host: d.hash(), Nodes: r.Nodes, Components: []ComponentReport{}}
 	if m.Ports != nil { // a lab was started here before
 		out.CloudURL = portsByName(m.Ports).url("http", "cloudsim")
-		if m.Ports["console"] != 0 { // a release before the console did not choose this port
+		if m.Ports["console"] != 0 { // lab.json of an earlier version may not contain this port
 			out.ConsoleURL = portsByName(m.Ports).url("http", "console")
 		}
 	}

@@ -76,7 +76,7 @@ func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bo
 			return stopped, unlock, err
 		case ctx.Err() != nil:
 			return stopped, nil, fmt.Errorf("waiting for the process that uses data dir %s: %w", d, context.Cause(ctx))
-		case damaged && waited > lockRelease: // a lab holds the lock, so the file was damaged after its start
+		case damaged && waited > lockRelease: // a lab holds the lock, so run.json was damaged after the start of this lab
 			return stopped, nil, fmt.Errorf("%w, but a lab uses this data dir: stop the process `allinone up` of the lab yourself", unread)
 		case waited > timeout:
 			return stopped, nil, fmt.Errorf("a lab is starting in %s, or another `allinone down` runs; try again later, or end that process", d)

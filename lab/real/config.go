@@ -52,7 +52,7 @@ type Config struct {
 	// NodeOf returns the provider id of the cluster's Node with this name. It returns "" if the
 	// cluster has no such Node.
 	NodeOf func(ctx context.Context, name string) (providerID string, err error)
-	// NotReady sets the Node of a machine that was shut down to NotReady. On a host with
+	// NotReady sets a Node to NotReady after the shutdown of the Node's machine. On a host with
 	// systemd, the kubelet sets its Node to NotReady when systemd announces a shutdown.
 	// Machines run no systemd, so the hypervisor calls NotReady instead.
 	NotReady func(ctx context.Context, name, providerID string) error

@@ -25,7 +25,7 @@ import (
 func (d *machineDevices) restrictDevices() error {
 	i := slices.IndexFunc(d.cgroup.hierarchies, func(h hierarchy) bool { return h.unified })
 	if i < 0 {
-		return nil // the machine has no nodes of other devices, but its processes could make such nodes
+		return nil // without cgroup v2, the machine's processes may make and open nodes of other devices
 	}
 	allowed := usualRules()
 	for _, have := range d.have {

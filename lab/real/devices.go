@@ -101,7 +101,7 @@ func (d *machineDevices) update(ctx context.Context) error {
 		return nil
 	}
 	clear(d.failed)
-	for id, have := range d.have { // a disk that was detached and attached again can be read-only
+	for id, have := range d.have { // a disk that is attached again may have changed between writable and read-only
 		if want, ok := wanted[id]; !ok || isReadOnly(want, d.id) != have.readOnly {
 			d.failed[id] = d.remove(id, have)
 		}
@@ -198,7 +198,8 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 		if l != nil {
 			return resize(l, info.Size())
 		}
-		// The disk was attached to another machine in the meantime, which has fenced the device.
+		// In the meantime, the disk was attached to another machine. Then fenceOthers fenced the
+		// device of this machine.
 		if err := d.remove(disk.ID, existing); err != nil {
 			return err
 		}
@@ -236,8 +237,9 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 	return filepath.Join(d.disks.Dir, string(id)+".img")
 }
 
-// openDevice opens a node's device of the file at path. It returns nil if the device with the given
-// number is fenced, or if the kernel has given the number to another program.
+// openDevice opens the loop device with the given number, if the device belongs to the given node
+// and to the file at path. Otherwise it returns nil, for example if the device is fenced, or if the
+// kernel has given the number to another program.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {
@@ -255,9 +257,9 @@ func resize(l *loop.Loop, size int64) error {
 	return errors.Join(err, l.Close())
 }
 
-// fenceOthers fences the devices of a disk on machines to which the disk is no longer attached:
-// reads and writes of a fenced device fail. Such a device exists if a user detached the disk by
-// force while a machine used the disk.
+// fenceOthers fences the devices of a disk on machines to which the disk is no longer attached.
+// Reads and writes of a fenced device fail. A machine still has the device of a detached disk if a
+// user detached the disk by force while the machine used the disk.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
@@ -277,7 +279,8 @@ func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	return errors.Join(errs...)
 }
 
-// fence fences a node's device of the file at path, unless it is already fenced.
+// fence fences the loop device with the given number. If openDevice returns nil for the device,
+// fence does nothing.
 func fence(node, path string, number int) error {
 	l, err := openDevice(node, path, number)
 	if err != nil || l == nil {
@@ -352,8 +355,8 @@ func (d *machineDevices) linkPaths(id cloudsim.DiskID) []string {
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
 // remove removes the device nodes and links of a disk, and fences the disk's device. It keeps the
-// second device of the disk; see releaseUnused. A fenced device no longer belongs to the machine,
-// because the kernel can give its number to another program.
+// second device of the disk; see releaseUnused. It deletes the fenced device from d.have, because
+// the kernel can give the number of this device to another program.
 func (d *machineDevices) remove(id cloudsim.DiskID, existing device) error {
 	if isMounted(d.folder.path("dev")) {
 		if err := d.hide(id, existing); err != nil {

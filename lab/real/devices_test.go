@@ -257,8 +257,9 @@ func TestForcedDetachFences(t *testing.T) {
 }
 
 // TestBusySecondDevice detaches a disk while a program of the machine has the disk's second device
-// open. It proves that the hypervisor does not fence a device of another program that got the
-// number of the fenced device. The machine gets a working device when the disk is attached again.
+// open. The hypervisor fences the first device, so another program can get the number of the first
+// device. The test proves that the hypervisor does not fence the device of the other program. It
+// also proves that the machine gets a working device when the disk is attached again.
 func TestBusySecondDevice(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -300,10 +301,10 @@ func TestBusySecondDevice(t *testing.T) {
 }
 
 // TestFencedByAnotherMachine attaches a disk to another machine before the hypervisor updates the
-// old machine. The hypervisor then fences the old machine's device, and the kernel can give its
-// number to the new machine's device. The test proves that the update of the old machine does not
-// fence this device. It also proves that a machine with a fenced device gets a working device when
-// the disk is attached to it again.
+// old machine. The hypervisor then fences the old machine's device, and the kernel can give the
+// number of this device to the new machine's device. The test proves that the update of the old
+// machine does not fence the new machine's device. It also proves that a machine with a fenced
+// device gets a working device when the disk is attached to the machine again.
 func TestFencedByAnotherMachine(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))

@@ -35,7 +35,7 @@ type Images struct {
 const workPattern = "load-*"
 
 // removeUnfinishedLoads deletes the files of loads that did not end, for example because a user
-// killed the command. If a load still runs, it fails.
+// killed the command. A load that still runs fails.
 func removeUnfinishedLoads(dir string) error {
 	unfinished, err := filepath.Glob(filepath.Join(dir, loadedDir, workPattern))
 	for _, work := range unfinished {
@@ -329,8 +329,8 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	return err == nil, err
 }
 
-// withRecords returns the names of the image records that belong to the image name. If no other
-// name has the same digest, the result includes the records of this digest that have no tag.
+// withRecords returns the names of the image records that belong to the given image name. If no
+// other name has the same digest, the result includes the records of this digest that have no tag.
 func withRecords(lines []imageLine, name string) []string {
 	index := slices.IndexFunc(lines, func(l imageLine) bool { return l.name == name })
 	if index < 0 {

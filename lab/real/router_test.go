@@ -110,7 +110,7 @@ func TestBridgeOnHost(t *testing.T) {
 	waitReachable(t, "a pod on the other machine, without a router", first, "10.97.2.1:80", false)
 	last := route()
 	waitReachable(t, "a pod on the other machine, through the second router", first, "10.97.2.1:80", true)
-	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil { // the kernel still has the namespace
+	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil { // the handles of last keep the namespace
 		t.Fatal(err)
 	}
 	v = route()

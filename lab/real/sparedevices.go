@@ -31,9 +31,9 @@ func (d *machineDevices) reserve(ctx context.Context, id cloudsim.DiskID) (int, 
 	return n, os.WriteFile(d.folder.path(spareFolder, string(id)), []byte(strconv.Itoa(n)), 0o600)
 }
 
-// releaseUnused removes the second loop devices of the disks that the machine no longer has, except
-// the wanted disks. It stores the error of each disk in d.failed. A removal fails, for example, while
-// a program has the device open. The next update tries again.
+// releaseUnused removes the second loop device of each disk that is neither in d.have nor in
+// wanted. It stores the error of each disk in d.failed. A removal fails, for example, while a
+// program has the device open. The next update tries again.
 func (d *machineDevices) releaseUnused(ctx context.Context, wanted map[cloudsim.DiskID]cloudsim.Disk) error {
 	files, err := os.ReadDir(d.folder.path(spareFolder))
 	if errors.Is(err, fs.ErrNotExist) {
