@@ -221,8 +221,9 @@ func TestCloudconform(t *testing.T) {
 	}
 }
 
-// differs lists the modules that can have another version in kube or netproxy/interop. No package
-// of Kubernetes that two of these programs share imports them.
+// differs lists the modules that can have another version in kube or netproxy/interop. Some
+// packages of Kubernetes are in several of these programs. None of these packages imports a module
+// in this list.
 var differs = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
 	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",
@@ -230,8 +231,8 @@ var differs = []string{
 }
 
 // TestSharedVersions proves that allinone and kube contain the same versions of the modules that
-// they share. With one different version, Go compiles each package of Kubernetes that uses the
-// module twice.
+// they share. If the versions of a module differ, Go must compile two copies of each package of
+// Kubernetes that uses the module.
 func TestSharedVersions(t *testing.T) {
 	versions := func(file string) map[string]string {
 		out, err := exec.Command("go", "mod", "edit", "-json", file).Output()

@@ -15,8 +15,8 @@ import (
 const (
 	// maxGrowth is the permitted growth of a call budget in percent.
 	maxGrowth = 20
-	// minGrowth is the number of additional calls that is always permitted. The number of calls of
-	// a CCM that polls differs a little between two runs.
+	// minGrowth is the number of additional calls that is always permitted. If a CCM polls, its
+	// number of calls differs a little between two runs.
 	minGrowth = 2
 )
 

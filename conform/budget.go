@@ -101,7 +101,7 @@ func excludeNode(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
 // checkThrottle lets the cloud refuse all calls, and counts the calls of the CCM. A CCM that repeats
 // refused calls at once makes the outage longer.
 func checkThrottle(ctx context.Context, e *env, m Machine) error {
-	if err := e.setReady(ctx, m.Name, false); err != nil { // so that the CCM asks the cloud regularly
+	if err := e.setReady(ctx, m.Name, false); err != nil { // so that the CCM regularly asks the cloud about the machine of this Node
 		return err
 	}
 	idle, err := e.callsDuring(ctx, e.waitToObserve)

@@ -42,8 +42,8 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// missingError is the error of a check that must have the verdict Skip. The check notices this only
-// while the check runs. The text of the error is the reason.
+// missingError is the error of a check that must have the verdict Skip, for a reason that
+// Check.skipReason cannot find before the check runs. The text of the error is this reason.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }

@@ -35,8 +35,8 @@ type CleanupConfig struct {
 // Cleanup deletes the objects that an interrupted run has left in the cluster and in the cloud. It
 // first deletes the Services, so that the CCM can remove their load balancers. Then it deletes the
 // remaining load balancers that forward only to machines of the run. After the load balancers, it
-// deletes the routes to these machines, and then the machines. Cleanup does not find a load
-// balancer without a machine. At the end, it deletes the Nodes and namespaces. Cleanup continues
+// deletes the routes to these machines, and then the machines. Cleanup does not find load balancers
+// that forward to no machine. At the end, it deletes the Nodes and namespaces. Cleanup continues
 // after an error, and returns all errors.
 func Cleanup(ctx context.Context, c CleanupConfig) error {
 	if c.Driver == nil {

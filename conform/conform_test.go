@@ -133,8 +133,8 @@ var failingChecks = map[fake.Bug][]string{
 	fake.MemoryOnly:          {"ops.restart", "ops.crash", "lb.orphan"},
 }
 
-// TestEachBugIsFound proves that the right checks fail for a CCM with a bug. For each bug, it also
-// runs one check that must pass.
+// TestEachBugIsFound proves for each bug that the checks in failingChecks fail. It also runs one
+// other check for each bug, which must pass.
 func TestEachBugIsFound(t *testing.T) {
 	t.Parallel()
 	todo := make(chan fake.Bug, len(failingChecks))

@@ -281,8 +281,8 @@ func checkStaticIP(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkLocalTraffic covers KEP-27 (source IP preservation): a Node without pods of the Service must
-// fail the health check.
+// checkLocalTraffic covers KEP-27 (source IP preservation). The load balancer must check the
+// healthCheckNodePort, so that a Node without pods of the Service fails the health check.
 func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 	s, lb, err := e.createBalanced(ctx, "web", func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal })
 	if err != nil {

@@ -71,7 +71,8 @@ func (e *env) leaseHolders(ctx context.Context) (map[string]string, error) {
 	return holders, nil
 }
 
-// checkLeader starts two CCMs. It kills the first CCM while this CCM creates a load balancer.
+// checkLeader starts two CCMs, one after the other. It creates a Service and kills the first CCM at
+// once. The second CCM must then finish the work for the Service.
 func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	if err := e.pause(); err != nil {
 		return err

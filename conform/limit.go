@@ -49,7 +49,7 @@ func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(
 		return r.value, r.err
 	case <-ctx.Done():
 	}
-	select { // a driver that observes its context returns within a short time, with a more exact error
+	select { // a driver that observes ctx returns soon after the end of ctx, with a more exact error
 	case r := <-results:
 		return r.value, r.err
 	case <-time.After(poll):

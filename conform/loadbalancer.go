@@ -58,8 +58,8 @@ func hasAddress(s *v1.Service) error {
 	return nil
 }
 
-// loadBalancerOf returns the load balancer with an address of the Service. It returns an error if the
-// number of such load balancers is not 1.
+// loadBalancerOf returns the load balancer with an address of the Service. It returns an error if
+// no load balancer or more than one load balancer has an address of the Service.
 func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, error) {
 	now, err := e.lastService(s)
 	if err != nil {
@@ -396,8 +396,9 @@ func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkLostReply finds the calls that create a load balancer. For each of these calls, it then
-// creates another load balancer while the cloud loses the first reply to the call.
+// checkLostReply finds the names of the calls with which the CCM creates a load balancer. For each
+// name, it then creates another Service while the cloud loses the first reply to a call with this
+// name.
 func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {

@@ -90,8 +90,8 @@ func checkCrash(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// writesOfCreation creates and deletes a load balancer. For each name of a call that changed the
-// cloud during the creation, it returns the number of these calls.
+// writesOfCreation creates and deletes a load balancer. It counts the calls that changed the cloud
+// during the creation. The result maps the name of a call to the number of calls with this name.
 func (e *env) writesOfCreation(ctx context.Context, added func(context.Context) ([]LoadBalancer, error)) (map[string]int, error) {
 	var s *v1.Service
 	calls, err := e.callsDuring(ctx, func(ctx context.Context) (err error) {
@@ -110,9 +110,9 @@ func (e *env) writesOfCreation(ctx context.Context, added func(context.Context) 
 	return writes, e.leavesNone(ctx, s, added)
 }
 
-// checkOrphan finds the calls with which the CCM creates a load balancer. Then it kills the CCM
-// after each of these calls. The cloud loses the reply to the call. So the CCM cannot store the
-// result.
+// checkOrphan finds the calls with which the CCM creates a load balancer. For each of these calls,
+// it then creates a Service and kills the CCM after the call. The cloud loses the reply to this
+// call, so the CCM cannot store the result.
 func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {

@@ -20,8 +20,9 @@ type Report struct {
 	// answer. It is empty after a complete run.
 	Incomplete string   `json:"incomplete,omitempty"`
 	Results    []Result `json:"results"`
-	// Budgets contains the number of calls of the CCM or the CSI driver for some actions, if the run
-	// measured them.
+	// Budgets maps an action to the number of calls that the CCM or the CSI driver makes for this
+	// action. For a CSI driver, an action is 100 successful RPCs with one name. Budgets is empty if
+	// the run did not count the calls.
 	Budgets map[string]int `json:"budgets,omitempty"`
 }
 
@@ -39,7 +40,7 @@ func (r Report) Failed() (must, should int) {
 	return must, should
 }
 
-// sort puts the results into the order of Checks.
+// sort puts the results into the order in which Checks returns the checks.
 func (r *Report) sort() {
 	position := map[string]int{}
 	for i, c := range Checks() {
@@ -55,7 +56,7 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// These types are the elements of JUnit's format that CI systems read.
+// These types are those elements of JUnit's format that CI systems read.
 type (
 	junitSuites struct {
 		XMLName xml.Name     `xml:"testsuites"`

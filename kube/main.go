@@ -1,6 +1,6 @@
 // Command kube contains upstream Kubernetes in one binary: etcd, the control plane, the node
-// programs, kubectl and kwok. So the build of these programs downloads only Go modules. The
-// command's own code is only the table of programs.
+// programs, kubectl and kwok. The build compiles these programs from Go modules, so it downloads
+// only Go modules. The command's own code is only the table of programs.
 //
 // The name of the binary, or else the first argument, selects the program:
 //
@@ -68,8 +68,8 @@ func main() {
 	os.Exit(2)
 }
 
-// runKubectl copies the main function of k8s.io/kubectl. The cli package does
-// not print usage errors here, because kubectl prints these errors itself.
+// runKubectl is a copy of the main function of k8s.io/kubectl. The cli package
+// does not print usage errors here, because kubectl prints these errors itself.
 func runKubectl() int {
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err) // exits

@@ -24,7 +24,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
 )
 
-// constructor creates a command and names the command's group in the help.
+// constructor contains a function that creates a command, and the command's group in the help.
 type constructor struct {
 	group string
 	make  func(cli.Env) *cobra.Command
@@ -49,7 +49,7 @@ var commands = []constructor{
 
 func main() {
 	watched := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup makes the process ignore this signal, so do not handle it then
+	if !signal.Ignored(syscall.SIGHUP) { // if nohup has started this process, the process must continue to ignore SIGHUP
 		watched = append(watched, syscall.SIGHUP)
 	}
 	signals := make(chan os.Signal, 2)

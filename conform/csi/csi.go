@@ -30,7 +30,7 @@ type Mode string
 const (
 	Sanity    Mode = "sanity"    // no disturbance; the run counts the driver's calls to the cloud
 	LostReply Mode = "lostreply" // in each RPC, the driver does not get the first reply to each kind of call that changes the cloud
-	Crash     Mode = "crash"     // in attempt N of each RPC, the run kills the driver at its call N to the cloud
+	Crash     Mode = "crash"     // in attempt N of each RPC, the run kills the driver at the driver's call N to the cloud
 )
 
 // Modes returns all modes.

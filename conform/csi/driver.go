@@ -23,8 +23,8 @@ import (
 const (
 	// reconnect is the time between two attempts to connect to the driver.
 	reconnect = 5 * time.Millisecond
-	// answer is the longest time for one answer of the driver. If the driver has not answered
-	// within this time, its process may have ended.
+	// answer is the longest time for one answer of the driver. After this time, the method name
+	// checks whether the driver's process has ended, and then asks again.
 	answer = time.Second
 )
 

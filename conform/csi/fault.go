@@ -12,9 +12,9 @@ import (
 // that waits for the cloud can make any number of calls.
 const maxCrashes = 20
 
-// faultSelector selects the calls to the cloud that the proxy disturbs. The driver makes these calls
-// during an RPC. The forwarder sends the RPC to the driver in one or more attempts: if an attempt
-// fails because of a fault, the forwarder begins another attempt.
+// faultSelector chooses which calls of the driver get a fault. The driver makes these calls to the
+// cloud during an RPC. The forwarder sends the RPC to the driver in one or more attempts: if an
+// attempt fails because of a fault, the forwarder begins another attempt.
 type faultSelector struct {
 	mode Mode
 	kill func() error
@@ -23,10 +23,10 @@ type faultSelector struct {
 	running bool       // true during an attempt
 	attempt int
 	calls   int             // number of calls in this attempt
-	seen    map[string]bool // names of calls of this RPC whose reply was lost
-	pending sync.WaitGroup  // calls whose reply is being lost
+	seen    map[string]bool // names of calls whose reply was lost during this RPC
+	pending sync.WaitGroup  // disturbed calls for which killDriver has not returned yet
 	hit     bool            // true if a fault has disturbed this attempt
-	err     error           // error of the call that killed the driver
+	err     error           // errors that the function kill returned
 	total   int             // number of disturbed calls
 }
 

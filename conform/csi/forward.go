@@ -152,7 +152,7 @@ func (f *forwarder) callCount(ctx context.Context) (n int) {
 	return n
 }
 
-// add adds the number of calls to the cloud that one RPC caused.
+// add increases f.made by the number of calls during one RPC.
 func (f *forwarder) add(calls int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -30,7 +30,7 @@ const (
 	NoExternalIP        Bug = "NoExternalIP"        // Nodes get only internal addresses
 	EveryAddress        Bug = "EveryAddress"        // the CCM reports any --node-ip as an address of the machine
 	UnknownInitialised  Bug = "UnknownInitialised"  // the CCM initialises a Node without a machine
-	ForeignDeleted      Bug = "ForeignDeleted"      // a Node of another provider counts as deleted
+	ForeignDeleted      Bug = "ForeignDeleted"      // a machine of another provider counts as deleted
 	NeverShutdown       Bug = "NeverShutdown"       // a stopped machine counts as running
 	StoppedIsDeleted    Bug = "StoppedIsDeleted"    // a stopped machine counts as deleted
 	NotFoundError       Bug = "NotFoundError"       // the provider returns an error for a deleted machine, so the Node stays

@@ -276,8 +276,8 @@ func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fau
 	p.chooseFault, p.onLost = chooseFault, onLost
 }
 
-// sensitivePath matches a path, such as the path of OpenStack's tokens, if the proxy must not
-// record the bodies of the calls to this path.
+// sensitivePath matches paths such as the path of OpenStack's tokens. The proxy must not record the
+// bodies of calls to these paths.
 var sensitivePath = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
 // recordedBody returns the body of a call without secrets, for the recording. If the body is large,

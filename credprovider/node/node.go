@@ -1,8 +1,8 @@
 // Package node generates the files that a kubelet needs to run the image
 // credential provider: the kubelet's configuration, the plugin's configuration,
-// and an RBAC role. The function Files returns the contents of these files and
-// writes no files. The plugin does not import this package, because the YAML
-// library would make the start of the plugin slow.
+// and an RBAC role. The method Config.Files returns the contents of these
+// files, but writes no files. The plugin does not import this package, because
+// the YAML library would make the start of the plugin slow.
 package node
 
 import (

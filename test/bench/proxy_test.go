@@ -349,7 +349,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 		b.Run(mode, func(b *testing.B) {
 			us, them := startWays(b, mode)
 			got := map[string]results{"ours": {}, "upstream": {}, "direct": {}}
-			for range benchRounds { // start new processes, because an earlier round leaves free memory in a process
+			for range benchRounds { // start new processes, because an old process keeps free memory from an earlier round
 				fresh, other := startWays(b, mode)
 				got["ours"].add("idle KiB", fresh.idleMemory(b, addr))
 				got["upstream"].add("idle KiB", other.idleMemory(b, addr))
@@ -362,7 +362,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 				us.measureStalled(b, addr, stalled)
 			}
 			reportProxy(b, mode, got, median(stalled["with"])/median(stalled["without"]))
-			for range b.N - 1 { // the benchmark ignores b.N, because it has its own rounds
+			for range b.N - 1 { // this loop does nothing, because the benchmark has its own number of rounds
 			}
 		})
 	}

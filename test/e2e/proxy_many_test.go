@@ -166,7 +166,7 @@ func (l *labRun) checkTunnel(when string, what tunnelTargets) {
 }
 
 // failover listens at one address, which it returns. It forwards each connection to the first
-// reachable server, so it replaces a load balancer for the servers.
+// reachable server, so it acts as the load balancer of the servers.
 func failover(t *testing.T, servers []string) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -105,8 +105,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// noTraffic reports traffic counters that are always zero. The run has no data plane. So the load
-// balancers of this cloud do not connect to random addresses.
+// noTraffic reports traffic counters that are always zero. The run has no data plane, because the
+// load balancers of a data plane would connect to random addresses.
 type noTraffic struct{}
 
 // LoadBalancerStats returns zero counters for every load balancer.

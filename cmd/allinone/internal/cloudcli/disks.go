@@ -332,9 +332,9 @@ func (s *diskSource) flags(c *cli.Connection, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("from-disk", completeNames(c, disks))
 }
 
-// resolve writes the id of the source into req. It accepts the id of a deleted source. If a user
-// repeats a request, the cloud returns the disk that the first request created, even if the
-// source is deleted.
+// resolve writes the id of the source into req. It accepts the id of a deleted source, because a
+// user may repeat a request. The cloud then returns the disk that the first request created, even
+// if the source is deleted.
 func (s *diskSource) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateDisk) error {
 	if s.snapshot != "" {
 		found, err := snapshots.findResource(ctx, cl, s.snapshot)

@@ -109,10 +109,10 @@ stdout, or writes it to a new file that only you can read.`,
 	return cmd
 }
 
-// createInto calls createFn, which creates a resource with a secret. createInto writes the text
-// that createFn returns to a new file at path. It creates the file before the resource. In the
-// reverse order, the command could fail to write the secret of the new resource. If the cloud does
-// not create the resource, createInto removes the file. The user sets path with the flag flagName.
+// createInto creates a file at path. Then it calls createFn, which creates a resource with a
+// secret, and writes the text from createFn into the file. In the reverse order, the resource could
+// exist although the command cannot create a file for the secret. If createFn returns an error,
+// createInto removes the file. The user sets path with the flag flagName.
 func createInto[T cloudsim.Resource](flagName, path string, createFn func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

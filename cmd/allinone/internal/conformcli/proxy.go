@@ -90,7 +90,7 @@ func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, envVar st
 // serve serves h on ln until ctx ends.
 func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		run.Authenticated(r.Context()) // the API checks the caller; the proxy must not limit the time of a call
+		run.Authenticated(r.Context()) // without this call, run.HTTP would limit the time of each request; the API checks the caller
 		h.ServeHTTP(w, r)
 	})
 	srv := &http.Server{Handler: all, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}

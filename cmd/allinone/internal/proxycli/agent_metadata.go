@@ -20,8 +20,8 @@ import (
 // pauseMetadata is the time between two requests while the metadata service does not answer.
 const pauseMetadata = time.Second
 
-// askMetadata reads the metadata of the instance that the agent runs on. If no flag sets the id or
-// the zone of the agent, askMetadata takes this value from the metadata. It adds the instance's
+// askMetadata reads the metadata of the instance that the agent runs on. It takes the id and the
+// zone of the agent from the metadata, unless the user has set the value. It adds the instance's
 // names, addresses and pod ranges to the identifiers of the agent. The metadata service may start
 // later than the agent, so askMetadata repeats the request until the service answers or ctx ends.
 func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) error {

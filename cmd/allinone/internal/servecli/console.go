@@ -62,7 +62,7 @@ func (s streamTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}()
 	select {
 	case <-r.Context().Done():
-		_ = body.Close() // never fails; the next write of the handler fails
+		_ = body.Close() // never fails; after this call, each write of the handler fails
 		return nil, r.Context().Err()
 	case <-w.begun:
 	}
