@@ -63,13 +63,13 @@ func (s *shape) median() float64 {
 }
 
 // BenchmarkProgram measures the time from the start of a program to its exit.
-// In each iteration it runs several variants of the plugin, AWS's credential
-// plugin, and a program with the name "bare", which only reads and writes JSON.
-// AWS's plugin gets an invalid request, so it makes no calls. The metrics are
-// the medians in milliseconds, and the ratios of these medians to the median of
-// bare. The plugin calls the metadata service and the cloud, so it takes longer
-// than bare. The benchmark fails if the plugin takes more than six times as
-// long as bare.
+// In each iteration it runs several variants of this project's plugin. It also
+// runs AWS's credential plugin, and a program with the name "bare", which only
+// reads and writes JSON. AWS's plugin gets an invalid request, so it makes no
+// calls. The metrics are the medians in milliseconds, and the ratios of these
+// medians to the median of bare. This project's plugin calls the metadata
+// service and the cloud, so it takes longer than bare. The benchmark fails if
+// this plugin takes more than six times as long as bare.
 func BenchmarkProgram(b *testing.B) {
 	path := program(b)
 	_, cfg := node(b)

@@ -60,8 +60,8 @@ func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req 
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
 }
 
-// ForgetDevices tells the cloud that no more reports about the devices of an instance's
-// machine follow. The cloud then completes attachments and detachments without a report.
+// ForgetDevices tells the cloud not to expect more reports about the devices of an
+// instance's machine. The cloud then completes attachments and detachments without a report.
 func (c *Client) ForgetDevices(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "DELETE", "/v1/instances/"+seg(id)+"/devices", nil)
 }

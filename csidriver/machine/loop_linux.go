@@ -121,9 +121,10 @@ func openLink(path string) (*Loop, error) {
 	return &Loop{l, true}, nil
 }
 
-// findLink returns the device that is mounted at one of the paths in the list
-// near, if the device belongs to the disk of the link. If no such device is
-// mounted, findLink returns the device to which the link leads. After the
+// findLink returns the device of a disk. The argument path is the link for this
+// disk, and the argument near is a list of paths. If a device of the disk is
+// mounted at one of these paths, findLink returns this device. Otherwise it
+// returns the device to which the link leads. After the
 // hypervisor has removed a device, the mounts of the device still exist, but
 // this process cannot open the device. In this case findLink returns a Loop
 // that is not open.

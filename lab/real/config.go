@@ -74,7 +74,7 @@ type Registry struct {
 	// Name is host:port, as in image names.
 	Name string
 	// Aliases lists further host names of the registry. If an image name begins with an alias,
-	// machines also pull the image from the registry.
+	// machines pull the image from this registry.
 	Aliases []string
 	// CA is the path of the registry's certificate authority on the host.
 	CA string

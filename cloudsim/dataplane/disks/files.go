@@ -65,7 +65,7 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 //
 //   - Conflict if there is more data than MaxStateData, or if programs write to a disk without a
 //     pause
-//   - NotFound if a file is missing, unless the data is Optional in sizes
+//   - NotFound if a file is missing, unless its entry in sizes has the field Optional
 //   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
 	f.swapLock.Lock()

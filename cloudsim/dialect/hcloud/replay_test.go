@@ -106,8 +106,8 @@ func TestTerraformCalls(t *testing.T) {
 	for _, next := range made.NextActions {
 		w.wait(t, next, nil, nil)
 	}
-	// The block network of hcloud_server causes this call. If hcloud_server_network refers to a
-	// network, it causes the same call.
+	// In Terraform, the block with the name network in the resource hcloud_server causes this call.
+	// The resource hcloud_server_network causes the same call, if it refers to a network.
 	a, resp, err = w.Server.AttachToNetwork(ctx, s, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.0.1.7"), AliasIPs: []net.IP{}})
 	w.wait(t, a, resp, err)
 	s, resp, err = w.Server.GetByID(ctx, s.ID)
