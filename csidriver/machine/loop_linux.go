@@ -124,10 +124,9 @@ func openLink(path string) (*Loop, error) {
 // findLink returns the device of a disk. The argument path is the link for this
 // disk, and the argument near is a list of paths. If a device of the disk is
 // mounted at one of these paths, findLink returns this device. Otherwise it
-// returns the device to which the link leads. After the
-// hypervisor has removed a device, the mounts of the device still exist, but
-// this process cannot open the device. In this case findLink returns a Loop
-// that is not open.
+// returns the device to which the link leads. After the hypervisor has removed a
+// device, the mounts of the device still exist, but this process cannot open the
+// device. In this case findLink returns a Loop that is not open.
 func findLink(path string, near []string) (*Loop, error) {
 	want := strings.TrimPrefix(filepath.Base(path), "cloudsim-") + ".img"
 	for _, at := range near {
