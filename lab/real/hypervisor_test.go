@@ -22,9 +22,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 )
 
-// A hypervisor runs only machines of the zones in Config.Zones. If Config.Zones no longer
-// contains a machine's zone, the hypervisor switches the machine off and keeps the disk.
-func TestZones(t *testing.T) {
+// newTestHypervisor returns a hypervisor without machines, on a host of its own. It skips the test
+// if the test does not run as root.
+func newTestHypervisor(t *testing.T, cfg Config) *hypervisor {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}
@@ -33,11 +34,16 @@ func TestZones(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer bridge.link.Close()
-	h := &hypervisor{
-		log: slog.New(slog.DiscardHandler), cfg: Config{Dir: t.TempDir(), Zones: []string{"here"}},
-		bridge: bridge, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{},
+	t.Cleanup(func() { bridge.link.Close() })
+	return &hypervisor{
+		log: slog.New(slog.DiscardHandler), cfg: cfg, bridge: bridge, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{},
 	}
+}
+
+// A hypervisor runs only machines of the zones in Config.Zones. If Config.Zones no longer
+// contains a machine's zone, the hypervisor switches the machine off and keeps the disk.
+func TestZones(t *testing.T) {
+	h := newTestHypervisor(t, Config{Dir: t.TempDir(), Zones: []string{"here"}})
 	h.update(t.Context(), cloudsim.Instance{ID: "i-000001", Zone: "there", State: cloudsim.InstanceRunning}, false)
 	if len(h.inputs) > 0 || len(h.cables.cut()) > 0 {
 		t.Errorf("the hypervisor keeps a machine of another zone")
@@ -52,6 +58,7 @@ func TestZones(t *testing.T) {
 	if err := os.MkdirAll(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	if m.init, err = watchProcess(bareMachine(t).Process.Pid); err != nil {
 		t.Fatal(err)
 	}
@@ -153,31 +160,20 @@ func TestWatchEndedProcess(t *testing.T) {
 // If a hypervisor starts and cannot take over a machine, it leaves the machine running and
 // continues. The hypervisor takes the machine over in a later attempt.
 func TestAdoptsLater(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("the test needs root")
-	}
+	h := newTestHypervisor(t, Config{Dir: t.TempDir()})
 	cmd := exec.Command("sleep", "600")
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	onHostOfItsOwn(t)
-	bridge, err := hostBridge(Network{Link: "vpc"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bridge.link.Close()
 	// The test creates a file at the path of the cgroup folder, so that the first attempts to
 	// take over the machine fail.
 	groups, group := filepath.Join(t.TempDir(), "groups"), filepath.Join(t.TempDir(), "group")
 	if err := os.WriteFile(groups, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := &hypervisor{
-		log: slog.New(slog.DiscardHandler), cfg: Config{Dir: t.TempDir()}, cgroup: cgroup{[]hierarchy{{path: groups}}, "test"},
-		bridge: bridge, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{},
-	}
+	h.cgroup = cgroup{[]hierarchy{{path: groups}}, "test"}
 	m := h.newMachine("i-000001")
 	if err := os.MkdirAll(string(m.folder), 0o700); err != nil {
 		t.Fatal(err)
@@ -260,17 +256,8 @@ func (f writerFunc) Write(line []byte) (int, error) { return f(line) }
 // TestRestoreDuringDeletion proves that the hypervisor keeps its goroutine for an instance that the
 // cloud restores from a saved state while the hypervisor deletes the machine.
 func TestRestoreDuringDeletion(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("the test needs root")
-	}
-	onHostOfItsOwn(t)
-	bridge, err := hostBridge(Network{Link: "vpc"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bridge.link.Close()
+	h := newTestHypervisor(t, Config{Dir: t.TempDir()})
 	restored := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceStopped, Meta: cloudsim.Meta{Operation: "op-1", Revision: 9}}
-	h := &hypervisor{cfg: Config{Dir: t.TempDir()}, bridge: bridge, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{}}
 	h.log = slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
 		if strings.Contains(string(line), "machine is off") { // the deletion has begun, but has not ended
 			h.update(t.Context(), restored, false)
@@ -279,6 +266,7 @@ func TestRestoreDuringDeletion(t *testing.T) {
 	}), nil))
 	m := h.newMachine(restored.ID)
 	m.crashOperation = restored.Operation
+	var err error
 	if m.init, err = watchProcess(bareMachine(t).Process.Pid); err != nil {
 		t.Fatal(err)
 	}
