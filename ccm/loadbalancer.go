@@ -309,8 +309,9 @@ func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Se
 // shareOf. Without sharesNone, a thousand new Services would cause a thousand
 // calls, and for each call the cloud would search all load balancers. The
 // mirror may lack a very new membership of the Service. Then the CCM may create
-// a second load balancer for the Service, and the membership becomes an orphan.
-// EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
+// a second load balancer for the Service, although the Service is still a
+// member of the shared load balancer. EnsureLoadBalancerDeleted does not use
+// sharesNone, but always asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

@@ -242,7 +242,7 @@ func matchingNodes(nodes []*v1.Node, selector labels.Selector) []*v1.Node {
 
 // targetsOf returns the instances of the nodes as targets. The targets are
 // sorted and have no duplicates, so that two leaders send identical requests.
-// The field skipped of the result contains each node of another cloud, and the
+// In the result, the map skipped contains each node of another cloud, and the
 // reason why this node is not a target. targetsOf omits nodes without a
 // provider id, because the framework updates the load balancer when such a node
 // gets its provider id.

@@ -142,7 +142,7 @@ type Capabilities struct {
 	// ProxyAnnotations are the annotations of a Service that requests PROXY headers from its load
 	// balancer.
 	ProxyAnnotations map[string]string `json:"proxyAnnotations,omitempty"`
-	// SharedAnnotations are the annotations of Services that share one load balancer.
+	// SharedAnnotations are the annotations with which Services request one shared load balancer.
 	SharedAnnotations map[string]string `json:"sharedAnnotations,omitempty"`
 	// Routes is true if the CCM creates routes to the pod ranges of Nodes. If Routes is true,
 	// ClusterCIDR must not be empty.

@@ -180,9 +180,9 @@ func (k *caller) do(t *testing.T, in input) output {
 	return out
 }
 
-// register is the model's state of the load balancer with one name. If an answer was lost, the new
-// id or revision is unknown until the next answer. An unknown id is "?", and an unknown revision
-// is 0.
+// register is the state that the model expects for the load balancer with a given name. If an
+// answer was lost, the new id or revision is unknown until the next answer. An unknown id is "?",
+// and an unknown revision is 0.
 type register struct {
 	there bool
 	id    cloudsim.LoadBalancerID

@@ -5,9 +5,9 @@
 // The package keeps no state between two calls: the kernel's tables are the
 // only record. After a kill at any point, the next process therefore has
 // nothing to repair. The package identifies a loop device by the inode of its
-// file. It does not identify a device by its number, because the kernel can
-// give this number to another file at once. The package never makes a
-// filesystem on a disk that contains data.
+// file. It does not identify a device by its number, because after a
+// detachment, the kernel can immediately give this number to another file. The
+// package never makes a filesystem on a disk that contains data.
 package machine
 
 import (

@@ -217,8 +217,8 @@ func (c Dir) Machines(ctx context.Context, log *slog.Logger, zones []string, p P
 
 // tokenPath returns a function that returns the path of an account's token file. The file is in the
 // folder of the service that has the account's name. Labs with real nodes have two exceptions. The
-// token of the metadata service is in the folder of the service router. The tokens of the
-// hypervisor and of the CSI node driver are in the folder of the service machines.
+// token of the metadata service is in the folder of the service "router". The tokens of the
+// hypervisor and of the CSI node driver are in the folder of the service "machines".
 func (c Dir) tokenPath(nodes lab.Nodes) func(account string) string {
 	return func(account string) string {
 		switch {

@@ -120,9 +120,9 @@ func (p *plan) serverIPs() []net.IP {
 // writes the range into the Node and a route into the cloud's route table. Other cloud controller
 // managers do not write ranges. If the user starts another manager, kube-controller-manager assigns
 // the ranges of real nodes, and the other manager creates routes to these ranges in the cloud.
-// Without the flag --network-ranges, the cloud refuses routes to addresses to which its host has a
-// route. The host has a route to the pods of the VPC. So for another manager, the lab sets
-// --network-ranges to all private ranges.
+// Without the flag --network-ranges, the cloud refuses to create a route if the routing table of
+// the host already contains the same addresses. This table contains the addresses of the VPC's
+// pods. So for another manager, the lab sets --network-ranges to all private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil

@@ -204,8 +204,9 @@ func (t *tunnel) send(c *wire.Chunk) error {
 	return t.stream.SendMsg(c)
 }
 
-// sendEmpty sends an empty chunk while the target does not read. It returns an error if the stream
-// has ended because the client has disconnected.
+// sendEmpty sends one empty chunk. The agent calls sendEmpty while the target does not read, to
+// find out whether the client is still connected. If the client has disconnected, the stream has
+// ended, and sendEmpty returns an error.
 func (t *tunnel) sendEmpty() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
 
 // toTarget writes the server's bytes to the target until the stream ends. It returns nil after a

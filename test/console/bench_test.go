@@ -220,7 +220,8 @@ func (c *cloud) underLoad(instances int, fn func()) {
 }
 
 // With 5,000 instances and 100 changes per second, the screen shows half of the changes within 150
-// ms, and 99 % of the changes within 500 ms. The time begins with the answer to the change.
+// ms, and 99 % of the changes within 500 ms. The measured time begins when the cloud answers the
+// call that makes the change.
 func BenchmarkChangeToScreen(b *testing.B) {
 	measureOnce(b)
 	c := withInstances(b, 5000)

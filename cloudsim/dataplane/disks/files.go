@@ -239,7 +239,7 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 
-// removeAllBut deletes the files of this package, except the names in keep.
+// removeAllBut deletes the data files of disks and snapshots, except the files with names in keep.
 func (f *Files) removeAllBut(keep map[string]bool) error {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -190,9 +190,9 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 	}
 }
 
-// filterBy returns a function that listCall accepts as newFilter. This function returns a filter,
-// which selects a resource if the query parameter has the value that valueOf returns. If the query
-// does not contain the parameter, there is no filter.
+// filterBy returns a function that listCall accepts as newFilter. This function returns a filter.
+// The filter selects a resource if the result of valueOf for this resource is a value of the query
+// parameter. If the query does not contain the parameter, there is no filter.
 func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
