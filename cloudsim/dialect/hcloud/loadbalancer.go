@@ -296,10 +296,11 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	}
 	// Clients older than October 2026 expect an answer without an action, and do not wait. So this
 	// call waits until the cloud has deleted the load balancer.
-	if err := finish(r, l.Operation); err != nil {
+	op, err := r.Cloud.WaitOperation(r.Context(), l.Operation)
+	if err != nil {
 		return 0, nil, err
 	}
-	return actionStarted(lastAction(l.Meta, "delete_load_balancer", false, resource{dialect.Number(l.ID), "load_balancer"}))
+	return actionStarted(actionOf(op))
 }
 
 func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
