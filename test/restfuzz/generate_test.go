@@ -76,10 +76,9 @@ var collectionOf = map[string]string{
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// Some properties have a rule that is not in the schema. For such a property, specialValues returns
-// a value that fulfils the rule. It first looks for a rule for the text "schemaName.property". Then
-// it looks for a rule for the name of the property alone. It returns false if the property has no
-// such rule.
+// specialValues returns a value for a property that has a rule outside the schema. The value fulfils
+// the rule. specialValues first looks for a rule for the text "schemaName.property". Then it looks
+// for a rule for the name of the property alone. It returns false if the property has no such rule.
 func (g *generator) specialValues(schemaName, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
