@@ -221,18 +221,18 @@ func TestCloudconform(t *testing.T) {
 	}
 }
 
-// differs lists the modules that can have another version in kube or netproxy/interop. Some
-// packages of Kubernetes are in several of these programs. None of these packages imports a module
-// in this list.
+// differs lists the modules that kube or netproxy/interop may require in another version than
+// allinone. Except for konnectivity-client, no package of Kubernetes that is in both allinone and
+// kube imports one of these modules.
 var differs = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
 	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client", // netproxy/interop is a test with other versions
 }
 
-// TestSharedVersions proves that allinone and kube contain the same versions of the modules that
-// they share. If the versions of a module differ, Go must compile two copies of each package of
-// Kubernetes that uses the module.
+// TestSharedVersions proves that kube and netproxy/interop require the same versions of modules as
+// allinone, except for the modules in differs. With two versions of a module, Go must compile two
+// copies of each package of Kubernetes that uses the module.
 func TestSharedVersions(t *testing.T) {
 	versions := func(file string) map[string]string {
 		out, err := exec.Command("go", "mod", "edit", "-json", file).Output()

@@ -17,7 +17,8 @@ import (
 // for addresses replaces the field spec.loadBalancerIP, which Kubernetes has
 // deprecated. If a Service sets both the field and the annotation, the
 // addresses in the annotation must include the address in the field. No other
-// annotation with this prefix duplicates a field of the Service.
+// annotation with the prefix annotationPrefix duplicates a field of the
+// Service.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 

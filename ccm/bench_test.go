@@ -132,8 +132,9 @@ func measureInit(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 // changes, for 5,000 Nodes. Of these Nodes, 100 are not ready. Upstream
 // requests the addresses of each Node every five minutes. For each Node that is
 // not ready, upstream also calls the provider twice every five seconds. The
-// benchmark also reports the number of calls that this provider makes without
-// the mirror, its local copy of the cloud.
+// benchmark runs once with the mirror, the provider's local copy of the cloud,
+// and once without the mirror. The metric limit-calls/min is the number of
+// calls without the mirror.
 func BenchmarkIdleMinute(b *testing.B) {
 	r := newRig(b)
 	nodes := r.createMachines(b, benchNodes)

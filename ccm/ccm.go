@@ -8,11 +8,11 @@
 //
 // Two rules apply everywhere. First, the provider treats an unclear answer of
 // the cloud as an error. It never treats such an answer as the absence of an
-// object. After an error the framework only calls the provider again. If the
-// provider wrongly reported that an instance is absent, the framework would
-// delete the Node. Second, every operation is safe to repeat. A lost reply, a
-// restart or a new leader can interrupt an operation, and the next run
-// completes the operation.
+// object. After an error the framework deletes nothing and calls the provider
+// again. If the provider wrongly reported that an instance is absent, the
+// framework would delete the Node. Second, every operation is safe to repeat. A
+// lost reply, a restart or a new leader can interrupt an operation, and the
+// next run completes the operation.
 package ccm
 
 import (

@@ -23,10 +23,10 @@ const notServed = "cloudsim.dev/not-served"
 // transform removes the class from the Services that this provider serves. A
 // Service that this provider does not serve keeps its class. If such a Service
 // has no class, the transform gives it the class notServed. The transform also
-// removes the finalizer for load balancers from the Services that this provider
-// does not serve, so that upstream does not act on the finalizers of other
-// controllers. The transform continues to remove this finalizer after such a
-// Service has changed its type and lost its class.
+// removes the load balancer finalizer from the Services that this provider does
+// not serve. Upstream therefore does not act on the finalizers of other
+// controllers. When such a Service changes its type, it loses its class. The
+// transform then still removes the finalizer.
 //
 // The transform changes Services only in the informer cache, not in the API
 // server. When upstream changes a Service, it sends the difference between two

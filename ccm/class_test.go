@@ -114,11 +114,11 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 	}
 }
 
-// A Service loses its class when its type changes. If a CCM starts after this
-// change, it removes the finalizer of the Service only if there is a proof
-// that a CCM of this cloud added the finalizer. A proof is either a load
-// balancer of the Service in the cloud, or an entry in managedFields with the
-// name of this program.
+// A Service loses its class when its type changes. A CCM that starts after this
+// change removes the finalizer of the Service only with a proof. The proof must
+// show that a CCM of this cloud added the finalizer. The test uses two proofs:
+// a load balancer of the Service in the cloud, and an entry in managedFields
+// with the name of this program.
 func TestFinalizerInDoubt(t *testing.T) {
 	r := newRig(t)
 	gone := newService(func(s *v1.Service) {

@@ -205,12 +205,12 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 // routeResync is the default of the informers' resync period if the feature
 // gate of KEP-5237 (watch-based reconciliation of routes) is enabled. At each
 // resync, upstream compares the routes with the Nodes. With this gate, upstream
-// repeats the failed creation of a route only at the next change of a Node or
-// at the next informer resync. If a person deletes a route, upstream also waits
-// for such a change or resync before it creates the route again. Upstream's
-// default resync period is 12 to 24 hours. A resync costs one call to the
-// cloud, which lists the routes. The other controllers make no calls at a
-// resync, because they compare only objects in their caches.
+// makes this comparison only at a change of a Node and at a resync. If the
+// creation of a route failed, or if a person deleted a route, upstream creates
+// the route only after the next comparison. Upstream's default resync period is
+// 12 to 24 hours. A resync costs one call to the cloud, which lists the routes.
+// The other controllers make no calls at a resync, because they compare only
+// objects in their caches.
 const routeResync = time.Minute
 
 // setResync sets the resync period to routeResync if the feature gate of KEP-5237

@@ -23,8 +23,9 @@ type portsError struct{ error }
 type permanentError struct{ error }
 
 // reasonPorts is the reason that this provider writes into the condition
-// LoadBalancerPortsError. Kubernetes itself defines a reason only for clouds
-// that cannot mix protocols.
+// LoadBalancerPortsError. Kubernetes defines only one reason for this
+// condition, LoadBalancerMixedProtocolNotSupported. This provider also refuses
+// ports for other reasons.
 const reasonPorts = "PortsRefused"
 
 // hasOldPortsCondition reports whether a Service that no longer has the type LoadBalancer
@@ -35,10 +36,10 @@ func hasOldPortsCondition(svc *v1.Service) bool {
 }
 
 // tellPorts sets the condition LoadBalancerPortsError of a Service if cause is
-// a portsError. Otherwise it removes the condition. The caller passes the error
-// that prevents the requested load balancer, or nil. Upstream also reports the
-// error in an event. But Kubernetes deletes an event after an hour, while the
-// condition stays in the status of the Service.
+// a portsError. If cause is nil or another error, tellPorts removes the
+// condition. Upstream also reports the error in an event. But Kubernetes
+// deletes an event after an hour, while the condition stays in the status of
+// the Service.
 func (r *repairer) tellPorts(svc *v1.Service, cause error) error {
 	after := svc.DeepCopy()
 	changed := false

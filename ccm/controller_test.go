@@ -294,9 +294,10 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 }
 
 // Upstream's service controller creates, updates and deletes a load balancer
-// through this provider. Upstream writes its cache of Services without a lock.
-// To prevent a data race, the test adds the nodes after the first sync of the
-// Service, and changes the nodes before the next sync.
+// through this provider. During the sync of a Service, upstream writes the
+// Service to its cache without a lock. A simultaneous sync of Nodes reads this
+// cache, which is a data race. So the test adds and changes Nodes only between
+// two syncs of the Service.
 func TestServiceThroughTheController(t *testing.T) {
 	r := newRig(t)
 	a, b, c := r.createMachine(t, "node-1"), r.createMachine(t, "node-2"), r.createMachine(t, "node-3")
@@ -350,8 +351,8 @@ func TestServiceThroughTheController(t *testing.T) {
 }
 
 // The Service keeps its finalizer until the cloud has deleted the load
-// balancer, even if the deletion takes a long time and the reply to the call is
-// lost.
+// balancer. In this test the deletion takes some time, and the replies to all
+// delete calls are lost.
 func TestFinalizerWaits(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
 	p := r.start(t)

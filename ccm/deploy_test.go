@@ -59,8 +59,8 @@ func readManifest(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// decodeObject decodes the object with the given name, which is the key of its YAML
-// document in docs. An unknown field fails the test.
+// decodeObject decodes docs[name], the JSON of one object. An unknown field
+// fails the test.
 func decodeObject[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(docs[name]))

@@ -188,8 +188,8 @@ func (p pod) hasPorts(ports []int) bool {
 }
 
 // podBackends returns the pods of a Service that run on the given nodes. The
-// field skipped of the result contains the pods that cannot be targets. A pod
-// cannot be a target because of its ports or its address, or because the load
+// field skipped of the result contains pods that get no traffic, with the
+// reason. The ports or the address of such a pod are unsuitable, or the load
 // balancer already has the maximum number of targets.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	if err := b.endpoints.awaitList(ctx, b.backoff); err != nil {
@@ -232,10 +232,10 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	return backends, nil
 }
 
-// carriesPods reports whether the cloud's network may deliver packets to pods
-// on these nodes. It returns true in three cases: an instance has a pod range,
-// the mirror (the CCM's copy of the cloud) lacks an instance, or there are no
-// nodes.
+// carriesPods returns false if the cloud's network delivers no packets to pods
+// on these nodes, because no instance has a pod range. It returns true if an
+// instance has a pod range. It also returns true if the mirror (the CCM's copy
+// of the cloud) lacks an instance, or if there are no nodes.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Hurry shortens the time for which p waits for the cloud. If the cloud needs
-// more time, p returns an error almost at once.
+// Hurry limits the waits of p for the cloud to a few milliseconds. If the cloud
+// is not ready after this time, p returns an error.
 func (p *Provider) Hurry() *Provider {
 	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.backoff = p.loadBalancers.backoff
@@ -153,9 +153,9 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 // Health returns the error that /healthz reports about the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
-// Resync returns the resync period of informers after a call of setResync. Before
-// the call, the flag for this period has upstream's default. If isChosen is true,
-// setResync treats this default as a value that the user has chosen.
+// Resync calls setResync with upstream's default period and returns the
+// resulting resync period of informers. If isChosen is true, setResync treats
+// upstream's default as a period that the user has chosen.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

@@ -215,7 +215,8 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 }
 
 // fromMirror returns the Node's instance from the mirror, without a call to the cloud. The second
-// result is false if the mirror does not have the instance.
+// result is false if the mirror does not have the instance, or if the instance is terminated. It is
+// also false if the instance in the mirror does not have the provider id of the Node.
 func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 	if node.Spec.ProviderID == "" {
 		i, ok := s.mirror.instanceNamed(node.Name)
@@ -230,9 +231,9 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 }
 
 // find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
-// the instance, the second result is false, and find returns the error of rightPlace. In this case
-// the error is nil only if the CCM uses the cloud and the project of this cluster. If the Node has
-// a provider id and the instance is terminated, the second result is also false.
+// the instance, the second result is false. In this case the error is nil only if rightPlace
+// confirms that the CCM uses the cloud and the project of this cluster. The second result is also
+// false if the Node has a provider id and the instance is terminated.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)
@@ -251,9 +252,9 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 
 // rightPlace returns nil if this process has found an instance of this cluster
 // in the current cloud and project. It compares the cloud and the project at
-// each call, because the settings and the token may have changed. It accepts a
-// token for all projects, because with such a token the CCM also finds the
-// instances of the earlier project.
+// each call, because the settings and the token may have changed. With a token
+// for all projects, the CCM finds the instances of every project. So for such a
+// token rightPlace compares only the cloud.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
@@ -288,9 +289,9 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 	case err != nil:
 		return none, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
 	case i.ProviderID != node.Spec.ProviderID:
-		// Every cloud numbers its instances from 1. The provider ids differ, so
-		// the Node belongs to another cloud. That cloud also has an instance
-		// with this id.
+		// Every cloud numbers its instances from 1, so two clouds can have an
+		// instance with the same id. The provider id shows that the Node
+		// belongs to another cloud.
 		return none, fmt.Errorf("node %q has the provider id %s, but instance %s of this cloud has the provider id %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil

@@ -145,9 +145,9 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 // The CCM accepts the absence of an instance only if it has found another
 // instance of this cluster in the current cloud and project. After a change of
 // the URL or the project, the CCM must first find an instance in the new cloud
-// or project. A Node without a provider id and without the taint of a new Node
-// does not prove that the project is correct. An instance with the name of this
-// Node is also no proof.
+// or project. For a Node without a provider id and without the taint of a new
+// Node, the CCM finds the instance by the Node's name. Such an instance does
+// not prove that the project is correct.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")

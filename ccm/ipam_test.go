@@ -137,9 +137,9 @@ func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 }
 
 // A Node with ranges can run pods. So the CCM first creates the routes and then
-// writes the ranges. Until the CCM has written the ranges, ListRoutes does not
-// return these routes to the framework, and DeleteRoute does not delete these
-// routes.
+// writes the ranges. The framework deletes routes to ranges that no Node has.
+// So ListRoutes does not return these routes to the framework until the CCM has
+// written the ranges, and DeleteRoute does not delete these routes.
 func TestRangesAreRoutedFirst(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	i := r.createMachine(t, "node-1")

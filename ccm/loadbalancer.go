@@ -81,9 +81,9 @@ func (b *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1
 }
 
 // GetLoadBalancer reports whether the Service still has a load balancer in the
-// cloud. The result is also true while the cloud is deleting the load balancer,
-// because the framework removes the finalizer of the Service if the result is
-// false. If the load balancer does not exist, the error is nil. If
+// cloud. If the result is false, the framework removes the finalizer of the
+// Service. The result is therefore true while the cloud is deleting the load
+// balancer. If the load balancer does not exist, the error is nil. If
 // GetLoadBalancer returned an error in this case, Kubernetes could never delete
 // the Service. There is one exception: GetLoadBalancer returns an error if the
 // finalizer of the Service may belong to another controller.
@@ -161,10 +161,10 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	return fmt.Errorf("deleting the load balancer of %s: the load balancer changed during every attempt", name(svc))
 }
 
-// releaseBalancer deletes the load balancer lb. If lb is shared, the method
-// removes only the Service from lb. If the cloud is already deleting lb, the
-// method does nothing. If a shared lb has changed since the caller read it, the
-// error has the kind Stale.
+// releaseBalancer deletes the load balancer lb. If other Services share lb, the
+// method removes only the Service svc from lb. If the cloud is already deleting
+// lb, the method does nothing. If a shared lb has changed since the caller read
+// it, the error has the kind Stale.
 func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:
@@ -175,7 +175,8 @@ func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBal
 			return err
 		}
 		defer release()
-		// Another Service may have joined before this goroutine got the slot.
+		// Another Service may have joined lb before this goroutine got the
+		// slot. The revision in the cloud is then newer than lb.Revision.
 		now, err := b.api.GetLoadBalancer(ctx, lb.ID)
 		if err != nil {
 			return err

@@ -62,8 +62,9 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 // fromMirror returns the load balancer of the Service from the mirror. It never
 // returns a shared load balancer. The mirror may be outdated. The caller may
 // still write to the load balancer, because the cloud refuses to change a load
-// balancer that no longer exists. If the targets in the mirror are already
-// correct, the caller must read the load balancer from the cloud instead.
+// balancer that no longer exists. If the mirror already has the correct
+// targets, the cloud may have other targets. The caller must then read the load
+// balancer from the cloud.
 func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
@@ -140,9 +141,9 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 // backendsOf returns the backends of the Service's load balancer on the nodes
 // that match the Service's node selector. The backends are either the instances
 // of these nodes, or the Service's pods on these nodes. backendsOf leaves out
-// nodes of another cloud, so the pods on these nodes get no traffic. If the
-// selector is invalid, it returns no backends and no error, because
-// requestedBalancer returns the error of the selector.
+// nodes of another cloud, and their pods. If the selector is invalid, it
+// returns no backends and no error, because requestedBalancer returns the error
+// of the selector.
 func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	selector, err := nodeSelector(svc)
 	if err != nil {

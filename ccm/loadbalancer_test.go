@@ -246,9 +246,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 	first := r.onlyLoadBalancer(t)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	// For the CCM, this change has the same effect as a change of the Service's
-	// type to ClusterIP and back to LoadBalancer. The UID is the same, the port
-	// is different, and the cloud is still deleting the old load balancer.
+	// The Service has the same UID and another port, and the cloud is still
+	// deleting the first load balancer. This happens if a user changes the type
+	// to ClusterIP and back to LoadBalancer.
 	s.Spec.Ports[0].Port = 81
 	r.wire.spoil(nil)
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err == nil {
@@ -260,7 +260,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 		t.Errorf("first load balancer in deletion: the CCM made the calls %q, want none", calls)
 	}
 	// A new Service with the same name has another UID. So its load balancer
-	// has another name, and its creation does not wait for the deletion.
+	// has another name. The CCM creates this load balancer before the deletion
+	// of the first load balancer ends.
 	other := newService(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
 	eventually.True(t, "the Service of the same name has its own", func() bool {
 		defer r.hourLater(t)

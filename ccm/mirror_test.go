@@ -27,8 +27,7 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 	eventually.True(t, "no call is made", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
-			// This Node is not initialised, so the provider finds the instance
-			// by name.
+			// This Node has no provider id, so the provider finds the instance by name.
 			if _, err := r.instances().InstanceMetadata(t.Context(), newNode(n)); err != nil {
 				t.Fatal(err)
 			}
@@ -40,8 +39,8 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 	})
 }
 
-// If the mirror does not have an instance, the CCM asks the cloud. The mirror
-// can only confirm that an instance exists.
+// The mirror never proves that an instance is deleted. If the mirror does not
+// have an instance, the CCM asks the cloud.
 func TestMirrorNeverSaysNo(t *testing.T) {
 	r := newRig(t)
 	gone := r.createMachine(t, "node-1")
@@ -67,8 +66,9 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 	}
 }
 
-// While calls to the cloud fail, the CCM does not use the mirror. It uses the
-// mirror when a watch of the cloud works.
+// While calls to the cloud fail, the CCM does not use the mirror. When a watch
+// of the cloud works, the CCM uses the mirror and makes no calls for a known
+// instance.
 func TestMirrorFollowsAgain(t *testing.T) {
 	r := newRig(t)
 	i := r.createMachine(t, "node-1")
@@ -95,8 +95,8 @@ func TestMirrorFollowsAgain(t *testing.T) {
 }
 
 // Every cloud numbers its instances from 1, so instances of two clouds can have
-// the same id. The CCM compares the whole provider id. It does not use the
-// instance of this cloud for a Node of another cloud.
+// the same id. The CCM therefore compares the whole provider id. It returns an
+// error for a Node of another cloud.
 func TestMirrorKnowsForeignNodes(t *testing.T) {
 	r := newRig(t)
 	n := initialisedNode(r.createMachine(t, "node-1"))

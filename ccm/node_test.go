@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Upstream's service controller ignores some changes of nodes. The CCM also
-// updates the targets after these changes. Examples are a changed label that a
+// The CCM updates the targets of a load balancer after changes of nodes that
+// upstream's service controller ignores. Examples are a changed label that a
 // node selector uses, and the taint of the cluster autoscaler.
 func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,9 +37,9 @@ type sweeper struct {
 	since map[orphan]time.Time // the time when the sweeper first found each orphan
 }
 
-// orphan identifies a load balancer that no Service requests. If the load
-// balancer is shared, orphan identifies one member: a Service that no longer
-// uses this load balancer.
+// orphan identifies a load balancer that no Service requests. For a shared load
+// balancer, orphan identifies the membership of one Service that no longer uses
+// the load balancer.
 type orphan struct {
 	lb cloudsim.LoadBalancerID
 	member
@@ -64,8 +64,9 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweep searches for orphans once. It finds no orphans if the mirror is not up
-// to date, or if the API server does not answer.
+// sweep searches for orphans once. If the mirror is not up to date, sweep does
+// nothing and returns nil. If the API server does not answer, sweep handles no
+// orphans and returns an error.
 func (s *sweeper) sweep(ctx context.Context) error {
 	all, fresh := s.p.mirror.allBalancers()
 	if !fresh {
@@ -132,8 +133,8 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 }
 
 // handleOrphan reports an orphan when the sweeper finds it for the first time.
-// If the setting DeleteOrphans is true, handleOrphan deletes an orphan that is
-// older than OrphanGrace.
+// If the setting DeleteOrphans is true, handleOrphan deletes the orphan after
+// the time OrphanGrace, which begins with the report.
 func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]

@@ -56,8 +56,9 @@ func (s *Settings) client() *client.Client {
 	}
 }
 
-// retarget is an HTTP transport. In each request, it replaces the URL of the
-// first configuration by the URL of the current configuration.
+// retarget is an HTTP transport. In each request, it replaces the URL and the
+// project of the first configuration by the values of the current
+// configuration.
 type retarget struct {
 	next     http.RoundTripper
 	settings *Settings
@@ -118,8 +119,8 @@ func (r reloader) run(ctx context.Context) {
 
 // Reload makes cfg the current configuration. It does not change the settings
 // that take effect only after a restart. If cfg contains a new URL, project or
-// token file, the next call to the cloud already uses the new value. The mirror
-// then also lists all objects again.
+// token file, the next call to the cloud uses the new value, and the mirror
+// lists all objects again.
 func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
 	if fixed := cfg.startSettings(); fixed != p.restartSettings {

@@ -70,8 +70,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The provider reads the token file for each call, so the next call uses a new
-// token.
+// The provider reads the token file for each call. After a change of the file,
+// the next call uses the new token.
 func TestTokenIsReplacedInItsFile(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	path := filepath.Join(t.TempDir(), "token")

@@ -43,8 +43,8 @@ const (
 // requested load balancer with the load balancer in the mirror, a local copy.
 // If the mirror has the load balancer, this comparison needs no call to the
 // cloud. To correct a difference, the repairer calls EnsureLoadBalancer, as
-// upstream does. It is safe if upstream and the repairer call
-// EnsureLoadBalancer at the same time.
+// upstream does. Upstream and the repairer may call EnsureLoadBalancer at the
+// same time.
 type repairer struct {
 	log      *slog.Logger
 	p        *Provider

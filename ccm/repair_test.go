@@ -94,8 +94,8 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 }
 
 // If the cloud has deleted the instance of a Node, this Node cannot be a target of the load
-// balancer. The repairer does not report this as a difference. It also reports no difference while
-// the cloud creates the load balancer.
+// balancer. The repairer does not report the missing target as a difference. It also reports no
+// difference before the first creation of the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
 	there, gone := initialisedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")

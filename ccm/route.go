@@ -39,10 +39,10 @@ type routes struct {
 	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// addEarly records that the allocator creates the route to destination before the
-// Node has this pod range. ListRoutes omits this route until forgetNode removes
-// the record. Without the record the framework would delete the route, because no
-// Node has the range.
+// addEarly records the route to the pod range destination. The allocator
+// creates this route before the Node has the pod range. ListRoutes omits the
+// route until forgetNode removes the record. Without the record, the framework
+// would delete the route, because no Node has the pod range.
 func (r *routes) addEarly(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,9 +202,10 @@ func (r *routes) instanceID(ctx context.Context, node string) (cloudsim.Instance
 	return i.ID, err
 }
 
-// awaitRoute polls until the cloud has created the route. If the creation takes too
-// long, the method returns a conflict error. The framework retries a conflict
-// at once, but retries other errors only at its next round.
+// awaitRoute polls until the cloud has created the route. If the creation takes
+// too long, the method returns a conflict error. The framework retries
+// immediately after a conflict. After other errors, it retries at its next
+// reconciliation of all routes.
 func (r *routes) awaitRoute(ctx context.Context, have cloudsim.Route) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		if have.State == cloudsim.RouteCreating {

@@ -83,17 +83,14 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	return nil
 }
 
-// ipFamilies maps the IP families of Kubernetes to the IP families of the
-// cloud.
 var ipFamilies = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4, v1.IPv6Protocol: cloudsim.IPv6}
 
 var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
 
 // requestedBalancer returns the load balancer that a Service requests, without the region. If the
-// cloud cannot provide the load balancer, the error contains every reason. If the cloud does not
-// support a part of the request, the function returns an error and never leaves out this part
-// silently. If the function left out such a part, a Service with restrictions might be open to all
-// clients, or a port might never answer.
+// cloud does not support parts of the request, the function returns an error that contains every
+// reason. It never omits an unsupported part silently. Otherwise a Service with restrictions might
+// be open to all clients, or a port might never answer.
 func requestedBalancer(cluster string, svc *v1.Service, backends backendSet, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
@@ -241,11 +238,11 @@ func matchingNodes(nodes []*v1.Node, selector labels.Selector) []*v1.Node {
 }
 
 // targetsOf returns the instances of the nodes as targets. The targets are
-// sorted and have no duplicates, so that two leaders send identical requests.
-// In the result, the map skipped contains each node of another cloud, and the
-// reason why this node is not a target. targetsOf omits nodes without a
-// provider id, because the framework updates the load balancer when such a node
-// gets its provider id.
+// sorted and have no duplicates, so that every replica of the CCM sends the
+// same request for the same nodes. In the result, the list skipped contains
+// each node with an invalid provider id, e.g. the id of another cloud provider.
+// targetsOf omits nodes without a provider id. When such a node gets its
+// provider id, the framework updates the load balancer.
 func targetsOf(nodes []*v1.Node) (backends backendSet) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {

@@ -166,10 +166,9 @@ func annotate(key, value string) func(*v1.Service) {
 	}
 }
 
-// Every supported field and annotation of a Service changes the load balancer,
-// even if the user sets the field or annotation after the creation. When the
-// user removes the field or annotation, the load balancer gets the default
-// again.
+// If a user sets a supported field or annotation of an existing Service, the
+// CCM changes the load balancer. When the user removes the field or annotation,
+// the load balancer gets the default again.
 func TestServiceBecomesLoadBalancer(t *testing.T) {
 	five := int32(5)
 	for name, tc := range map[string]struct {

@@ -4,10 +4,10 @@ import "time"
 
 // AuditEntry records one API call and its outcome.
 type AuditEntry struct {
-	// Number is the position of the entry in the audit trail. It is 1 higher than the
-	// Number of the previous entry. The only exception is the first entry after a restart
-	// of the cloud. Its Number is higher by more than 1. A client can store the Number of
-	// the last entry that it handled, and continue to read after this entry.
+	// Number is the position of the entry in the audit trail. Numbers increase by 1 from
+	// entry to entry. After a restart of the cloud, they continue with a higher number. A
+	// client can store the Number of the last entry that it handled, and continue to read
+	// after this entry.
 	Number    uint64    `json:"number" doc:"Position in the audit trail. Numbers rise by 1, and after a restart of the cloud they continue with a higher number"`
 	Time      time.Time `json:"time" doc:"Time of the call, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`

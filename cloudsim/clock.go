@@ -37,10 +37,9 @@ var (
 	LastClockTime  = time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// SetClock sets the time of the cloud's clock, its speed, or both. If a field is absent, the
-// property of the clock that this field sets does not change. A caller may set the time back, but
-// this does not change the times at which running work ends. If a caller sets the time back while a
-// client measures a duration, the duration can be negative.
+// SetClock sets the time or the speed of the cloud's clock, or both. An absent field changes
+// nothing. A caller may set the time back. Running work still ends at the same times of the clock.
+// If a caller sets the time back while a client measures a duration, the duration can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the machine's clock again. Excludes all other fields"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`

@@ -16,8 +16,8 @@ type DiskType struct {
 	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity in GiB of the pool in each zone; see /v1/disk-pools" example:"1048576"`
 }
 
-// defaultPoolGiB is the default size of a disk pool: one pebibyte. Users do not fill such a
-// large pool by accident.
+// defaultPoolGiB is the default size of a disk pool: one pebibyte. The pool is so large
+// that users do not fill it by accident.
 const defaultPoolGiB = 1 << 20
 
 func defaultDiskTypes() []DiskType {

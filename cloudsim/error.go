@@ -9,9 +9,10 @@ import (
 )
 
 // Kind is the class of a failure. Kind implements error, so that callers can write
-// errors.Is(err, cloudsim.NotFound). This expression is also true for wrapped errors and
-// for errors that a client received from the API. The JSON form of a kind is its name. New
-// kinds must be at the end of the list.
+// errors.Is(err, cloudsim.NotFound). This expression is also true for wrapped errors
+// and for errors that a client received from the API. The JSON form of a kind is its
+// name. New kinds must be at the end of the list, so that the values of the existing
+// constants stay the same.
 type Kind uint8
 
 const (
@@ -53,7 +54,7 @@ func ParseKind(name string) (Kind, bool) {
 	return Kind(max(i, 0)), i >= 0
 }
 
-// Kinds lists every Kind. Tests compare other tables of kinds with this list.
+// Kinds lists every Kind.
 func Kinds() []Kind {
 	ks := make([]Kind, numKinds)
 	for i := range ks {
@@ -73,7 +74,8 @@ type Error struct {
 	Kind   Kind
 	Msg    string       // text for the caller, without internal details
 	Fields []FieldError // the invalid fields, if Kind is Invalid
-	// RetryAfter is the time after which a retry may succeed; 0 if unknown.
+	// RetryAfter is the time after which a retry may succeed. It is 0 if this time is
+	// unknown.
 	RetryAfter time.Duration
 	Err        error // cause; for the log only
 }

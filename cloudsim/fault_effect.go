@@ -32,7 +32,7 @@ func FaultEffects() []FaultEffectType {
 	}
 }
 
-// faultBreaks lists, for an effect, the verbs or operations to which the effect can apply.
+// faultBreaks maps an effect to the verbs or operations to which the effect can apply.
 // An effect without an entry in the map can apply to all operations.
 var faultBreaks = map[FaultEffectType][]string{
 	FaultQuota:        {"create", "resize"},

@@ -145,7 +145,7 @@ type CreateInstance struct {
 	// A caller sets Address if the instance represents an existing machine, e.g. a machine
 	// of the caller's own cluster. Address is then the address of this machine.
 	Address string `json:"address,omitempty" doc:"Internal address in the subnet; absent for the lowest free address" example:"10.10.1.7"`
-	// UserData is not part of the Instance resource; see the type UserData.
+	// UserData is not part of the Instance resource. See the type UserData.
 	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"User data that the instance reads from its metadata service; at most 16 KiB"`
 }
 

@@ -115,9 +115,9 @@ func (l Listener) IdleTimeout() time.Duration {
 }
 
 // Target is an instance that receives connections. If the field IP is set, the load
-// balancer probes this address and opens connections directly to it. IP is an address of
-// the instance, or an address in the instance's pod ranges, e.g. the address of a pod. The
-// target exists only as long as the instance exists.
+// balancer probes this address and opens connections to this address. IP is an address
+// of the instance, or an address in the instance's pod ranges, e.g. the address of a
+// pod. The target exists only as long as the instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`

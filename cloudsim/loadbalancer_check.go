@@ -269,8 +269,8 @@ func parseCodes(s string) (codes [][2]int, ok bool) {
 	return codes, true
 }
 
-// total checks the number of targets of a load balancer. All lists of targets count. If several
-// pools use s.Targets, this list counts once for each of them, because the data plane probes the
+// total checks the number of targets in all pools of a load balancer. If several pools use
+// s.Targets, this list counts once for each of these pools, because the data plane probes the
 // targets of each pool.
 func (c *checks) total(s LoadBalancerSpec) {
 	n := len(s.Targets)

@@ -60,9 +60,10 @@ type SetMetadataTree struct {
 	MetadataTreeSpec
 }
 
-// metadataVariables contains, for the name of each variable in the text of a MetadataLeaf,
-// a function that returns the value of the variable. The variables labels.KEY, which stand
-// for labels of the instance, are not in this map.
+// metadataVariables maps the name of each variable to a function that returns the value
+// of the variable for an instance. The path and the text of a MetadataLeaf can contain
+// these variables. The map does not contain the variables labels.KEY, which stand for
+// labels of the instance.
 var metadataVariables = map[string]func(Instance) string{
 	"id":              func(i Instance) string { return string(i.ID) },
 	"name":            func(i Instance) string { return i.Name },

@@ -75,8 +75,8 @@ type PodRange struct {
 }
 
 // Families returns the settings of each configured IP family, IPv4 first. It
-// leaves out a range that it cannot parse. CreateNetwork.Validate rejects such
-// a range.
+// leaves out ranges that it cannot parse. The Validate methods of requests
+// reject such ranges.
 func (p PodRanges) Families() []PodRange {
 	p = p.WithDefaults()
 	var all []PodRange

@@ -19,8 +19,7 @@ var noticeVerbs = map[NoticeType]Verb{NoticeMaintenance: Reboot, NoticePreemptio
 // due. It returns "" for an unknown type.
 func (t NoticeType) Verb() Verb { return noticeVerbs[t] }
 
-// NoticeTypes lists every type. Preemption is the first item, because it is the action
-// that terminates the instance.
+// NoticeTypes lists every type. The most severe type is the first item.
 func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMaintenance} }
 
 // Notice announces an action that the cloud will do on an instance, and the time of this

@@ -2,17 +2,16 @@ package cloudsim
 
 import "net/netip"
 
-// reservedRanges lists address ranges that the cloud gives to no machine. The ranges of
-// networks, subnets, pods and routes must not overlap a reserved range. This rule applies
-// to every caller.
+// reservedRanges lists the ranges from which no machine gets an address. The ranges of
+// networks, subnets, pods and routes must not overlap a reserved range. This rule also
+// applies to admins.
 var reservedRanges = []struct {
 	netip.Prefix
 	of string
 }{
 	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
-	// Instances of default networks may have loopback addresses, beginning at
-	// 127.64.0.0. Other programs on the machine use the addresses below
-	// 127.64.0.0.
+	// Instances of default networks may have loopback addresses from 127.64.0.0 upward.
+	// Other programs on the machine use the lower loopback addresses.
 	{netip.MustParsePrefix("127.0.0.0/10"), "loopback"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
 	{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved"},
@@ -60,7 +59,8 @@ func ValidateNetworkRanges(all []netip.Prefix) error {
 	return c.err()
 }
 
-// Inside reports whether the range part is inside the range whole, or equals it.
+// Inside reports whether the first range is inside the second range. The result is also
+// true for equal ranges.
 func Inside(part, whole netip.Prefix) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }

@@ -28,7 +28,8 @@ type Record struct {
 	Document json.RawMessage `json:"document" doc:"JSON document of any JSON type. The cloud may change the white space and the escape sequences of the document"`
 }
 
-// RecordKind returns the kind of the record. Lists of records can filter by this kind.
+// RecordKind returns the kind of the record. The field Kind of ListOptions selects records
+// by this kind.
 func (r Record) RecordKind() string { return r.Kind }
 
 // CreateRecord requests a record. The call is idempotent: the same request with

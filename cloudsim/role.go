@@ -27,7 +27,8 @@ type Role struct {
 // faults.create, a caller also needs a role binding for all projects.
 type Permission string
 
-// The classes of operations. A class also includes operations of future versions.
+// The classes of operations. If a future version of the cloud adds an operation to a class,
+// existing roles with this class also permit the new operation.
 const (
 	PermitRead  Permission = "@read"  // operations that read resources of a project, or the catalogue
 	PermitWrite Permission = "@write" // operations that change resources of a project

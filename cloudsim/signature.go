@@ -16,9 +16,10 @@ const SignatureSkew = 15 * time.Minute
 
 // Signature is the signature of a request to the API of another cloud, in the format of AWS
 // Signature Version 4. A dialect is a server that translates such an API. The dialect
-// computes the hash of the request. Then it calls this cloud with the result of the method
-// Token as bearer token, and this cloud verifies the signature. Therefore the dialect needs
-// neither the secret of the access key nor its own permissions.
+// computes the hash of the request. Then the dialect calls this cloud, with the result of
+// the method Token as bearer token. This cloud verifies the signature. Therefore the
+// dialect does not need the secret of the access key, and the dialect itself needs no
+// permissions.
 //
 // The bearer token expires at the time Time plus SignatureSkew, or earlier if the session
 // token expires. Until then, it permits every call that the access key's service account
@@ -30,9 +31,8 @@ type Signature struct {
 	Service   string
 	Hash      string // hex SHA-256 of the canonical request
 	Signature string // hex HMAC
-	// If a token of the cloud provides the access key (see the method AccessKey of the type
-	// Token), SessionToken is the secret of this token. For all other access keys,
-	// SessionToken is empty.
+	// If the access key comes from the method AccessKey of a Token, SessionToken is the
+	// secret of this Token. For all other access keys, SessionToken is empty.
 	SessionToken string
 }
 
@@ -49,8 +49,8 @@ const (
 // SignatureTime is the format of the time in a signature.
 const SignatureTime = "20060102T150405Z"
 
-// signaturePrefix is the beginning of the bearer token of a Signature. The other parts of
-// the token contain no dots.
+// signaturePrefix is the beginning of the bearer token of a Signature. Dots separate the
+// parts of the token, so the parts after the prefix contain no dots.
 const signaturePrefix = "sigv4."
 
 var signatureRE = regexp.MustCompile(`^sigv4\.([-a-z0-9]{1,64})\.([0-9]{8}T[0-9]{6}Z)\.([-a-z0-9]{1,64})\.([-a-z0-9]{1,64})\.([0-9a-f]{64})\.([0-9a-f]{64})(?:\.([A-Za-z0-9_]{1,128}))?$`)
@@ -68,8 +68,8 @@ func (s Signature) Token() string {
 // IsSignature reports whether a bearer token begins like the token of a Signature.
 func IsSignature(token string) bool { return strings.HasPrefix(token, signaturePrefix) }
 
-// ParseSignature decodes the bearer token of a Signature. It returns false for any other
-// text. It does not verify the signature.
+// ParseSignature decodes the bearer token of a Signature. It returns false if the text does
+// not have the format of this token. It does not verify the signature.
 func ParseSignature(token string) (s Signature, ok bool) {
 	part := signatureRE.FindStringSubmatch(token)
 	if part == nil {

@@ -38,8 +38,8 @@ type SaveState struct {
 type LoadState struct {
 	// If RecordsOnly is true, the call does not change the data of the disks. If
 	// RecordsOnly is false, the call replaces this data with the data in the saved state.
-	// In this case the call returns Conflict while a disk is attached, because an instance
-	// with a mounted disk would continue to use the old file.
+	// In this case the call returns Conflict while a disk is attached. Otherwise an
+	// instance with a mounted disk would continue to use the old file.
 	RecordsOnly bool
 }
 
@@ -47,7 +47,7 @@ type LoadState struct {
 // state, in bytes. Blocks of zeros do not count.
 const MaxStateData = 4 << 30
 
-// DataSize describes the data of one disk or snapshot that a saved state must contain.
+// DataSize describes the data of one disk or one snapshot in a saved state.
 type DataSize struct {
 	Bytes int64
 	// Optional is true for a disk until the data plane has reported the disk's file. If

@@ -21,8 +21,8 @@ const (
 	MaxTranscriptLine = 8 << 20
 )
 
-// TranscriptHead describes the recorded cloud. Two clouds with equal values in
-// these fields answer the same calls in the same way.
+// TranscriptHead describes the recorded cloud at the start of the recording. A replay gives
+// the same answers only on a cloud with the same seed, profile and state.
 type TranscriptHead struct {
 	Format   string    `json:"format"`
 	Version  int       `json:"version"`
@@ -33,8 +33,8 @@ type TranscriptHead struct {
 	Revision uint64    `json:"revision"` // the journal's revision at the start of the recording
 }
 
-// Exact reports whether a replay of the transcript can compare times. This is possible only
-// with a frozen clock, because a running clock shows different times in every run.
+// Exact reports whether a replay of the transcript can compare times. The result is true
+// only for a frozen clock, because a running clock shows different times in every run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
 // TranscriptCall is one call with its answer. It contains no secrets.
@@ -79,7 +79,7 @@ func secretMember(name string) bool {
 	return false
 }
 
-// ofTheMachine contains the names of JSON members whose values depend on the
+// ofTheMachine contains the names of the JSON members with values that depend on the
 // machine. These values differ in every run.
 var ofTheMachine = map[string]bool{"aheadSeconds": true, "savedAt": true, "bytes": true, "millis": true, "number": true, "last": true}
 
@@ -100,11 +100,10 @@ func Redact(raw []byte) ([]byte, bool) {
 	return clean, true
 }
 
-// Digest returns the hashes of an answer for a transcript: a hash of the whole
-// answer, and a hash of each member. The hashes do not depend on secrets. Digest
-// returns no hashes for an answer that is not JSON, e.g. an exported state, which
-// contains the cloud's secrets. If the parameter times is false, answers that
-// differ only in their times have the same hash.
+// Digest returns the hashes of an answer for a transcript: a hash of the whole answer, and a
+// hash of each member. The hashes do not depend on secrets. For an answer that is not JSON,
+// e.g. an exported state, Digest cannot find the secrets, and returns no hashes. If the
+// parameter times is false, answers that differ only in their times have the same hash.
 func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 	v, err := document(raw)
 	if err != nil {

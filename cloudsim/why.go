@@ -7,9 +7,10 @@ import "time"
 const WhyOfRequest ResourceKind = "request"
 
 // Why explains the state of an object: the past changes, and the conditions for which the object
-// waits. A Why of a request explains the effects of the request: its calls, its operations, the
-// changes of objects, and the faults that changed its calls. In a Why of a request, Name is the
-// operation of the request's last call, and State is the outcome of this call.
+// waits. A Why of a request explains the effects of the request. It contains the calls and the
+// operations of the request, the changes of objects, and the faults that changed the calls. In a
+// Why of a request, Name is the operation of the request's last call, and State is the outcome
+// of this call.
 type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`
@@ -27,8 +28,8 @@ type Why struct {
 // MaxWhySteps is the largest number of steps in a value of type Why.
 const MaxWhySteps = 500
 
-// WhyStep is one event: a change of the explained object, a change of an operation on this
-// object, or a fault that changed a call about this object.
+// WhyStep is one event about the explained object. The event is a change of the object, a change
+// of an operation on the object, or a fault that changed a call about the object.
 type WhyStep struct {
 	Rev       uint64       `json:"rev" doc:"Position in the journal"`
 	Time      time.Time    `json:"time" doc:"RFC 3339, on the cloud's clock"`

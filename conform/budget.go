@@ -53,7 +53,8 @@ func total(calls map[string]Count) (n int) {
 	return n
 }
 
-// writesOf describes the calls that change the cloud.
+// writesOf returns the name and the number of the calls that change the cloud, as one text for each
+// name.
 func writesOf(calls map[string]Count) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if c := calls[name]; c.Writes {
@@ -64,8 +65,8 @@ func writesOf(calls map[string]Count) (all []string) {
 }
 
 // callsPerSecond is the maximum number of calls that a CCM may make in a second while the cluster
-// does not change. A good CCM makes far fewer calls. This limit does not have to detect small
-// regressions, because the call budgets detect small regressions.
+// does not change. A good CCM makes far fewer calls. The limit can be high, because the call budgets
+// detect small regressions.
 const callsPerSecond = 30
 
 // checkBudget counts the calls that the CCM makes while the cluster does not change. Some CCMs have

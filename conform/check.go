@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Level states how strictly the contract requires the behaviour of a check.
+// Level states how strictly the contract requires the behaviour that a check tests.
 type Level string
 
 // These are the levels, from strict to optional.
@@ -42,8 +42,8 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// missingError is the error of a check that must have the verdict Skip, for a reason that
-// Check.skipReason cannot find before the check runs. The text of the error is this reason.
+// missingError gives a check the verdict Skip while the check runs. Check.run returns this error if
+// Check.skipReason cannot know the reason before the run. The text of the error is the reason.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }

@@ -133,8 +133,8 @@ var failingChecks = map[fake.Bug][]string{
 	fake.MemoryOnly:          {"ops.restart", "ops.crash", "lb.orphan"},
 }
 
-// TestEachBugIsFound proves for each bug that the checks in failingChecks fail. It also runs one
-// other check for each bug, which must pass.
+// TestEachBugIsFound proves for each bug that the checks in failingChecks fail. It also proves that
+// a check that does not concern the bug passes.
 func TestEachBugIsFound(t *testing.T) {
 	t.Parallel()
 	todo := make(chan fake.Bug, len(failingChecks))
@@ -154,8 +154,8 @@ func TestEachBugIsFound(t *testing.T) {
 	running.Wait()
 }
 
-// findBug runs the checks in failingIDs and one other check. The checks in failingIDs must fail,
-// and the other check must pass.
+// findBug runs the checks in failingIDs, and one check that does not concern the bug. The checks in
+// failingIDs must fail, and the unconcerned check must pass.
 func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, failingIDs []string) {
 	green := "node.unknown"
 	if slices.Contains(failingIDs, green) {
@@ -223,7 +223,7 @@ func (d badDriver) DeleteMachine(ctx context.Context, name string) error {
 }
 
 // TestBadDriver proves that checks fail if a call of the driver gives a wrong answer, hangs or panics.
-// The reason must name the call, and the run must end.
+// It also proves that the results contain the cause, and that the run ends.
 func TestBadDriver(t *testing.T) {
 	admin := startAPIServer(t)
 	stop := make(chan struct{})

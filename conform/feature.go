@@ -42,9 +42,9 @@ var featureChecks = []Check{
 		Title: "Two Services can share a load balancer, and the deletion of one Service does not affect the other Service"},
 }
 
-// checkAbort creates three Services and deletes each Service at another moment. It deletes the
-// first Service at once, the second Service when the CCM has added the finalizer, and the third
-// Service shortly after the CCM has added the finalizer. See kubernetes/kubernetes#53451.
+// checkAbort creates three Services, and deletes them at different moments. It deletes the first
+// Service at once. It deletes the second Service when the CCM has added the finalizer, and the
+// third Service 100 ms after the finalizer. See kubernetes/kubernetes#53451.
 func checkAbort(ctx context.Context, e *env, _ Machine) error {
 	for i, delay := range []time.Duration{0, 0, 100 * time.Millisecond} {
 		s, err := e.service(ctx, fmt.Sprintf("abort-%d", i), func(s *v1.Service) { s.Spec.Ports[0].Port = int32(9000 + i) }) //nolint:gosec // a small number

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxEvidenceHTML limits the evidence of all failures in the HTML report. It is a number of
-	// bytes after the escaping of special characters.
+	// maxEvidenceHTML is the maximum length of the evidence of all failures together, in bytes after
+	// the escaping of special characters.
 	maxEvidenceHTML = 300_000
 	// maxReasonHTML is the maximum length of a reason, in bytes after the escaping of special characters.
 	maxReasonHTML = 1000

@@ -152,8 +152,8 @@ func checkUnknown(ctx context.Context, e *env) error {
 }
 
 // checkCreateRace creates the Node before the machine, because many clouds list a new machine only
-// after some seconds. The Node is not Ready, because a kubelet reports Ready only after its network
-// works. The CCMs of some providers have deleted such Nodes, for example
+// after some seconds. The Node is not Ready, because a kubelet reports Ready only after the network
+// of the pods works. The CCMs of some providers have deleted new Nodes in this state, for example
 // kubernetes/cloud-provider-openstack#2062.
 func checkCreateRace(ctx context.Context, e *env) error {
 	name := e.prefix + "-a"

@@ -56,7 +56,7 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// These types are those elements of JUnit's format that CI systems read.
+// These types describe the elements of JUnit's XML format that CI systems read.
 type (
 	junitSuites struct {
 		XMLName xml.Name     `xml:"testsuites"`

@@ -21,11 +21,12 @@ type Subject interface {
 	Ended() error
 }
 
-// Command is a CCM in a separate process. On Linux, the kernel kills the CCM when the process that
-// called Start ends.
+// Command is a CCM in a separate process. On Linux, the kernel kills this process when the process
+// that called Start ends.
 type Command struct {
-	// Line is a command for sh(1). If Line begins with exec, the shell replaces itself with the
-	// program of Line.
+	// Line is a command for sh(1). When the process that called Start ends, the kernel kills only the
+	// shell. The last program of Line should therefore begin with exec, so that the shell replaces
+	// itself with this program.
 	Line string
 	// Env contains additional environment variables in the form NAME=VALUE.
 	Env []string

@@ -19,9 +19,9 @@ import (
 var embedded embed.FS
 
 // contentPolicy allows only the console's own origin as the source of scripts and styles, and as
-// the target of calls. It also allows the inline script of index.html, because it contains the
-// SHA-256 of this script. Because of the rules for Trusted Types, a browser does not let scripts
-// convert text to HTML.
+// the target of calls. The policy also contains the SHA-256 of the inline script of index.html, so
+// a browser runs this script. The directives for Trusted Types prevent scripts from converting text
+// to HTML.
 const contentPolicy = "default-src 'none'; script-src 'self' 'sha256-GHgfyKVAd4pV/vcQK/4iGcpALDUOIZ+5zgVSUuFKKBg='; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 

@@ -33,7 +33,7 @@ func start(t *testing.T, cloud *client.Client, cluster func(context.Context, con
 	return startConfig(t, cloud, console.Config{Cluster: cluster})
 }
 
-// startConfig is like start, with more settings.
+// startConfig serves a console of the cloud with the settings in cfg until the test ends.
 func startConfig(t *testing.T, cloud *client.Client, cfg console.Config) string {
 	t.Helper()
 	hub := *cloud
@@ -168,7 +168,7 @@ func (v *viewer) has(kind, part string) bool {
 	return false
 }
 
-// ruleIDs returns the ids of the rules with a difference.
+// ruleIDs returns the ids of the rules that found the current differences.
 func (v *viewer) ruleIDs() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -334,10 +334,10 @@ func TestSceneShowsOnlyReadableObjects(t *testing.T) {
 	eventually.True(t, "the deletion arrives", func() bool { return !reader.has("instance", "shown") })
 }
 
-// A grant for one project gives no rights in other projects, and no right to see faults and logs,
-// which belong to the whole cloud. An identity can have two grants: a grant for all projects that
-// does not permit all reads, and a grant for one project that permits all reads. These two grants
-// together do not permit all reads in all projects.
+// A grant for one project gives no rights in other projects. It also gives no right to see faults
+// and logs, because they belong to the whole cloud. The identity "mixed" has two grants. One grant
+// is for all projects, but permits only some reads. The other grant permits all reads, but only in
+// one project. The identity must not get the right to read all objects of all projects.
 func TestGrantsOfOtherProjects(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

@@ -205,7 +205,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// put adds or replaces an object that is not in the cloud's journal.
+// put adds or replaces an object for which the cloud's journal has no events: an object of the
+// cluster, or a Traffic object.
 func (h *hub) put(k key, project cloudsim.ProjectID, object any) {
 	raw, err := json.Marshal(object)
 	if err != nil {
@@ -222,7 +223,7 @@ func (h *hub) put(k key, project cloudsim.ProjectID, object any) {
 	h.requestFrame()
 }
 
-// remove removes an object that is not in the cloud's journal.
+// remove removes an object that put has added.
 func (h *hub) remove(k key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -362,8 +363,8 @@ func (h *hub) findDifferences(now time.Time) {
 // framesAfter returns the frames that a viewer needs, and the number of the newest frame. The
 // argument seen is the number of the newest frame that the viewer already has. A new viewer, or a
 // viewer that has missed too many frames, gets a snapshot. If the hub has not read the cloud yet,
-// the viewer gets only the state of the connections instead of a snapshot. The hub closes the
-// channel changed when it appends the next frame.
+// the viewer gets a delta without objects instead of a snapshot. The hub closes the channel changed
+// when it appends the next frame.
 func (h *hub) framesAfter(seen uint64) (frames []*frame, newest uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -53,8 +53,8 @@ type change struct {
 	deleted bool
 }
 
-// A frame is one message to all viewers. It contains the changes of about 100 ms. Viewers with the
-// same access get the same encoded message.
+// A frame is one message to all viewers: a snapshot, or the changes that the hub collected for
+// about 100 ms. Viewers with the same access get the same encoded message.
 type frame struct {
 	head        head
 	differences []Difference // of all projects
@@ -65,7 +65,7 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding selects one form of a frame's line. The content of the line depends on the access of the
+// encoding is a variant of a frame's line. The content of the line depends on the access of the
 // viewer. If zip is true, the line is compressed.
 type encoding struct {
 	access access
@@ -159,7 +159,8 @@ func (c *Console) viewer(w http.ResponseWriter, r *http.Request) (*client.Client
 }
 
 // serveScene streams the hub's copy of the cloud and of the cluster to a viewer: a snapshot, and
-// then changes. The stream ends when the viewer's token becomes invalid.
+// then changes. The stream ends when the viewer's token becomes invalid, or when the rights of the
+// token change.
 func (c *Console) serveScene(w http.ResponseWriter, r *http.Request) {
 	as, a, ok := c.viewer(w, r)
 	if !ok {

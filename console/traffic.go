@@ -40,8 +40,8 @@ type Rates struct {
 	Bytes       float64 `json:"bytes"`
 }
 
-// counters are sums over all listeners and targets of a load balancer. The counters only grow,
-// until the data plane restarts.
+// counters are sums over all listeners and targets of a load balancer. A sum decreases only after a
+// restart of the data plane, or after the removal of a listener or target.
 type counters struct {
 	accepted, refused, bytes uint64
 	targets                  map[cloudsim.TargetKey]cloudsim.TargetStats // by instance and address
@@ -119,8 +119,8 @@ func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Du
 	return t
 }
 
-// rate returns the growth of a counter per second, rounded to tenths. After a restart of the data
-// plane, newCount is smaller than oldCount, and rate returns 0.
+// rate returns the growth of a counter per second, rounded to tenths. If newCount is smaller than
+// oldCount, for example after a restart of the data plane, rate returns 0.
 func rate(oldCount, newCount uint64, took time.Duration) float64 {
 	if newCount < oldCount || took <= 0 {
 		return 0

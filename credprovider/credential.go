@@ -22,9 +22,9 @@ type credential struct {
 }
 
 // A credential that expires within minLife is not usable for a pull. The
-// kubelet may reuse a credential for half of the time in which it is usable,
-// but for at most maxReuse. So the kubelet runs the plugin again long before
-// the expiry.
+// kubelet may reuse a credential for half of the credential's usable time, but
+// for at most maxReuse. So the kubelet runs the plugin again long before the
+// expiry.
 const (
 	minLife  = time.Minute
 	maxReuse = 30 * time.Minute

@@ -42,8 +42,9 @@ const (
 // wait a minute, because the kubelet kills a plugin only after a minute.
 const deadline = 12 * time.Second
 
-// maxRequest is the largest size of a request in bytes. A request contains a
-// token and annotations.
+// maxRequest is the maximum size in bytes of a request and of the configuration
+// file. The value is large, because a request can contain a token and
+// annotations.
 const maxRequest = 1 << 20
 
 // Config is the configuration of the plugin. It contains no secrets.

@@ -133,8 +133,8 @@ func TestThePasswordIsNoToken(t *testing.T) {
 }
 
 // The cache keeps the credential of the node in one file. It has a separate
-// file for each pair of a pod's token and a repository. So one identity never gets the credential of
-// another identity.
+// file for each pair of a pod's token and a repository. So one identity never
+// gets the credential of another identity.
 func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

@@ -32,8 +32,9 @@ func (c cluster) keys(t *testing.T) string {
 	return string(raw)
 }
 
-// token returns a service account token in the form that a kubelet requests for
-// a pod. Before the signature, changeFn can change the claims.
+// token returns a signed service account token in the form that a kubelet
+// requests for a pod. The function changeFn can change the claims before token
+// signs them.
 func (c cluster) token(t *testing.T, changeFn func(claims map[string]any)) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: c.key, KeyID: "k1"}}, nil)

@@ -57,12 +57,13 @@ func (c *contender) runCycles(b *testing.B, n, atOnce int) {
 	c.took = append(c.took, took...)
 }
 
-// inTurns runs one turn of each contender in each iteration. Before the first
-// iteration, each contender runs one turn that warms up the caches, and inTurns
-// ignores the results of these turns. The contenders alternate, because the
-// speed of the machine changes over time. A contender can leave unfinished work
-// on the machine, and this work slows down the next contender. Therefore each
-// iteration starts with a different contender.
+// inTurns runs one turn of each contender in each iteration. A turn consists of
+// n cycles. Before the first iteration, each contender runs a short turn that
+// warms up the caches. The results do not contain these short turns. The
+// contenders alternate, because the speed of the machine changes over time. A
+// contender can leave unfinished work on the machine, and this work slows down
+// the next contender. Therefore each iteration starts with a different
+// contender.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {

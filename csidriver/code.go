@@ -69,8 +69,8 @@ func isThrottled(err error) bool {
 	return ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0
 }
 
-// onlyAbout reports whether the cloud rejected the request because of the given
-// fields only.
+// onlyAbout reports whether the cloud rejected one or more of the given fields
+// of the request, and no other field.
 func onlyAbout(err error, fields ...string) bool {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	return ok && e.Kind == cloudsim.Invalid && len(e.Fields) > 0 &&

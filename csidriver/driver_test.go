@@ -92,8 +92,8 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	}
 	b := newBench(t, serveAs...)
 	t.Cleanup(func() {
-		// Udev opens each new device for a short time. The kernel cannot remove the device
-		// during this time.
+		// Wait until no loop device exists. Udev opens each new device for a short time, and the
+		// kernel cannot remove the device during this time.
 		for deadline := time.Now().Add(time.Minute); len(b.loopFiles()) > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("loop devices stay: %v", b.loopFiles())

@@ -44,11 +44,10 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 }
 
 // growsLaterOr returns ABORTED if err is a conflict with other work on the
-// disk, such as a copy. Such work ends by itself, so the caller can repeat the
-// call later. growsLaterOr does not return FAILED_PRECONDITION for such a
-// conflict, because FAILED_PRECONDITION means that the volume cannot grow while
-// it is in use. For other errors, and for a failed disk, growsLaterOr returns
-// err.
+// disk, such as a copy. The work ends by itself, so the caller can repeat the
+// call later. FAILED_PRECONDITION would be wrong, because this code means that
+// the volume cannot grow while it is in use. For other errors, and for a failed
+// disk, growsLaterOr returns err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -135,8 +134,8 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside compares the pools that have the disk type of the given pool and
-// are in another zone. It returns the largest free capacity of a pool in GiB.
+// roomBeside returns the largest free capacity in GiB of a pool that has the
+// same disk type as the given pool, but is in another zone.
 func roomBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
 		if p.Type == pool.Type && p.Zone != pool.Zone {

@@ -36,9 +36,9 @@ func (b *bench) injectFault(operation string, e cloudsim.FaultEffect, maxCalls u
 	}
 }
 
-// TestBrokenCloud proves that CreateVolume returns a matching error if the
-// cloud is down, throttles calls or has no quota left. A failed CreateVolume
-// leaves no disk.
+// TestBrokenCloud proves that CreateVolume returns the correct error code if
+// the cloud is down, throttles calls or has no quota left. A failed
+// CreateVolume leaves no disk.
 func TestBrokenCloud(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// makeUnhealthy makes the data plane report a disk as unhealthy. It removes
-// the disk's file, or replaces the file by a folder.
+// makeUnhealthy makes the data plane report a disk as unhealthy. If lost is
+// true, it removes the disk's file. Otherwise it replaces the file by a folder.
 func (b *bench) makeUnhealthy(v string, lost bool) {
 	b.t.Helper()
 	b.awaitDisk(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait for the first report about the file: before this report, the data plane would make the file again

@@ -53,9 +53,10 @@ const othersWithin = 3 * time.Second
 
 // Probe reports whether the driver can work. It checks that the cloud answers
 // and accepts the driver's token. On a node it also checks that the machine can
-// mount volumes. The error FAILED_PRECONDITION means a fault that a person must
-// fix. The answer "not ready" means a fault that may end by itself, such as a
-// cloud or a disk folder that does not answer.
+// mount volumes and that the folder of the disks exists. The error
+// FAILED_PRECONDITION means a fault that a person must fix. The answer "not
+// ready" means a fault that may end by itself. For example, the cloud or the
+// folder of the disks does not answer.
 func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()

@@ -111,10 +111,11 @@ func LegacyNames() []string { return slices.Sorted(maps.Keys(legacyDrivers)) }
 // is vol instead of disk.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
-// disk returns the id of the disk for a legacy volume handle. The handle
-// contains the id of a disk that the driver made, or the name of a disk, as in
-// old PersistentVolumes. If no such disk exists, the method returns the id in
-// the handle, or the last part of the handle if this part is not an id.
+// disk returns the id of the disk for a legacy volume handle. The last part of
+// the handle is the id of a disk that the driver made, or the name of a disk,
+// as in old PersistentVolumes. If no disk has this id or name, the method
+// returns the last part of the handle. In an id, it replaces the prefix vol by
+// disk.
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, the method returns
@@ -196,9 +197,11 @@ var (
 	nodeFields   = []protoreflect.Name{"node_id", "published_node_ids"}
 )
 
-// speak returns an interceptor for calls to a legacy driver name. It translates
-// ids, topology keys and parameters in requests and answers. The driver's
-// services therefore handle only this driver's own values.
+// speak returns an interceptor for calls to a legacy driver name. The argument
+// as is the legacy name, and the argument name is this driver's own name. The
+// interceptor translates ids and topology keys in requests and answers, and
+// parameters in requests. The driver's services therefore handle only this
+// driver's own values.
 func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		in, ok := req.(proto.Message)
@@ -246,7 +249,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 	}
 }
 
-// translation contains the functions and the table with which its method
+// translation contains the functions and the table with which the function
 // rewrite translates a message.
 type translation struct {
 	volume, node func(string) (string, error)

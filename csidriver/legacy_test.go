@@ -158,8 +158,9 @@ func TestLegacyUndo(t *testing.T) {
 }
 
 // TestLegacyUndoWaits proves that an unstaging call waits for a running staging
-// call at the same path, even if the handle does not contain the id of the
-// disk.
+// call at the same path, even if the handle contains the name of the disk
+// instead of its id. The unstaging call then returns ABORTED, because the
+// volume is staged now.
 func TestLegacyUndoWaits(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -205,8 +206,8 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 
 // TestLegacyFilesystem proves that a volume gets the filesystem type of an old
 // StorageClass, although csi-translation-lib does not translate the parameter
-// FSType of this StorageClass.
-// The driver refuses a request whose volume capability has another filesystem.
+// FSType of this StorageClass. The driver refuses a request with another
+// filesystem in the volume capability.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
 	b := newBench(t, name)

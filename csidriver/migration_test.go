@@ -89,9 +89,10 @@ func (l *legacyBench) volume(doc string) *corev1.CSIPersistentVolumeSource {
 	return l.translate(doc).(*corev1.PersistentVolume).Spec.CSI
 }
 
-// provision does the same as external-provisioner for a claim of an in-tree
-// StorageClass. It translates the class, and translates the new
-// PersistentVolume back into an in-tree volume.
+// provision creates a volume for an in-tree StorageClass, as
+// external-provisioner does. It translates the class, and translates the new
+// PersistentVolume back into an in-tree volume. It returns the CSI volume that
+// the attacher and the kubelet get for this in-tree volume.
 func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
 	class := l.translate("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/" + old.plugin + "\nparameters: " + old.parameters + "\n").(*storagev1.StorageClass)

@@ -64,9 +64,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum
-// number of volumes. The orchestrator counts only the volumes of the driver
-// name that it called. NodeGetInfo therefore subtracts all other attached disks
-// from the disk limit of the instance type.
+// number of volumes. For each driver name, the orchestrator counts only the
+// volumes of this name. The maximum is therefore the disk limit of the instance
+// type, minus the attached disks that the orchestrator does not count.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -97,14 +97,15 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}, nil
 }
 
-// countsAsVolume reports whether the orchestrator counts an attached disk among
-// the volumes of the driver name that it called. If the driver made the disk,
-// the disk counts for the driver name that the caller of CreateVolume used. A
-// disk that a user made counts only if a PersistentVolume uses the disk. The
-// method recognizes such a disk by a mount of its loop device, because the
-// driver mounts each staged disk. If a path of these mounts contains another
-// driver name, the disk does not count. The kubelet's staging path of a
-// filesystem contains the driver name.
+// countsAsVolume reports whether the orchestrator counts an attached disk as a
+// volume of the driver name that it called. If the driver made the disk, the
+// disk counts only for the driver name in the CreateVolume call.
+//
+// If a user made the disk, the disk counts only while the disk is mounted,
+// because the driver mounts the disk of each staged PersistentVolume. The
+// kubelet's staging path of a filesystem contains the driver name. If the path
+// of one of the disk's mounts contains another driver name, the disk does not
+// count.
 //
 // A disk that hangs counts, because a hung disk is in use. If countsAsVolume
 // cannot read the mounts for another reason, the disk does not count.
@@ -147,7 +148,7 @@ func namesOther(path, ownDriver, calledName string) bool {
 }
 
 // instance returns the id of this machine's instance. If the configuration has
-// only a name, the method asks the cloud once and keeps the id, because a later
+// only a name, the method gets the id from the cloud once and keeps it. A later
 // instance with the same name is a different machine.
 func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
@@ -168,10 +169,11 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 }
 
 // findInstance asks the cloud for the instance of this machine until the cloud
-// answers. Then it waits until ctx ends. Before the cloud answers, the driver
-// can already unpublish and unstage volumes and answer liveness checks. These
-// actions do not need the cloud. findInstance returns an error if the instance
-// does not exist.
+// answers. Before the cloud answers, the driver can already unpublish and
+// unstage volumes and answer liveness checks, because these actions do not need
+// the cloud. findInstance returns an error if the instance does not exist. If
+// the instance exists, findInstance waits until ctx ends, because run.All stops
+// the driver when the first of its functions returns.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {
@@ -278,7 +280,8 @@ func awaitSize(ctx context.Context, path string, bytes int64) error {
 
 // loopOf returns the volume's loop device, or nil if the volume has no device.
 // It ignores a device of an earlier file with the same name. The paths in near
-// are likely mount points of the device.
+// are likely mount points of the device. loopOf checks these paths first,
+// because a search through all loop devices is slower.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {

@@ -106,7 +106,9 @@ func TestDevicesOfTheHypervisor(t *testing.T) {
 	}
 }
 
-// TestBlockDevicesOfTheHypervisor is like TestDevicesOfTheHypervisor, for a block volume.
+// TestBlockDevicesOfTheHypervisor proves that the driver stages the device of an attached disk as a
+// block volume. After the hypervisor has removed the device, the driver can unpublish and unstage
+// the volume.
 func TestBlockDevicesOfTheHypervisor(t *testing.T) {
 	b := newDeviceBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })

@@ -126,8 +126,9 @@ func samePublish(have, staged machine.Mount, readOnly bool) error {
 	return nil
 }
 
-// sameLabel returns nil if all files of the staged filesystem have the
-// requested SELinux label. All mounts of a filesystem share one label.
+// sameLabel returns nil if label is empty, or if all files of the staged
+// filesystem have this SELinux label. All mounts of a filesystem share one
+// label.
 func sameLabel(staged, label string) error {
 	if label == "" {
 		return nil

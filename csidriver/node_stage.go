@@ -29,10 +29,10 @@ func stagedAt(staging, volume string, block bool) string {
 }
 
 // NodeStageVolume mounts the volume at the staging path. If DisksDir contains
-// the files of the disks, it first attaches the disk's file as a loop device.
-// If the request is for a filesystem and no program has written to the disk, it
-// makes the filesystem. A repeated call skips the finished steps. After a
-// failed call, no loop device stays attached.
+// the files of the disks, the method first attaches the disk's file as a loop
+// device. If the request is for a filesystem and no program has written to the
+// disk, the method makes the filesystem. A repeated call skips the finished
+// steps. After a failed call, no unused loop device stays attached.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := checkRequired("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -77,7 +77,7 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 
 // stageDevice stages the device that the hypervisor made for the volume. The
 // device exists only while the disk is attached to this instance, so stageDevice
-// does not ask the cloud.
+// does not ask the cloud for the attachment.
 func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u use) error {
 	l, err := machine.FindFor("", path)
 	if err != nil {
@@ -179,8 +179,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := sameStage(l, have.Path, u); err != nil || u.block {
 			return err
 		}
-		// The driver may have died after it mounted the filesystem, and before the function
-		// finish() returned.
+		// The filesystem is mounted, but the driver may have died before finish returned.
+		// Therefore stage calls finish again.
 		bytes, err := machine.FilesystemSize(l, path)
 		if err != nil {
 			return err

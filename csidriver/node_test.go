@@ -96,7 +96,7 @@ func (b *bench) total(v, at string) int64 {
 
 // TestForeignMountIsRefused proves that the driver never uses a mount of
 // another filesystem as the volume. The driver also refuses a repeated call
-// with different values.
+// with another filesystem type, other mount flags or another read-only flag.
 func TestForeignMountIsRefused(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")

@@ -307,8 +307,9 @@ func TestLimitOfOldVolumes(t *testing.T) {
 	must(t)(old.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage}))
 }
 
-// TestSingleWriter proves that a single-writer volume can have only one target.
-// A multi-writer volume can have several targets on one node.
+// TestSingleWriter proves that the driver publishes a single-writer volume at
+// only one target path. It publishes a multi-writer volume at several target
+// paths on one node.
 func TestSingleWriter(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")

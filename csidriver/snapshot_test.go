@@ -138,7 +138,7 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 
 // TestThrottledPoll proves that the driver returns UNAVAILABLE if the cloud
 // throttles the driver's calls. UNAVAILABLE means that the work may still be
-// running. After RESOURCE_EXHAUSTED the caller would not repeat the call.
+// running. RESOURCE_EXHAUSTED would mean that no work continues (see codeOf).
 func TestThrottledPoll(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")

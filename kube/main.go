@@ -1,6 +1,7 @@
 // Command kube contains upstream Kubernetes in one binary: etcd, the control plane, the node
 // programs, kubectl and kwok. The build compiles these programs from Go modules, so it downloads
-// only Go modules. The command's own code is only the table of programs.
+// only Go modules. The command's own code is the table of programs, and copies of the main
+// functions of kubectl and kwok.
 //
 // The name of the binary, or else the first argument, selects the program:
 //
@@ -90,9 +91,9 @@ func runKwok() int {
 		log.Error("configuration", "err", err)
 		return 1
 	}
-	// cobra adds the process's flags to every command. The other programs of this binary define a
-	// flag --version, whose type differs from the type of cobra's own flag --version. So kwok gets
-	// an empty flag set.
+	// cobra adds the flags in pflag.CommandLine to every command. Other programs of this binary
+	// define a flag --version in pflag.CommandLine. The type of this flag differs from the type of
+	// cobra's own flag --version. So kwok gets an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

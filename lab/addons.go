@@ -116,8 +116,9 @@ func retryUntilServed(ctx context.Context, f func(context.Context) error) error 
 //go:embed volumes.yaml
 var volumeObjects []byte
 
-// installVolumeAddons applies the CustomResourceDefinitions in the folder crds, the storage
-// classes, and a CSIDriver object for each legacy name.
+// installVolumeAddons applies the CustomResourceDefinitions in the folder crds, and the storage
+// classes. It also applies a CSIDriver object for each name in serveAs. These are the names of
+// legacy drivers under which the CSI driver also answers (KEP-625).
 func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
 	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 type Proxy struct{ HTTP, HTTPS, No string }
 
 // Env returns the environment variables for the container runtime of machines. NO_PROXY also
-// contains the networks of the lab. Env returns an error if a field is not a URL, or if a proxy is
-// on the loopback interface of the host, because machines cannot reach this interface.
+// contains the networks of the lab. Env returns an error if HTTP or HTTPS is not the URL of a
+// proxy. It also returns an error for a proxy on the loopback interface of the host, because
+// machines cannot reach this interface.
 func (p Proxy) Env(n Networks) ([]string, error) {
 	var env []string
 	for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}} {

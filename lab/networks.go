@@ -20,8 +20,8 @@ import (
 
 // Networks holds the address ranges of a lab's cloud. A process can listen on each address of
 // 127.0.0.0/8, because Linux assigns the whole range to the loopback interface. Each lab on a
-// machine uses two /16 ranges of 127.0.0.0/8, so two labs can run side by side. Real machines use a
-// VPC instead: see RealNetworks.
+// machine has its own two /16 ranges of 127.0.0.0/8, so two labs can run side by side. Real
+// machines use a VPC instead: see RealNetworks.
 type Networks struct {
 	Instances     string `json:"instances"`
 	LoadBalancers string `json:"loadBalancers"`

@@ -63,11 +63,10 @@ func (p Probe) Await(ctx context.Context) bool {
 	return true
 }
 
-// ProbeURL asks once whether the server at url is ready. The argument ca is the file of
-// the server's certificate authority if url is an https URL. It is "" if url is an
-// http URL. The argument client is the path of a client certificate and its key,
-// without the endings .crt and .key. It is "" if the probe uses no client
-// certificate.
+// ProbeURL asks once whether the server at url is ready. For an https URL, ca is the file of
+// the server's certificate authority. For an http URL, ca is "". The argument client is the
+// path of a client certificate and its key, without the endings .crt and .key. If client is
+// "", the probe uses no client certificate.
 func ProbeURL(ctx context.Context, url, ca, client string) error {
 	if ca == "" {
 		return HTTPProbe(url, nil)(ctx)

@@ -55,7 +55,7 @@ func (a PullAdvice) Start(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); factory.Shutdown() }, nil
 }
 
-// notPulled lists the kubelet's reasons for a container that waits for an image.
+// notPulled lists the kubelet's reasons for a waiting container that lacks its image.
 var notPulled = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"}
 
 func (a PullAdvice) check(ctx context.Context, pod *corev1.Pod) {

@@ -41,14 +41,14 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], "", nil},
 }
 
-// referenceLists contains the members that have the id of another resource as their value. It maps
-// each member to the API path of the list of these resources.
+// referenceLists has a key for each member that refers to another resource. The value is the API
+// path that lists the resources to which the member can refer.
 var referenceLists = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
 }
 
-// Result is the result for one resource of a file.
+// Result describes the effect of All on one resource of a file.
 type Result struct {
 	List   string `json:"list"`
 	Name   string `json:"name"`
@@ -168,9 +168,10 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 // changes the resource at the same time.
 const staleTries = 10
 
-// updateExisting updates an existing resource if this resource differs from the file. It returns an
-// error if the file and the cloud have different values of a member that an update cannot change. It
-// returns Stale if another caller has changed the resource in the meantime.
+// updateExisting updates an existing resource if this resource differs from the file. It returns
+// Exists if the file and the cloud have different values of a member that an update cannot change.
+// The parameter existing is the resource that apply has read before. If another caller has changed
+// the resource since this read, updateExisting returns Stale.
 func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, existing map[string]any, raw []byte) (Result, error) {
 	desired := map[string]any{}
 	if err := json.Unmarshal(raw, &desired); err != nil {
@@ -250,8 +251,8 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 
 // differingMembers returns the names of the members that have different values in the file and in
 // the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
-// first case the member is not in the cloud's answer, because some members exist only in requests.
-// In the second case the file has an empty value, which means the default value.
+// first case the cloud's answer does not contain the member. For example, userData exists only in
+// requests. In the second case the value in the file is "" or 0, which means the default value.
 func differingMembers(current, desired map[string]any, update []string) (fields []string) {
 	for k, v := range desired {
 		is, shown := current[k]

@@ -263,7 +263,8 @@ func revision(t *testing.T, cl *client.Client) uint64 {
 
 // FuzzApply proves that apply either applies a random file, or returns an error that names the file
 // and the line. After a success, a second apply of the file changes nothing. If the file creates a
-// fault, the second apply may return an error, because the fault affects its calls.
+// fault, the second apply may return an error, because the fault affects the calls of the second
+// apply.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte(everyKind))
 	for _, s := range []string{

@@ -32,15 +32,16 @@ func auditQuery(o cloudsim.AuditOptions) string {
 	return "?" + q.Encode()
 }
 
-// Bill returns sums over API calls. If o.Since is zero, the sums include all calls since the last
-// reset. Otherwise the sums include the calls since o.Since that the cloud still has in memory. A
-// restart of the cloud also resets the bill. The caller must be an admin.
+// Bill returns the number of API calls for each caller and operation. If o.Since is zero, the
+// bill includes all calls since the last reset. Otherwise the bill includes the calls since
+// o.Since that the cloud still has in memory. A restart of the cloud also resets the bill. The
+// caller must have the permission bill.get.
 func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	o.Limit, o.After = 0, 0
 	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)
 }
 
-// ResetBill sets the sums of the bill to zero.
+// ResetBill sets the counts of the bill to zero.
 func (c *Client) ResetBill(ctx context.Context) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/bill", nil)
 	return err
@@ -48,7 +49,7 @@ func (c *Client) ResetBill(ctx context.Context) error {
 
 // Audit returns the most recent API calls, oldest first. If o.After is not 0, Audit returns only
 // calls with higher numbers than o.After. It returns Gone if the cloud does not have all these
-// calls in memory, e.g. after a restart. The caller must be an admin.
+// calls in memory, e.g. after a restart. The caller must have the permission audit.list.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }

@@ -150,9 +150,9 @@ func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, i
 	return nil, err
 }
 
-// problem converts an error reply to an error. If the reply is not a problem document, the
-// reply comes from a proxy or a wrong address. The error is then Unavailable, because the
-// request itself may be correct.
+// problem converts an error reply to an error. If the reply is not a problem document, the reply
+// comes from a proxy or a wrong address. The error is then Unavailable, because the same request
+// may succeed later or at another address.
 func problem(resp *http.Response, method, path string) error {
 	var p cloudsim.Problem
 	err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&p)

@@ -24,7 +24,7 @@ func (c *Client) ListFaults(ctx context.Context, o cloudsim.ListOptions) (clouds
 }
 
 // DeleteFault deletes a fault. The fault does not affect calls that begin after DeleteFault
-// returned.
+// has returned.
 func (c *Client) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/faults/"+seg(id), nil)
 	return err
@@ -36,9 +36,9 @@ func (c *Client) FaultTargets(ctx context.Context) ([]cloudsim.FaultTarget, erro
 	return all.Items, err
 }
 
-// FaultPresets returns the presets that the cloud knows, least severe first. The presets
-// can differ from the result of the function cloudsim.FaultPresets, which does not call
-// the cloud.
+// FaultPresets returns the presets that the cloud knows, least severe first. The function
+// cloudsim.FaultPresets returns the presets of this program. The presets of a cloud with
+// another version can differ.
 func (c *Client) FaultPresets(ctx context.Context) ([]cloudsim.FaultPreset, error) {
 	all, err := call[cloudsim.FaultPresetList](ctx, c, "GET", "/v1/faults/presets", nil)
 	return all.Items, err

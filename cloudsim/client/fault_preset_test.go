@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// callAffected makes a call that is affected by the faults of a preset. It returns true if the
-// faults had the expected effect on the call.
+// callAffected makes a call that the faults of a preset affect. It returns true if the faults
+// had the expected effect on the call.
 type callAffected func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) callAffected {

@@ -18,12 +18,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestLinearizable proves that the API is linearizable. Many callers create, read, change
-// and delete the same few load balancers, and some answers are lost. The checker must find
-// one order of all calls with this property: a single caller that makes the calls in this
-// order gets the same answers. In this order, each call takes effect at one instant between
-// its begin and its end. If the answer of a call is lost, the call takes effect once at any
-// time after its begin, or it has no effect.
+// TestLinearizable proves that the API is linearizable. Many callers create, read, change and
+// delete the same few load balancers, and some answers are lost. The checker must find one order
+// of all calls. A single caller that makes the calls in this order would get the same answers. In
+// this order, each call takes effect at one instant between its start and its end. If the answer
+// of a call is lost, the call takes effect once at any time after its start, or it has no effect.
 func TestLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {

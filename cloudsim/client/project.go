@@ -23,7 +23,7 @@ func (c *Client) ListProjects(ctx context.Context, o cloudsim.ListOptions) (clou
 
 // DeleteProject removes a project, and also the project's default network, service
 // accounts, role bindings and tokens. It returns Conflict while the project has other
-// resources, and for the default project.
+// resources. It also returns Conflict for the default project.
 func (c *Client) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/projects/"+seg(id), nil)
 	return err

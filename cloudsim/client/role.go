@@ -22,7 +22,7 @@ func (c *Client) ListRoles(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 }
 
 // DeleteRole removes a role. It returns Conflict while a role binding or a token
-// uses the role, and for a predefined role.
+// uses the role. It also returns Conflict for a predefined role.
 func (c *Client) DeleteRole(ctx context.Context, id cloudsim.RoleName) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/roles/"+seg(id), nil)
 	return err

@@ -32,9 +32,9 @@ var (
 // the two clouds, so that other load on the machine affects both measurements. The cost of a call
 // should grow at most with the logarithm of the store's size.
 //
-// The metric named of-small is the time of a call to the large cloud, divided by the time of
-// the same call to the small cloud. This ratio should be at most the value of the metric named
-// limit.
+// The metric named of-small compares the times of the same call to the two clouds. It is the time
+// with the large cloud, divided by the time with the small cloud. This ratio should be at most the
+// value of the metric named limit.
 func BenchmarkScale(b *testing.B) {
 	few, many := fill(b, small), fill(b, large)
 	limit := math.Log(float64(large.instances)) / math.Log(float64(small.instances))
@@ -92,11 +92,11 @@ func BenchmarkScale(b *testing.B) {
 	})
 }
 
-// BenchmarkStates saves the state of the large cloud, loads this state, and resets the cloud. Each
-// step should take less than 2 s on an idle machine. For comparison, the benchmark also measures
-// the metric s-raw in the same run. This metric is the time to unpack the state, to write its bytes
-// to two files, and to sync one of these files. It is a lower bound of the time in which a cloud
-// could load the state.
+// BenchmarkStates saves the state of the large cloud, resets the cloud, and loads the saved state.
+// Each step should take less than 2 s on an idle machine. For comparison, the benchmark also
+// measures the metric s-raw in the same run. This metric is the time to unpack the state, to write
+// its bytes to two files, and to sync one of these files. It is a lower bound of the time in which
+// a cloud could load the state.
 func BenchmarkStates(b *testing.B) {
 	c := fill(b, large)
 	took := map[string]time.Duration{}

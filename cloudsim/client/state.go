@@ -9,8 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// SaveState saves the state of the whole cloud. The caller must be an admin, as for all
-// methods about saved states.
+// SaveState saves the state of the whole cloud. The caller must be an admin.
 func (c *Client) SaveState(ctx context.Context, req cloudsim.SaveState) (cloudsim.State, error) {
 	return call[cloudsim.State](ctx, c.withoutTimeout(), "POST", "/v1/states", req)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// recordable returns the options for each cloud whose calls these tests record and replay.
+// recordable returns the options for the recorded clouds and for the clouds of the replays.
 func recordable(more ...cloudtest.Option) []cloudtest.Option {
 	return append(more, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(7), cloudtest.WithProfile(engine.Realistic))
 }
@@ -124,8 +124,8 @@ func TestReplayFindsDifferences(t *testing.T) {
 	}
 }
 
-// TestReplayWantsTheSameCloud proves that a replay fails before its first call if the cloud is not
-// in the same state as the recorded cloud at the start of the recording.
+// TestReplayWantsTheSameCloud proves that a replay fails before its first call if the cloud is in
+// a wrong state. The right state is the state of the recorded cloud at the start of the recording.
 func TestReplayWantsTheSameCloud(t *testing.T) {
 	transcript, _ := tape(t)
 	if _, err := replayOnNewCloud(t, transcript, cloudtest.WithConfig(func(c *engine.Config) { c.Catalogue.Zones = c.Catalogue.Zones[:1] })); !errors.Is(err, cloudsim.Conflict) {

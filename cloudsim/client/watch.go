@@ -25,7 +25,7 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 // ended, the last item is an error:
 //   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
 //   - Unavailable: the connection broke or hangs.
-//   - Unauthenticated or Denied: the caller's token expired or lost the permission to watch.
+//   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
 //
 // To resume, set Since to the Rev of the last handled event. Then the watcher misses no event, and
 // gets no event twice.

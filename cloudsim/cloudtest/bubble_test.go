@@ -12,7 +12,7 @@ import (
 )
 
 // TestInBubble proves that an hour of the cloud's time takes no real time in a bubble of
-// testing/synctest, even while a client watches the cloud's events.
+// testing/synctest. During this hour, a client watches the cloud's events.
 func TestInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := engine.Instant

@@ -83,8 +83,8 @@ func WithPart(run func(context.Context, *engine.Engine) error) Option {
 // The cloud uses the bubble's clock.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
-// OnSocket makes the cloud listen on a Unix socket instead of TCP. Outside of
-// tests, the cloud has such a socket for programs on the same machine.
+// OnSocket makes the cloud listen on a Unix socket instead of TCP. Outside of tests, the flag
+// --listen-socket adds a Unix socket to a cloud.
 func OnSocket() Option { return func(o *options) { o.socket = true } }
 
 // Start runs a cloud until the test ends. It returns a client with the admin's

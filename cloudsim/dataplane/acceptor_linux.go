@@ -42,8 +42,8 @@ type acceptorError struct {
 }
 
 // accept serves the connections of a socket until ctx ends. When accept returns, the port is free.
-// Before it returns, the method resets the connections that still wait for a target. If the process
-// has no free file descriptors, the method waits and tries again.
+// Before it returns, the method resets the connections that still wait for a target. After an
+// error, for example if the process has no free file descriptors, the method waits and tries again.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	e := &entry{b: b, socket: s, failed: make(chan acceptorError, len(f.loops))}

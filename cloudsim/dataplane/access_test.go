@@ -150,8 +150,8 @@ func TestProxyProtocol(t *testing.T) {
 }
 
 // A load balancer with an IPv4 and an IPv6 address forwards clients of both addresses to a target
-// that has only an IPv4 address. If the data plane cannot open one of the addresses, the status
-// has the reason and advice, and the other address works.
+// that has only an IPv4 address. If the data plane cannot listen on one of the addresses, the other
+// address still works. The status of the load balancer then contains the reason and advice.
 func TestDualStack(t *testing.T) {
 	t.Parallel()
 	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {

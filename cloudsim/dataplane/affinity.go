@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// maxKept is the maximum number of clients for which a load balancer stores the target. This number
-// of entries takes about 20 MB of memory. If there are more clients, the load balancer deletes the
-// least recently used entry.
+// maxKept is the maximum number of entries in the affinity of a load balancer. This number of
+// entries takes about 20 MB of memory. If the affinity gets more entries, it deletes the least
+// recently used entry.
 const maxKept = 100_000
 
 // affinity stores the target of each client, for each pool of targets. The zero value stores

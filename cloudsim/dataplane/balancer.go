@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// lostEvery is the minimum time between two log lines of a balancer about a client without a
-// target. When all targets are down, there may be thousands of such clients in a second.
+// lostEvery is the minimum time between two log lines of a balancer about a client that reached no
+// target. When no target answers, there may be thousands of such clients in a second.
 const lostEvery = 10 * time.Second
 
 // balancer forwards the traffic of one load balancer. Only the goroutine of Run
@@ -202,8 +202,9 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 }
 
-// applyMachine applies the new state m of an instance. If an instance can be several targets,
-// applyMachine scans all targets. If it finds a target of the instance, it also scans all sessions.
+// applyMachine applies the new state m of an instance to all targets of the instance. If b.several
+// is true, it scans all targets of the balancer. If the instance has a target, applyMachine also
+// scans all sessions.
 func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -228,10 +229,10 @@ func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m m
 }
 
 // updateProbes starts and stops the probes of t. Probes run only while t is in
-// the spec, the machine of t runs, and a listener uses the pool of t. Without
-// probes, t takes no new connections. If the health check changes, updateProbes
-// replaces the probes. The verdict of the old probes stays in force until the
-// new probes change it.
+// the spec, the machine of t is reachable, and a listener uses the pool of t.
+// Without probes, t takes no new connections. If the health check changes,
+// updateProbes replaces the probes. The verdict of the old probes stays in force
+// until the new probes change it.
 func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	m = m.withAddresses(t.key)
 	reachable, in := m.isReachable() && m.ip() != "", b.pools[t.key.Listener]

@@ -15,9 +15,9 @@ import (
 // balancer and without a load balancer. It reports the ratio of the two times,
 // because other load on the machine changes both times but not their ratio.
 
-// runAlternating runs each function for b.N rounds. It divides the rounds into slices, and
-// alternates between the two functions after each slice. It returns the total time of each
-// function.
+// runAlternating runs the functions balanced and direct for b.N rounds each. It divides the rounds
+// into slices, and switches to the other function after each slice. It returns the total time of
+// each function.
 func runAlternating(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
 	timed := func(do func(int), rounds int) time.Duration {
 		begin := time.Now()
@@ -101,8 +101,8 @@ type onlyWriter struct{ io.Writer }
 
 // BenchmarkLatency measures a round trip of 64 bytes on an open connection. The metric
 // latency/direct is the time through the load balancer, divided by the time of a
-// direct connection. This ratio is 2 if the load balancer takes as much time as the
-// target.
+// direct connection. This ratio is 2 if the load balancer adds as much time as a
+// direct round trip takes.
 func BenchmarkLatency(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.start(b, dataplane.Config{})
@@ -124,9 +124,10 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(float64(through)/float64(straight), "latency/direct")
 }
 
-// BenchmarkConnections measures connecting, one round trip and closing. For each connection of
-// a client, the load balancer has two connections and the target has only one connection. So
-// the metric rate/direct is 0.5 if the load balancer takes as much time as the target.
+// BenchmarkConnections opens connections. On each connection, it makes one round trip and then
+// closes the connection. The metric rate/direct is the rate of connections through the load
+// balancer, divided by the rate of direct connections. This ratio is 0.5 if the load balancer adds
+// as much time as a direct connection takes.
 func BenchmarkConnections(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.lb.HealthCheck.IntervalMillis = 2000

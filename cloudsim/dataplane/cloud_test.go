@@ -16,8 +16,8 @@ import (
 )
 
 // fakeCloud is a fake cloud, with its records in memory. It applies each change at once. A test can
-// make the calls to this fake cloud fail. It can also delete the journal or all records of the fake
-// cloud.
+// make the calls to this fake cloud fail. A test can also delete the journal or all records of the
+// fake cloud.
 type fakeCloud struct {
 	mu        sync.Mutex
 	rev       uint64

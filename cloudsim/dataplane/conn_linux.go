@@ -105,11 +105,11 @@ func (c *conn) dial() {
 	}
 }
 
-// connect opens a socket and starts a connection to the target. A target on
-// this machine answers at once. If c already has bytes for the target (a PROXY
-// header or bytes of the client), the method checks whether the target has
-// answered. If the target has answered, the method begins to forward without a
-// wait.
+// connect opens a socket and starts a connection to the target. If c already
+// has bytes for the target (a PROXY header or bytes of the client), connect
+// then checks once whether the target has answered. If the target has
+// answered, connect begins to forward and does not wait for epoll. A target on
+// this machine usually answers at once.
 func (c *conn) connect() error {
 	at := addrPort(c.ip, c.port)
 	fd, err := c.b.cfg.socketTo(c.client, at)
@@ -204,7 +204,7 @@ func (s *endpoint) handleEvents(events uint32) {
 	}
 }
 
-// halfOf returns the direction whose bytes come from s.
+// halfOf returns the direction of the bytes that come from s.
 func (c *conn) halfOf(s *endpoint) *halfConn {
 	if s == &c.front {
 		return &c.halves[in]

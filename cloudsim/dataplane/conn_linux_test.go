@@ -89,9 +89,8 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 }
 
 // If a client ends its half of a connection and then resets the connection, the
-// data plane closes the connection. The data plane closes the connection even
-// if the target sends nothing. In this case, the data plane cannot detect the
-// reset by a failed write to the client.
+// data plane closes the connection. In this test, the target sends nothing. So
+// the data plane cannot detect the reset by a failed write to the client.
 func TestResetAfterHalfClose(t *testing.T) {
 	t.Parallel()
 	heard := make(chan struct{}, 1)

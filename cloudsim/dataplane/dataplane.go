@@ -59,8 +59,9 @@ type Config struct {
 	MaxConnections int
 	// MaxOpen is the maximum number of open connections and flows of all listeners together. The
 	// data plane refuses further connections. A listener that sets no limit gets at most half of
-	// MaxOpen. The default is a quarter of the process's limit of file descriptors. Half of the
-	// descriptors then stay free for the API, disks and health checks.
+	// MaxOpen. The default is a quarter of the process's limit of file descriptors. A connection
+	// needs two descriptors, so half of the descriptors stay free for the API, disks and health
+	// checks.
 	MaxOpen int
 	// PublishedBind is the address of this machine at which the data plane opens
 	// published ports. If PublishedBind is empty, the data plane opens each port
@@ -72,8 +73,8 @@ type Config struct {
 	Claim []netip.Prefix
 	// ShowClients makes targets see a client's own IPv4 address instead of this machine's address.
 	// It needs Linux and CAP_NET_ADMIN. The caller must configure the network to route the targets'
-	// answers back to this machine. The caller must also configure this machine to accept these
-	// answers, although their destination address is the client's.
+	// answers back to this machine. The destination address of these answers is the client's
+	// address. The caller must also configure this machine to accept such answers.
 	//
 	// HideClients are ranges of clients for which ShowClients has no effect. The caller must add
 	// the ranges of clients that the targets answer directly, and not through this machine.
@@ -271,8 +272,8 @@ func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	b.apply(ctx, lb, p.machines)
 }
 
-// deleteLoadBalancer stops the balancer and frees its ports before it returns, because the next
-// event may give the ports to another load balancer.
+// deleteLoadBalancer stops the balancer. The balancer's ports are free when deleteLoadBalancer
+// returns, because the next event may give the ports to another load balancer.
 func (p *plane) deleteLoadBalancer(id cloudsim.LoadBalancerID) {
 	if b := p.balancers[id]; b != nil {
 		delete(p.balancers, id)

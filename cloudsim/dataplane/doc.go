@@ -1,22 +1,21 @@
-// Package dataplane forwards the traffic of load balancers. The cloud's API only stores their
-// listeners, targets and health checks. This package implements them with real sockets.
+// Package dataplane forwards the traffic of load balancers. The cloud's API only stores the
+// listeners, targets and health checks of load balancers. This package opens the real sockets and
+// probes the targets.
 //
-// The package lists and watches load balancers, instances and zones. For each listener of a load
-// balancer that is active or updating, it opens a TCP or UDP socket at each address of the load
-// balancer. It also opens a socket for each published port of the load balancer. A new connection
-// goes to the healthy target with the lowest ratio of connections to weight. Targets with the same
-// ratio get turns in proportion to their weights, so sequential requests spread by weight, too.
-// With affinity, a new connection of a client goes to the target of the client's previous
-// connection. The package reports the addresses of the listeners and the probed health of each
-// target.
+// The package lists and watches load balancers, instances and zones. It serves load balancers that
+// are active or updating. For each listener, it opens a TCP or UDP socket at each address of the
+// load balancer. It also opens a socket for each published port. A new connection goes to the
+// healthy target with the lowest ratio of connections to weight. Targets with the same ratio get
+// turns in proportion to their weights, so sequential requests spread by weight, too. With
+// affinity, a new connection of a client goes to the target of the client's previous connection.
+// The package reports the addresses of the listeners and the probed health of each target.
 //
 // Guarantees for clients:
 //
-//   - The data plane accepts and immediately resets a connection in four cases.
-//     The client is in no source range, no target is healthy, there are too
-//     many connections, or no target answers. (The data plane does not close
-//     the port in these cases, because it would lose connections whenever it
-//     closes or opens the port.)
+//   - The data plane refuses a client in four cases: the client is in no source range, no target is
+//     healthy, there are too many connections, or no target answers. To refuse a client, the data
+//     plane accepts the connection and then resets the connection. The port stays open in these
+//     cases, because the closing and opening of a port can lose connections.
 //   - The client or the target may close its half of a connection. The other half continues until
 //     the peer closes that half, too. If the client or the target resets its connection, the data
 //     plane also resets the connection to the peer.
@@ -24,8 +23,8 @@
 //   - A removed target, a removed listener and an instance that is shutting down take no new
 //     connections. Their open connections have Config.DrainTimeout to finish. Then the data plane
 //     resets these connections.
-//   - If an instance is off, is rebooting or was deleted, the data plane resets the instance's
-//     connections at once, because the machine has lost them. It also resets the connections of a
+//   - An instance loses its connections if it is off, is rebooting, was deleted or is in a dark
+//     zone. The data plane resets these connections at once. It also resets the connections of a
 //     deleted load balancer at once.
 //   - The data plane resets a connection that has no traffic for Config.IdleTimeout.
 //   - A UDP flow is the traffic of one client port, in both directions. Each flow has its own

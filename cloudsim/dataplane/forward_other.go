@@ -23,7 +23,8 @@ func newForwarder() (*forwarder, error) { return &forwarder{}, nil }
 
 func (*forwarder) close() {}
 
-// checkDeadlines does nothing, because the goroutines check their timeouts often enough.
+// checkDeadlines does nothing. Each goroutine reads the idle timeout of the listener again after
+// each part of the old timeout (see idleChecks).
 func (*forwarder) checkDeadlines() {}
 
 // accept serves the connections of a socket until ctx ends. If the process has no free file

@@ -109,8 +109,8 @@ func (c Config) socketsOf(lb cloudsim.LoadBalancer) []*socket {
 	return all
 }
 
-// close frees the port. It resets connections whose target has not answered yet. Other
-// connections stay open.
+// close frees the port. It resets the connections that still wait for a target. Connections with
+// a target stay open.
 func (s *socket) close() {
 	s.cancel()
 	<-s.closed

@@ -16,10 +16,11 @@ type slot struct {
 	at     int     // index in the queue; -1 while the target takes no connections
 }
 
-// queue is a heap of the targets that the balancer may choose. The first target is the next choice.
-// The order is by connections divided by weight, then by the fields turn and order of the slot. A
-// turn of a target with a small weight lasts longer than a turn of a target with a large weight.
-// Choosing a target and releasing it take O(log targets).
+// queue is a heap of the slots of a listener from which the balancer may choose. The first slot is
+// the next choice. The order is by connections divided by weight, then by the fields turn and order
+// of the slot. Each choice gives the slot a turn, which lasts 1/weight in virtual time. So slots
+// with the same ratio get turns in proportion to their weights. To choose or release a slot takes
+// O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time at which the turn of the last chosen slot began
@@ -62,9 +63,9 @@ func (q *queue) Pop() any {
 
 // setQueued adds s to the queue if queued is true. Otherwise it removes s from the queue. If s is
 // already in the queue and queued is true, setQueued moves s to its new place in the order. The
-// place may differ, because the target of s may have changed. When setQueued adds s to the queue,
-// it sets s.turn to the present virtual time, unless s.turn is later. So s gets a turn soon, but
-// does not get the turns that it missed.
+// place may differ, because the weight of the target may have changed. When setQueued adds s to the
+// queue, it sets s.turn to the present virtual time, unless s.turn is later. So s gets a turn soon,
+// but does not get the turns that it missed.
 func (q *queue) setQueued(s *slot, queued bool) {
 	switch {
 	case queued && s.at < 0:
@@ -139,7 +140,7 @@ func (b *balancer) pickTarget(l *listener, client netip.Addr, tried []*target) (
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
 
-// release reduces the numbers of connections that pickTarget has increased.
+// release decreases the connection counts that pickTarget increased.
 func (b *balancer) release(l *listener, s *slot) {
 	l.queue.giveBack(s)
 	s.target.active--

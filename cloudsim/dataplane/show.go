@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// source returns the source address of connections to a target: the client's own address, or
-// the zero value, which stands for an address of this machine.
+// source returns the source address of connections to a target. This is the client's own address
+// if the target should see the client. Otherwise source returns the zero value, which means an
+// address of this machine.
 func (c Config) source(client netip.Addr) netip.AddrPort {
 	client = client.Unmap()
 	if !c.ShowClients || !client.Is4() || client.IsLoopback() ||

@@ -15,9 +15,9 @@ func allowForeign(_, _ string, c syscall.RawConn) error {
 	return errors.Join(cerr, err)
 }
 
-// setTransparent sets IP_TRANSPARENT on fd, see ip(7). With IP_BIND_ADDRESS_NO_PORT, the kernel
-// chooses the source port when it connects the socket. So connections to different targets can have
-// the same source port.
+// setTransparent sets IP_TRANSPARENT and IP_BIND_ADDRESS_NO_PORT on fd, see ip(7). With the second
+// option, the kernel chooses the source port when it connects the socket. So connections to
+// different targets can have the same source port.
 func setTransparent(fd int) error {
 	return errors.Join(
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),

@@ -42,8 +42,8 @@ func (c Config) socketTo(client netip.Addr, address netip.AddrPort) (fd int, err
 	return fd, nil
 }
 
-// eventsNow returns those of the given events that are ready on fd now. If fd has an error,
-// the result also contains the error event.
+// eventsNow checks which of the given events are ready on fd now, and returns these events. If fd
+// has an error, the result also contains the error event.
 func eventsNow(fd int, events int16) uint32 {
 	p := []unix.PollFd{{Fd: int32(fd), Events: events}} //nolint:gosec // a descriptor
 	if n, err := unix.Poll(p, 0); err != nil || n == 0 {

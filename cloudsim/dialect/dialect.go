@@ -1,14 +1,15 @@
 // Package dialect serves the APIs of other clouds. A dialect translates each call of another
-// cloud's API to calls of this cloud's public API, with the token of the caller. So permissions,
-// quotas, rate limits, faults, holds and the audit trail apply to calls through a dialect as to all
-// other calls.
+// cloud's API to calls of this cloud's public API. These calls have the token of the caller. So the
+// same permissions, quotas, rate limits, faults and holds apply to calls through a dialect and to
+// direct calls. The audit trail contains both kinds of calls.
 //
 // A dialect has no storage of its own. If this cloud has no field for a value of the other cloud,
 // the dialect stores this value in a label of the resource, or in a record. So a dialect gives the
 // same answers after a restart. Two processes that serve the same dialect also give the same
 // answers.
 //
-// The package imports neither the engine nor the store.
+// The package does not import the packages engine and store, because dialects use only the public
+// API.
 package dialect
 
 import (
@@ -31,8 +32,9 @@ type Dialect struct {
 	// Select returns the name of the requested call. If Select is nil, the method and the path
 	// of the request determine the call.
 	Select func(*Request) (name string, err error)
-	// Token returns the bearer token for calls to this cloud: the caller's own token, or the token
-	// of a cloudsim.Signature. It returns "" if the request has no token.
+	// Token returns the bearer token for calls to this cloud. This token is the caller's own token,
+	// or cloudsim.Signature.Token creates it from the signature of the request. Token returns "" if
+	// the request has no token.
 	Token func(*Request) (string, error)
 	// Write writes the answer of a call in the format of the other cloud. If Write is nil, the
 	// server encodes the body as JSON.
@@ -52,10 +54,10 @@ type Dialect struct {
 	// Metadata describes the metadata service of the other cloud. It is nil if programs for the
 	// other cloud need no metadata.
 	Metadata *cloudsim.MetadataTreeSpec
-	// RegistryHost returns the host name of a project's image registry in the other cloud. It is nil
-	// if the dialect does not translate the registry.
+	// RegistryHost returns the host name of a project's image registry in the other cloud. It is
+	// nil if the dialect does not translate the registry.
 	RegistryHost func(project cloudsim.ProjectID, region string) string
-	// DiskLink returns the path of a disk's device on a server of the other cloud.
+	// DiskLink returns the path of a disk's device on an instance, as in the other cloud.
 	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token. It is "" if programs for
 	// the other cloud need a credentials file instead of a token.

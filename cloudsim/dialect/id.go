@@ -31,8 +31,8 @@ func ID[S ~string](prefix string, n int64) S {
 
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
-// NameLabel is the label that stores the other cloud's name of a resource. A resource has
-// this label only if this cloud does not allow the other cloud's name.
+// NameLabel is the label that stores the name of a resource in the other cloud. A resource
+// has this label only if this cloud does not allow this name.
 const NameLabel = LabelPrefix + "name"
 
 // Name returns the name of a resource in this cloud. The name in the other cloud is foreignName. If

@@ -290,7 +290,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 	}
 	to := &transport{next: s.cfg.Transport, id: req.ID, call: s.dialect.Name + "." + c.Name}
 	status, body, err := s.do(req, to, c) //nolint:contextcheck // req has the context
-	// Some connections do not support deadlines.
+	// The server ignores the error, because some connections do not support deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replyTimeout))
 	for _, name := range s.dialect.CloudHeaders {
 		if value := to.header.Get(name); value != "" {

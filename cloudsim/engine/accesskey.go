@@ -90,8 +90,8 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 // token has expired, or if the signature is wrong. It also returns Unauthenticated if the
 // signature's time is more than SignatureSkew after the cloud's time. verifySignature accepts
 // expired signatures, because its caller then calls signerToken, which refuses these signatures. An
-// error of verifySignature contains the name of the wrong part of the signature. With this name, a
-// dialect (a server for the API of another cloud) can choose the error code of its API.
+// error of verifySignature contains the name of the wrong part of the signature. From this name, a
+// dialect determines the error code in its API.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)
 	if !ok {

@@ -30,8 +30,8 @@ func signedToken(t *testing.T, e *engine.Engine, admin context.Context, name str
 }
 
 // TestAccessKey proves that a signature permits the calls of the access key's service account. The
-// engine refuses a changed signature, a signature of an unknown key, and a signature whose time
-// differs from the cloud's time by more than 15 minutes.
+// engine refuses a changed signature and a signature of an unknown key. It also refuses a signature
+// if the signature's time differs from the cloud's time by more than 15 minutes.
 func TestAccessKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

@@ -20,9 +20,10 @@ import (
 )
 
 // BenchmarkDurableCreates creates instances with 64 concurrent writers. Each writer waits for its
-// commit. For comparison, the benchmark also writes the same keys and values to another file with
-// bbolt, the database of the store, in the same number of transactions. Rounds with the engine and
-// rounds with bbolt alternate, so that other load on the disk affects both rates equally.
+// commit. For comparison, the benchmark also writes the same keys and values directly with bbolt,
+// the database of the store. It writes them to another file, in the same number of transactions.
+// Rounds with the engine and rounds with bbolt alternate, so that other load on the disk affects
+// both rates equally.
 //
 // The metric "of-bbolt" is the rate of the engine divided by the rate of bbolt. This metric should
 // be 0.6 or more.

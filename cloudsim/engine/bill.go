@@ -61,8 +61,8 @@ func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 	return entry
 }
 
-// checkNumber returns Gone if entries after the given number are no longer in memory, or if the
-// number is higher than the number of the last entry. The caller must hold the lock of the ledger.
+// checkNumber returns Gone if entries after the given number are no longer in memory. It also
+// returns Gone if no entry has the given number yet. The caller must hold the lock of the ledger.
 func (l *ledger) checkNumber(number uint64) error {
 	last := l.base + l.total
 	if first := last - uint64(len(l.ring)) + 1; number+1 < first {
@@ -182,8 +182,8 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
 // last reset. Otherwise Bill sums the calls since o.Since, but only the calls that are still in
-// memory. If the engine may have removed calls since o.Since from memory, the field Complete of the
-// result is false.
+// memory. If some of these calls may no longer be in memory, the field Complete of the result is
+// false.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

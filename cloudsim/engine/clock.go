@@ -110,14 +110,14 @@ func runningClock(tx *store.Tx) store.Clock {
 }
 
 // AdvanceClock moves the clock forward. It returns when the engine has completed all work that is
-// due at the new time or earlier, including new work that begins during the call. The engine
+// due at the new time or earlier. This includes work that begins during the call. The engine
 // completes the work in the order of the due times. While the engine completes a work item, a
 // stopped clock shows the due time of this item. A running clock can show a later time, because the
 // engine needs some time for the earlier work.
 //
 // AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
-// AdvanceClock returns Unavailable, and the clock continues from the due time of the last completed
-// work. The caller can then call AdvanceClock again.
+// AdvanceClock returns Unavailable. The clock then continues from the due time of the last completed
+// work, and the caller can call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err

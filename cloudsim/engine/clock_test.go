@@ -69,8 +69,9 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 	}
 }
 
-// TestAdvanceFollowsTheChain proves that AdvanceClock also completes work that other work of the
-// same call adds. The example is the deletion of a finished operation a day after its end.
+// TestAdvanceFollowsTheChain proves that AdvanceClock also completes new work items that begin
+// during the call. In this test, the end of an operation adds a work item that deletes the operation
+// a day later.
 func TestAdvanceFollowsTheChain(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -233,9 +233,9 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return disks.Delete(tx, d)
 }
 
-// copiedDisk stores a disk whose status may have changed. If the disk is in
-// state copying, copiedDisk completes the work when the data is complete. If
-// the data is lost, the disk and its operation fail.
+// copiedDisk stores disk d. If d is in state copying and its data is complete,
+// copiedDisk also completes the work on d. If d is in state copying and its
+// data is lost, the disk and its operation fail.
 func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	switch {
 	case d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost:
@@ -252,9 +252,8 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// waitForNoData completes all copies that wait for disk data, if the cloud was started without a
-// data plane (the part of the cloud that stores this data). Without a data plane, the cloud gets no
-// report about disk data.
+// waitForNoData completes all work that waits for disk data, if the cloud runs without a data plane.
+// Without a data plane, the cloud gets no report about disk data.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil

@@ -163,9 +163,8 @@ func TestDiskOfSource(t *testing.T) {
 	}
 }
 
-// TestDiskPages proves that each page of a list begins after the last item of the previous page,
-// even if a client has deleted that item meanwhile. For an invalid page token, ListDisks returns
-// Invalid.
+// TestDiskPages deletes the last disk of a page before it reads the next page. It proves that the
+// next page begins after the deleted disk. For an invalid page token, ListDisks returns Invalid.
 func TestDiskPages(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -27,8 +27,8 @@ type Config struct {
 	// Issuer is the issuer of identity documents. It is the URL of the cloud's
 	// API, without a trailing slash.
 	Issuer string
-	// Registry is the host[:port] of image names; "" for a cloud without a
-	// registry.
+	// Registry is the host[:port] of image names. If Registry is "", the cloud
+	// has no registry.
 	Registry string
 
 	Catalogue              cloudsim.Catalogue           // regions, zones and types; Prepare adds them to the stored catalogue
@@ -57,7 +57,8 @@ type Config struct {
 	// same calls get the same request ids, and faults hit the same calls. If Seed is 0, the values
 	// are not repeatable.
 	Seed uint64
-	// StateDir is the directory of saved states; "" disables saving.
+	// StateDir is the directory of saved states. If StateDir is "", the cloud cannot save or load
+	// states.
 	StateDir string
 	// If FrozenAt is not zero, the clock of a new cloud is stopped and shows the time FrozenAt. If
 	// FrozenAt is zero, the clock runs and shows the machine's time.
@@ -180,7 +181,7 @@ type replaceable interface {
 	// prepare adapts the new records to the configuration, in the transaction that replaces the old
 	// records.
 	prepare(*store.Tx) error
-	// loadFaults and loadRates update the copies of records in memory.
+	// loadFaults and loadRates copy the faults and the rate limits from the store to memory.
 	loadFaults() error
 	loadRates() error
 }

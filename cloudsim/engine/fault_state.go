@@ -13,9 +13,10 @@ import (
 // This file implements the faults that do more than delay or fail a call: zone
 // outages, operations that do not end, and stale reads.
 
-// Under returns the ctx for a call that a fault has hit. If the effect of the
-// fault is a stale read or a stuck operation, this ctx makes the engine's
-// methods apply the effect. For other effects, Under returns its argument ctx.
+// Under returns the ctx with which a handler continues a call that a fault has
+// hit. If the effect of the fault is a stale read or a stuck operation, the
+// returned ctx makes the engine's methods apply the effect. For other effects,
+// Under returns ctx unchanged.
 func Under(ctx context.Context, hit Strike) context.Context {
 	call, ok := CallOf(ctx)
 	if !ok || hit.Fault == nil {
@@ -56,9 +57,10 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 }
 
 // rescheduleFaults adds work items to the due list after a caller has set the cloud's clock back.
-// The parameter from is the time that the clock showed before. The due list may no longer contain
-// work items with a due time between the present time and from. If the list still contains one of
-// these items, the cloud does the work twice, and the second time changes nothing.
+// The parameter from is the time that the clock showed before. The loop in Run may have removed
+// work items with a due time between the new time and from, so rescheduleFaults adds these items
+// again. If an item is still on the due list, the engine runs the item twice. The second run
+// changes nothing.
 func rescheduleFaults(tx *store.Tx, from time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {
 		if err != nil {

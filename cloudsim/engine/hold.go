@@ -137,8 +137,8 @@ func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloud
 	return listPage(ctx, e.core, holds, o, nil)
 }
 
-// DeleteHold deletes a hold and releases the operations that this hold blocks. Released operations
-// that are due end at once, unless another hold or a fault blocks them.
+// DeleteHold deletes a hold and releases the operations that this hold blocks. If a released
+// operation is due, and no other hold blocks the operation, it ends at once.
 func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		h, err := get(tx, call, holds, string(id))
@@ -175,8 +175,8 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return op, err
 }
 
-// workDurations stores durations of operations. They override the durations in Config.Profile. A
-// change applies to work that begins after the change.
+// workDurations stores durations that override the durations in Config.Profile. A change applies to
+// work that begins after the change.
 var workDurations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
@@ -196,8 +196,7 @@ func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, pr
 	return profileTime, nil
 }
 
-// GetDurations returns the stored durations of operations, which override the durations in
-// Config.Profile.
+// GetDurations returns the durations that SetDurations has stored.
 func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err
@@ -212,7 +211,7 @@ func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, er
 	return d, err
 }
 
-// SetDurations replaces the whole list of stored durations of operations, which override the
+// SetDurations replaces the whole list of stored durations. The stored durations override the
 // durations in Config.Profile.
 func (e *Engine) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	if err := req.Validate(); err != nil {

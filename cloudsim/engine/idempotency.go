@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// idempotencyKeys stores which resource a create call with an Idempotency-Key
-// created. A client that lost the answer repeats the call and gets the same
-// resource.
+// idempotencyKeys maps each Idempotency-Key to the resource that a create call
+// with this key created. A client that lost the answer repeats the call and
+// gets the same resource.
 var idempotencyKeys = store.Notes[madeByKey]{Name: "idempotency"}
 
 const kindIdempotencyKey cloudsim.ResourceKind = "idempotencyKey"

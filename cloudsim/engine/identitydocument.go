@@ -71,8 +71,8 @@ func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 
 // CreateInstanceToken returns a token of the instance's service account. The metadata service gives
 // this token to the instance. While the last token has at least half of its lifetime left,
-// CreateInstanceToken returns this token again. The reuse limits the number of stored tokens:
-// programs on the instance may request a token often, and the store keeps each new token until a
+// CreateInstanceToken returns this token again. The reuse limits the number of stored tokens,
+// because programs on the instance may request a token often. The store keeps each token until a
 // day after its expiry.
 func (ac *access) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (t cloudsim.Token, err error) {
 	call, err := callOf(ctx)

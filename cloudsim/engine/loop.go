@@ -228,9 +228,9 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 // compactBatch is the maximum number of events that one transaction of compact deletes.
 const compactBatch = 2000
 
-// compact deletes the oldest events until the journal has its configured
-// length. The loop calls compact only when the journal is a quarter longer than
-// the configured length, so that compact runs rarely.
+// compact deletes the oldest events until the journal has the length that
+// journalKeep returns. The loop calls compact only when the journal is more
+// than a quarter longer than this length, so that compact runs rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()

@@ -10,7 +10,7 @@ import (
 )
 
 // moreOf returns the addresses of an instance in additional networks, by subnet. It returns nil if
-// there are none.
+// the instance has no additional network.
 func moreOf(i cloudsim.Instance) map[string]string {
 	var more map[string]string
 	for _, f := range i.NetworkInterfaces {
@@ -22,7 +22,8 @@ func moreOf(i cloudsim.Instance) map[string]string {
 	return more
 }
 
-// interfaceIn returns the subnet of the instance's address in an additional network, or "".
+// interfaceIn returns the subnet of the instance's address in an additional network. It returns ""
+// if the instance has no address in this network.
 func (w *world) interfaceIn(i *vm, network string) string {
 	for subnet := range i.More {
 		if w.subnets[subnet].Network == network {

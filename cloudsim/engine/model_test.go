@@ -103,8 +103,8 @@ type world struct {
 	routes    map[string]*way
 }
 
-// The types vm, ip and lb are the models of an instance, an address and a load balancer, in this
-// order. The test compares the exported fields of these types with the cloud.
+// vm is the model of an instance, ip is the model of an address, and lb is the model of a load
+// balancer. The test compares the exported fields of these types with the cloud.
 type vm struct {
 	Name, Zone, State, IP, Subnet string
 	Pods                          bool              // the instance has a pod range
@@ -130,9 +130,9 @@ func (w *world) id(prefix string) string {
 	return fmt.Sprintf("%s-%06x", prefix, w.seq[prefix])
 }
 
-// lowestFree returns the lowest free address of range p. The addresses in
-// usedIPs are not free, and neither are the first and the last address of p.
-// lowestFree returns "" if no address is free.
+// lowestFree returns the lowest free address of range p, or "" if no address is
+// free. It skips the addresses in usedIPs, and the first and the last address
+// of p.
 func lowestFree(p netip.Prefix, usedIPs map[string]bool) string {
 	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
 		if !usedIPs[a.String()] {
@@ -142,7 +142,7 @@ func lowestFree(p netip.Prefix, usedIPs map[string]bool) string {
 	return ""
 }
 
-// heldAddresses contains the addresses of all instances.
+// heldAddresses returns the addresses of all instances.
 func (w *world) heldAddresses() map[string]bool {
 	held := map[string]bool{}
 	for _, i := range w.instances {

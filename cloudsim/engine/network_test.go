@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// expectError fails the test unless err has the given kind, and its text
+// expectError fails the test unless err has the given kind and the text of err
 // contains all given words.
 func expectError(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
@@ -382,8 +382,8 @@ func TestNetworkLife(t *testing.T) {
 	})
 }
 
-// TestConfiguredRangesKeepClear proves that the cloud does not start with
-// configured ranges that overlap existing networks.
+// TestConfiguredRangesKeepClear proves that the cloud refuses to start if the
+// configured ranges are invalid or overlap existing networks.
 func TestConfiguredRangesKeepClear(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant)

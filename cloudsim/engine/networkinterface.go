@@ -9,10 +9,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AttachNetwork immediately gives an instance addresses in an additional network. It returns Conflict
-// if the instance is terminating, or already has other addresses in this network. It returns
-// Exhausted if the instance has cloudsim.MaxNetworkInterfaces additional networks, or if the subnet
-// has no free address.
+// AttachNetwork immediately gives an instance addresses in an additional network. It returns
+// Conflict if the instance is terminating, or already has other addresses in this network. It
+// returns Exhausted if the instance has cloudsim.MaxNetworkInterfaces additional networks, or if
+// the subnet has no free address.
 func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

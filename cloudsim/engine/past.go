@@ -13,8 +13,8 @@ import (
 
 // past is the content of a table at an earlier time. pastOf computes the past content from the
 // present content and the whole journal. The computation is slow, but the engine uses it only for
-// calls that a stale-read fault has hit. If the journal begins after the earlier time, past is the
-// content at the start of the journal.
+// calls that a stale-read fault has hit. If the journal no longer contains the value of a resource
+// at the earlier time, past contains the value after the resource's next change.
 type past[T any] struct {
 	rev uint64        // last revision at the earlier time
 	was map[string]*T // resources that have changed since the earlier time, with their values at the earlier time; nil for a resource that did not exist
@@ -49,12 +49,12 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// addEvent adds one event of the journal to p, which describes the table at the time pastTime. For
-// an event at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For
-// later events, addEvent uses only the first event of each resource. If the resource was created
-// after pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime.
-// Otherwise addEvent stores the value from this event in p.was. If lastValues also contains a value
-// of the resource, pastOf later uses the value in lastValues.
+// addEvent adds one event of the journal to p, the content of the table at pastTime. For an event
+// at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For later
+// events, addEvent uses only the first event of each resource. If the resource was created after
+// pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime. Otherwise
+// addEvent stores the value from this event in p.was. If lastValues contains an earlier value of
+// the resource, pastOf replaces the value in p.was with the earlier value.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

@@ -34,9 +34,9 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 }
 
 // checkQuota returns Exhausted if the wanted uses would exceed a quota of the project. Call
-// checkQuota before the first write. The store commits several transactions as one batch. A
-// transaction that fails before its first write does not slow down the other transactions of the
-// batch (see store.Store.Update).
+// checkQuota before the first write. If a function of a batch fails after a write, the store runs
+// the other functions of the batch again. A failure before the first write has no effect on the
+// other functions (see store.Store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := c.quotaLimit(tx, project, w.Name)

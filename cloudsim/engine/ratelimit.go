@@ -21,8 +21,8 @@ var rateNotes = store.Notes[cloudsim.RateLimits]{Name: "rateLimits"}
 
 const rateKey = "all"
 
-// rates contains the limits in force and the token bucket of each caller. The engine keeps the
-// buckets only in memory, so after a restart each caller begins with a full bucket.
+// rates contains the limits in force, and the token buckets of callers and projects. The engine
+// keeps the buckets only in memory, so after a restart all buckets are full.
 type rates struct {
 	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are no limits
 
@@ -41,9 +41,11 @@ type bucketKey struct {
 	project cloudsim.ProjectID // only for the bucket of a project, which uses the machine's clock
 }
 
-// maxBuckets limits the memory for buckets. If there are maxBuckets buckets, takeToken first
-// deletes all full buckets that use the same clock as the new bucket. Then it adds the new bucket.
-// The deletion of a full bucket does not affect its caller, because a new bucket is also full.
+// maxBuckets limits the memory for full buckets. If there are at least maxBuckets buckets,
+// takeToken deletes full buckets before it adds a new bucket. The deletion of a full bucket has no
+// effect on later calls, because a new bucket is also full. Buckets of callers use the cloud's
+// clock, and buckets of projects use the machine's clock. takeToken deletes only buckets with the
+// clock of the new bucket, because its parameter now is the time of this clock.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {
@@ -175,7 +177,7 @@ func (r *rates) takeToken(c *Call, key bucketKey, now time.Time) time.Duration {
 	return timeFor(1-tokens, key.limit)
 }
 
-// timeFor returns how long a bucket needs to get the given number of tokens at the rate of limit.
+// timeFor returns the time in which a bucket gets the given number of tokens at the rate of limit.
 // The result is at most 100 years.
 func timeFor(tokens float64, limit cloudsim.Rate) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour

@@ -28,8 +28,8 @@ var records = store.Table[cloudsim.Record]{
 }
 
 // recordKey returns the key of a record in the index byRecordName. With an empty name, it returns a
-// key of the index byRecordKind. A project id and a kind contain no space, so different arguments
-// have different keys.
+// key of the index byRecordKind. The separator is a space. A project id and a kind contain no
+// space, so different arguments have different keys.
 func recordKey(project cloudsim.ProjectID, kind, name string) string {
 	return string(project) + " " + kind + " " + name
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // registryClaims contains the claims of a password or a bearer token of the registry. The claims
-// name the caller and can limit the caller's permissions. They never give permissions: the registry
-// also checks the caller's present roles at each use, so the revocation of a role takes effect at
+// name the caller and can limit the caller's permissions, but give no permissions. The registry
+// checks the caller's present roles at each use. Therefore the revocation of a role takes effect at
 // once.
 type registryClaims struct {
 	Issuer   string                    `json:"iss"`
@@ -252,8 +252,7 @@ func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, a
 	return r, err
 }
 
-// RegistryOperation returns the names of the operation and the resource that an audit entry
-// contains for an action.
+// RegistryOperation returns the operation and the resource for the audit entry of an action.
 func RegistryOperation(kind, name, action string) (operation, resource string) {
 	if kind == "registry" && name == "catalog" {
 		return cloudsim.RegistryCatalog, ""

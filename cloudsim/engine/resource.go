@@ -67,8 +67,7 @@ type networked interface {
 }
 
 // listPage returns one page of a table. The function getZone returns the zone of a resource. For
-// kinds without zones, getZone is nil. For a filter by name, source or instance, listPage reads an
-// index. For other filters it reads all resources of the project.
+// kinds without zones, getZone is nil.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, getZone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the field next of the previous page, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
@@ -153,8 +152,10 @@ func indexValues[T any](t store.Table[T], index string, v *T) []string {
 	return nil
 }
 
-// rows yields at least the resources that match the options o. It reads an index if o selects a
-// name, a source, an instance, or the kind of a record.
+// rows yields all resources that match the options o. It may also yield resources that do not
+// match, so the caller must check each resource. rows reads an index if o selects a source or an
+// instance, or if a call of one project selects a name or the kind of a record. Otherwise rows
+// reads all resources of the project.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {

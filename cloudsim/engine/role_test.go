@@ -208,8 +208,8 @@ func TestBindingForResources(t *testing.T) {
 	}
 }
 
-// TestBindingForRecords proves that a caller with a role for some records cannot give a record a name
-// outside the role's pattern.
+// TestBindingForRecords proves that a caller with a role for some records cannot give a record a
+// name outside the role's pattern.
 func TestBindingForRecords(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -428,9 +428,10 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 }
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one
-// account only. Another project cannot create a trust for the same workload and
-// keys. A project without the keys of a cluster cannot prevent the cluster's
-// owner from creating a trust.
+// account only. Another project cannot create a trust for the same workload,
+// audience and keys. Trusts with different keys do not conflict. A project
+// without the keys of a cluster therefore cannot block a trust of the cluster's
+// owner.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -453,7 +454,7 @@ func TestOneTrustForAWorkload(t *testing.T) {
 }
 
 // TestTokenOfTwoWorkloads proves that the engine refuses a token with two
-// audiences if it matches two trusts with different accounts.
+// audiences if the token matches two trusts with different accounts.
 func TestTokenOfTwoWorkloads(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -52,8 +52,8 @@ func ensureKeys(tx *store.Tx) error {
 	return nil
 }
 
-// activeKey returns the active signing key for the given use. It reads all keys instead of an index,
-// because a cloud has only a few keys.
+// activeKey returns the active signing key for the given use. It reads all keys instead of an
+// index, because a cloud has only a few keys.
 func activeKey(tx *store.Tx, use cloudsim.KeyUse) (cloudsim.SigningKey, error) {
 	for k, err := range signingKeys.Scan(tx, "", "") {
 		if err != nil || k.Use == use && k.State == cloudsim.SigningKeyActive {

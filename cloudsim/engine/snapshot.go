@@ -114,15 +114,15 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 // has copied the data.
 func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
 
-// lostDataError returns the error for an operation that waits for a copy of data, if the data is
-// lost.
+// lostDataError returns the error of an operation that fails because the data to copy is lost.
 func lostDataError(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
 }
 
-// copiedSnapshot stores a snapshot whose status may have changed. If the
-// snapshot is in state copying, copiedSnapshot completes the work when the data
-// is complete. If the data is lost, the snapshot and its operation fail.
+// copiedSnapshot stores a snapshot after a change of its state or status. If
+// the snapshot is in state copying and its data is complete, copiedSnapshot
+// also completes the work. If the data of a snapshot in state copying is lost,
+// the snapshot and its operation fail.
 func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	switch {
 	case s.State != cloudsim.SnapshotCopying || e.lacksData(s.Status) && !s.Status.Lost:

@@ -135,9 +135,9 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 	return snapshotGroups.Put(tx, g)
 }
 
-// copiedGroup stores a group in state copying. When the data of all members is
-// complete, copiedGroup completes the work. If the data of a member is lost,
-// the group and its operation fail.
+// copiedGroup stores a group in state copying. If the data of all members is
+// complete, copiedGroup also completes the work. If the data of a member is
+// lost, the group and its operation fail.
 func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, members []cloudsim.Snapshot) error {
 	for _, m := range members {
 		if !e.lacksData(m.Status) || !m.Status.Lost {

@@ -315,8 +315,8 @@ func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dat
 	}), late)
 }
 
-// ExportState opens the file of a saved state. Each cloud can import this file
-// with ImportState.
+// ExportState opens the file of a saved state. Another cloud can import this
+// file with ImportState.
 func (ss *stateManager) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := callOf(ctx); err != nil {
 		return nil, err

@@ -60,9 +60,10 @@ func ownTokens(tx *store.Tx) (found []ownToken, err error) {
 	return found, nil
 }
 
-// keepTokens stores cloudTokens, the tokens of the running cloud, again after a
-// saved state has replaced the records. It omits a token if ownerOf now returns
-// NotFound, or an owner that differs from the owner in the running cloud.
+// keepTokens stores cloudTokens again after a saved state has replaced the
+// records. The slice cloudTokens contains the tokens that the cloud had before
+// the load. keepTokens omits a token if ownerOf now returns a different owner
+// or NotFound.
 func keepTokens(tx *store.Tx, cloudTokens []ownToken) error {
 	for _, t := range cloudTokens {
 		of, err := ownerOf(tx, t.Token)

@@ -316,8 +316,8 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 }
 
 // nobodyHas reports whether the address ip is free, which means that no instance has this address.
-// It reads all instances. It is only for addresses beyond the first /64 of a range, because the
-// store does not count these addresses.
+// It reads all instances. takeThisIP calls it only for addresses beyond the first /64 of a range,
+// because the store does not record the use of these addresses (see countablePart).
 func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {

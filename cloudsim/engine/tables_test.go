@@ -123,7 +123,8 @@ func packageNames(body *ast.BlockStmt) map[string]bool {
 	return names
 }
 
-// atPackageLevel reports whether id refers to a declaration at package level.
+// atPackageLevel reports whether id can refer to a table. This is true if the file does not declare
+// id, or if the declaration of id is a table.
 func atPackageLevel(id *ast.Ident) bool {
 	if id.Obj == nil {
 		return true

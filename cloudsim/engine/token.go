@@ -150,7 +150,7 @@ func (ac *access) EnsureAdmin(secret string) error {
 	})
 }
 
-// NewSecret generates the secret of a token from 256 random bits.
+// NewSecret generates the secret of a token from at least 256 random bits.
 func NewSecret() string { return "cst_" + rand.Text() + rand.Text() }
 
 // GetToken returns a token without its secret. A token without a project is

@@ -5,8 +5,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// TranscriptHead returns the first line of a transcript (a file with the calls to a cloud) that
-// begins now.
+// TranscriptHead returns the first line of a new transcript. The line contains the present time and
+// revision of the cloud.
 func (e *Engine) TranscriptHead() (h cloudsim.TranscriptHead, err error) {
 	h = cloudsim.TranscriptHead{
 		Format: cloudsim.TranscriptFormat, Version: cloudsim.TranscriptVersion,

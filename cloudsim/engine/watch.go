@@ -87,14 +87,15 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 	}
 }
 
-// sameEpoch returns Gone if LoadState or ResetState has replaced the contents of the store since
-// the reader began, because the reader's revision rev then belongs to the old contents. The epoch
-// of the store is the revision of the last replacement. The pointer readerEpoch points to the epoch
-// at which the reader began. For a new reader it points to 0. A new reader can begin at revision 0,
-// or at a revision that is not less than the epoch of the store. In these cases, sameEpoch stores
-// the epoch of the store in *readerEpoch. For other revisions of a new reader, it returns Gone.
-// LoadState also replaces the journal with the journal of the saved state. A new reader that begins
-// at revision 0 also reads the events of this journal.
+// sameEpoch checks that the revision rev of a reader belongs to the present contents of the store.
+// It returns Gone if LoadState or ResetState has replaced the contents since the reader began. The
+// epoch of the store is the revision of the last replacement. The value *readerEpoch is the epoch
+// at which the reader began, or 0 for a new reader.
+//
+// A new reader can begin at revision 0, at the epoch of the store, or at a later revision. Then
+// sameEpoch stores the epoch in *readerEpoch. If a new reader begins at any other revision,
+// sameEpoch returns Gone. LoadState also loads the journal of the saved state. Only a reader that
+// begins at revision 0 reads the events of this journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
 	if *readerEpoch == 0 && (rev == 0 || rev >= now) {
@@ -109,10 +110,12 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 // ListEvents returns a page of the events that the caller may see and that come
 // after the revision o.Since. The Revision of the list is the last revision
 // that ListEvents has read. ListEvents returns Gone in the same cases as Watch.
-// Each call of ListEvents counts as a new reader (see sameEpoch). LoadState
-// also loads the journal of the saved state. If o.Since is the revision of an
-// event of this journal, ListEvents returns Gone. A watch that has read some of
-// these events can read the other events, because one watch is one reader.
+//
+// LoadState also loads the journal of the saved state. ListEvents can return
+// only the first page of the loaded events, with o.Since = 0. For a later page,
+// ListEvents returns Gone, because each call counts as a new reader (see
+// sameEpoch). A watch counts as one reader, so a watch from revision 0 can read
+// all loaded events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -203,8 +206,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // overGap returns the revision at which a reader continues. The reader has read the revisions up to
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
 // The journal has no events between the last event of the saved state and the epoch. If lastRead is
-// in this gap, overGap returns the epoch. Otherwise it returns lastRead. When the reader continues,
-// sameEpoch checks the returned revision.
+// in this gap, overGap returns the epoch. Otherwise it returns lastRead. A new reader can begin at
+// the epoch, but not in the gap (see sameEpoch).
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {
@@ -217,9 +220,9 @@ func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	return lastRead, err
 }
 
-// eventFilter returns a function that reports whether the call may see an event. The
-// call must have permission to read the resource of the event. For tokens without a project, the
-// rules of GetToken apply.
+// eventFilter returns a function that reports whether the call may see an event. The call must have
+// permission to read the resource of the event. For events of tokens without a project, the rules
+// of GetToken apply.
 func (c Call) eventFilter() func(cloudsim.Event) bool {
 	may := map[cloudsim.ResourceKind]bool{}
 	allTokens := c.mayEverywhere("tokens.get", Manage)

@@ -81,6 +81,7 @@ func watch(e *engine.Engine, ctx context.Context) <-chan any {
 // longer watch. If a call revokes the permission, the watch ends at once. If
 // the credential expires, the watch ends at the time of the next bookmark. The
 // caller has role reader for all resources, and role writer for some instances.
+// Without role reader, the caller may not watch.
 func TestWatchEndsWithItsRight(t *testing.T) {
 	idle := func(*engine.Engine, context.Context) error { return nil }
 	revoke := func(e *engine.Engine, ctx context.Context) error { return e.DeleteToken(ctx, "tok-000003") }
@@ -190,7 +191,8 @@ func TestWatchFollowsPermissions(t *testing.T) {
 
 // TestEventsEndWithALoad proves that after LoadState or ResetState, ListEvents
 // returns Gone for earlier revisions. A reader that begins at revision 0 reads
-// the events from the loaded state and can continue.
+// the events of the loaded state. It can then continue at the revision of the
+// list.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

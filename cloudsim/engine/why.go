@@ -235,9 +235,10 @@ func (s *whyReader) read(tx *store.Tx) error {
 	return nil
 }
 
-// addFaultsOfCreation adds a step for each fault that hit the call which
-// created the object. The event of such a fault does not contain the object's
-// id, but it contains the same request id as an event of the object.
+// addFaultsOfCreation adds a step for each fault that affected the creation of
+// the object or another request that changed the object. If a fault affects a
+// create call, the event of the fault does not contain the object's id.
+// Therefore addFaultsOfCreation finds the faults by the ids of the requests.
 func (s *whyReader) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {

@@ -23,9 +23,9 @@ func beginWork[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T
 	return onSettled(tx, v)
 }
 
-// settleDue completes a due work item. It does nothing if the resource no longer exists, or if
-// newer work has replaced this work. It also does nothing if the operation is over, or if a hold or
-// a fault blocks the operation.
+// settleDue completes a due work item. It does nothing if the resource no longer exists, or if the
+// resource has a newer operation. It also does nothing if the operation is over, or if a hold or a
+// fault blocks the operation.
 func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func(*store.Tx, *T) error) error {
 	v, err := t.Get(tx, w.ID)
 	switch {

@@ -25,8 +25,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// maxBody is the largest request body in bytes. The largest valid load balancer has five
-// thousand targets. The body of a request for this load balancer has about 200 KiB.
+// maxBody is the largest request body in bytes. One MiB is enough for the largest valid
+// load balancer. This load balancer has five thousand targets and a request body of about
+// 200 KiB.
 const maxBody = 1 << 20
 
 // Config configures the API.

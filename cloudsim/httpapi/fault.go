@@ -135,9 +135,9 @@ var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// injectedFault returns the error of a fault's effect. Usually an answer with the error kind
-// internal has only a general message. But for a fault with this kind, the answer contains the
-// message of the fault, because the author of the fault wrote the message for the caller.
+// injectedFault returns the error of a fault's effect. Other errors of kind internal hide their
+// message from the caller (see toProblem). A fault of this kind keeps its message, because the
+// author of the fault wrote the message for the caller.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := faultKind[e.Type]

@@ -25,9 +25,9 @@ func (a *api) healthRoutes(router *mux.Router) {
 	}
 }
 
-// answerChecks answers with status 200 if all checks pass, or else with status 503. It ignores the
-// results of the checks that the query parameter exclude names. The answer lists the checks if a
-// check fails, or if the query has the parameter verbose.
+// answerChecks answers with status 200 if all checks pass, or else with status 503. If the query
+// parameter exclude contains the name of a check, answerChecks ignores the result of this check.
+// The answer lists the checks if a check fails, or if the query has the parameter verbose.
 func answerChecks(w http.ResponseWriter, r *http.Request, name string, checks []engine.Check) {
 	excluded := r.URL.Query()["exclude"]
 	var out bytes.Buffer

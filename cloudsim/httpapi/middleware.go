@@ -47,8 +47,9 @@ func exchangeOf(ctx context.Context) *exchange {
 
 var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 
-// replyTimeout is the longest time for a reply that is not a watch. A call that waits for
-// an operation ends before this time is over.
+// replyTimeout is the longest time for a reply. Watches and some slow calls extend this
+// time. A call waits for an operation for at most 20 seconds, which is less than
+// replyTimeout.
 const replyTimeout = 30 * time.Second
 
 // middleware returns a handler that wraps the handler of every request. It sets the request

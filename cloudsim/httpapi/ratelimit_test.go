@@ -12,8 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestRateLimitHeaders proves that each answer has headers with the state of the rate limit that
-// has the fewest remaining calls. Answers to callers without a rate limit do not have these headers.
+// TestRateLimitHeaders proves that an answer has headers with the state of the caller's rate limit.
+// If several limits apply to the caller, the headers describe the limit with the fewest remaining
+// calls. Answers to callers without a rate limit do not have these headers.
 func TestRateLimitHeaders(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(at), cloudtest.WithConfig(func(c *engine.Config) {

@@ -266,8 +266,8 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 }
 
 // loadBalancerStatsRoute registers the call that lists the counters of all load balancers.
-// The router must get the path /v1/load-balancers/stats before the pattern
-// /v1/load-balancers/{id}, because the pattern also matches this path.
+// The API must register this route before /v1/load-balancers/{id}, because the router uses
+// the first route that matches the path.
 func (a *api) loadBalancerStatsRoute() {
 	handle(a, op{id: "loadBalancers.listStats", method: http.MethodGet, path: "/v1/load-balancers/stats", summary: "List the traffic counters of all load balancers that forward", access: engine.Read},
 		func(ctx context.Context, in *listInput) (*listed[cloudsim.LoadBalancerTraffic], error) {

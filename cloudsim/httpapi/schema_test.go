@@ -19,9 +19,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// additionalMembers maps a limit of a member to other members of the JSON request body. Validate
-// accepts the limited member only together with these other members. A generated request body has
-// only the required members, so the test adds the other members.
+// additionalMembers contains JSON that the test adds to a generated request body. A generated body
+// contains only the required members and the tested member. Validate accepts some tested members
+// only together with other optional members. A key consists of the tested member and the keyword of
+// its limit.
 var additionalMembers = map[string]string{
 	"affinityTimeoutSeconds/maximum":                   `{"affinity":"clientIP"}`,
 	"effect.ageSeconds/maximum":                        `{"effect":{"type":"staleRead"}}`,
@@ -191,8 +192,7 @@ func items(doc *huma.OpenAPI, s *huma.Schema, n int) []any {
 	return list
 }
 
-// bodyOf returns a request body. In this body, the member that the limit l names has the given
-// value.
+// bodyOf returns a request body in which the member l.member has the given value.
 func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []byte {
 	t.Helper()
 	s := doc.Components.Schemas.SchemaFromRef(ref)

@@ -113,8 +113,8 @@ func (t *Transcript) callOf(r *http.Request, asked *listener, said *recordedResp
 	default:
 		c.Withheld = "the body is not text"
 	}
-	// The transcript leaves out the answer to an unknown caller. This answer contains a message
-	// about the caller's token, and a replay does not have this token.
+	// For status 401, the transcript leaves out the answer. The answer depends on the caller's token,
+	// and a replay does not have this token.
 	if said.status != 0 && said.status != http.StatusUnauthorized && !said.over {
 		c.Answer, c.Members = cloudsim.Digest(said.heard.Bytes(), t.head.Exact())
 	}

@@ -28,14 +28,13 @@ type Handler interface {
 	// that a later page of the list already contained. If Take returns an error, Run calls List
 	// again.
 	Take(context.Context, cloudsim.Event) error
-	// Run calls OnSync each time it has received an event, a bookmark or a list from the cloud,
-	// if the handler's copy is then consistent. The list of each kind has a revision. The
-	// copy is consistent when the watch has reached all these revisions. The bool argument is
-	// true for the first call after OnError.
+	// Run calls OnSync after each event, bookmark or list from the cloud, if the handler's copy is
+	// consistent. The copy is consistent when the watch has reached the list revisions of all kinds.
+	// The argument of OnSync is true for the first call after OnError.
 	OnSync(again bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The
-	// bool argument is true for the first failure of Run, and for the first
-	// failure after each call of OnSync.
+	// argument news of OnError is true for the first failure of Run, and for the
+	// first failure after each call of OnSync.
 	OnError(err error, news bool)
 }
 
@@ -51,8 +50,8 @@ const bookmark = time.Minute
 // Run keeps the copy of h up to date until ctx ends. When a watch ends, Run waits and then resumes
 // the watch. The last argument is the backoff for these waits. Every event of the watch resets the
 // backoff. Run lists everything again after every error except Unavailable and Exhausted. For
-// example, Run lists everything again after the error Gone. This error means that the journal no
-// longer contains the revision from which Run resumes.
+// example, Run lists everything again after the error Gone, because the watch cannot resume from
+// its last revision.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {

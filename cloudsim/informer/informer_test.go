@@ -193,8 +193,8 @@ func TestQuietCloudIsOnSyncAtOnce(t *testing.T) {
 	n.await(t, "it is heard", func() bool { return n.again == 1 })
 }
 
-// TestExpiredRevision proves that Run lists everything again if the journal no longer contains the
-// revision from which Run resumes the watch (410 Gone). With the new list, the handler also removes
+// TestExpiredRevision proves that Run lists everything again if the watch ends with the error Gone
+// (410), here after the load of a saved state. With the new list, the handler also removes
 // resources for which it got no delete event.
 func TestExpiredRevision(t *testing.T) {
 	cloud, n, _ := startFollowing(t)

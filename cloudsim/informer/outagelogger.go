@@ -7,8 +7,7 @@ import (
 )
 
 // OutageLogger is the part of a Handler that logs when the cloud becomes unreachable and reachable
-// again. An error of kind Gone is not an outage, because the cloud has answered. Gone means that
-// the journal no longer contains the needed revision.
+// again. An error of kind Gone is not an outage, because the cloud has answered.
 type OutageLogger struct {
 	Log *slog.Logger
 
@@ -23,8 +22,7 @@ func (l *OutageLogger) OnSync(bool) {
 	}
 }
 
-// OnError logs the beginning of an outage once. It also logs every error of kind Gone, which means
-// that the journal no longer contains the needed revision.
+// OnError logs the beginning of an outage once. It also logs every error of kind Gone.
 func (l *OutageLogger) OnError(err error, _ bool) {
 	switch {
 	case cloudsim.KindOf(err) == cloudsim.Gone:

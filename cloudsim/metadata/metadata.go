@@ -67,7 +67,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Limits of a request. All valid requests are short.
+// These constants limit requests. All valid requests are short.
 const (
 	headerTimeout = 5 * time.Second
 	replyTimeout  = 20 * time.Second

@@ -289,8 +289,8 @@ func TestSlowListBlocksNoKnownInstance(t *testing.T) {
 }
 
 // TestIdentity proves that a program needs only the public key set to verify an identity
-// document. This is true before and after a rotation, until the cloud removes the key of
-// the document from the set.
+// document. After a rotation of the keys, the document stays valid until the cloud removes
+// the key of the document from the set.
 func TestIdentity(t *testing.T) {
 	cl := cloudtest.Start(t)
 	i := instance(t, cl, "a")
@@ -324,9 +324,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// verifyDocument verifies an identity document in the same way as an external
-// program. Like such a program, verifyDocument uses discovery, the key set and
-// the key id.
+// verifyDocument verifies an identity document with discovery, the key set and
+// the key id, in the same way as an external program.
 func verifyDocument(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
 	_, raw := sendRequest(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")

@@ -55,9 +55,8 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// writeAnswer sends the answer v. If v is a string, writeAnswer sends the string itself. The
-// content type is then text/plain, if the handler has not set another content type. writeAnswer
-// sends any other value as JSON.
+// writeAnswer sends the answer v. It sends a string as plain text, unless the handler has set
+// another content type. It sends any other value as JSON.
 func writeAnswer(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
 		if w.Header().Get("Content-Type") == "" {

@@ -97,8 +97,8 @@ func (d Document) notice(t cloudsim.NoticeType) any {
 	return d.Notices[n]
 }
 
-// Paths whose values are not leaves: the paths of single labels, and the paths of values
-// that need an additional request to the cloud.
+// These paths are not in allLeaves. They are the paths of single labels, and the paths of
+// values that need an additional request to the cloud.
 const (
 	labelPrefix  = prefix + "/labels/"
 	userDataPath = prefix + "/user-data"

@@ -69,8 +69,8 @@ func check(d digest.Digest) error {
 
 // identity returns a text that identifies a repository record. The id alone is not enough,
 // because the cloud reuses ids after it has loaded a saved state. Two records have the same
-// identity only if their id, their project and the time of their creation are equal. This
-// is possible only while the cloud's clock is frozen.
+// identity if their id, their project and the time of their creation are equal. Two
+// different records can have the same creation time only if the cloud's clock is stopped.
 func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }

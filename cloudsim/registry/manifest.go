@@ -9,8 +9,8 @@ import (
 	oci "cuelabs.dev/go/oci/ociregistry"
 )
 
-// maxManifest is the largest size of a manifest. The distribution specification
-// allows a registry to refuse larger manifests.
+// maxManifest is the largest size of a manifest in bytes. The distribution
+// specification allows a registry to refuse larger manifests.
 const maxManifest = 4 << 20
 
 // manifest contains the fields that the registry reads from manifests and image indexes of

@@ -172,7 +172,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// forge returns a token whose claims are signed with the given key, which is not the
+// forge returns a token with the given claims, signed with the given key. This key is not the
 // cloud's key.
 func forge(t *testing.T, key jose.SigningKey, header map[jose.HeaderKey]any, claims any) string {
 	t.Helper()
@@ -236,7 +236,7 @@ func TestForgedTokens(t *testing.T) {
 
 // TestRotation proves that the published key set has the old and the new key during the overlap of
 // a rotation. During the overlap, the registry accepts bearer tokens of both keys. A bearer token
-// expires after five minutes. It expires earlier if the password that the client used expires
+// expires after five minutes, or together with the client's password if the password expires
 // earlier.
 func TestRotation(t *testing.T) {
 	w := start(t)

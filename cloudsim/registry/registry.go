@@ -37,8 +37,8 @@ type Config struct {
 	// TokensPerSecond limits the token requests of each address and of each
 	// caller. The burst is ten times the rate. The default is 50.
 	TokensPerSecond float64
-	// StallTimeout is the longest time in which a client may send nothing of its request,
-	// or receive nothing of the reply. The default is one minute.
+	// StallTimeout is the longest time in which a client may send no byte of its request, or
+	// receive no byte of the reply. The default is one minute.
 	StallTimeout time.Duration
 	// Collect is the interval between two collections of unreferenced files. It
 	// is also the minimum age of the files that a collection removes. The
@@ -47,8 +47,7 @@ type Config struct {
 	// Reserve is the number of bytes that pushes must leave free on the disk of
 	// Dir. The default is 256 MiB. If Reserve is negative, there is no reserve.
 	Reserve int64
-	// Limits are the limits for connections, above all for connections of clients without a
-	// token.
+	// Limits limits the connections, especially the connections of clients without a token.
 	Limits run.Limits
 }
 

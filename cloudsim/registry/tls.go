@@ -58,9 +58,9 @@ func makeCA(dir string) (*cert.Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Write the key first, so that a crash cannot leave a certificate without a
-	// key. Otherwise clients could copy a certificate that the next start
-	// replaces.
+	// Write the key first, so that a crash cannot leave a certificate without a key. The next start
+	// would replace this certificate. Clients that trust only the replaced certificate would then
+	// reject the registry.
 	if err := os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
 		return nil, err
 	}

@@ -34,9 +34,9 @@ type tokenRequest struct {
 	scopes            []string
 }
 
-// answerTokenRequest answers token requests with the methods GET and POST. If this method refuses a
-// POST, the client repeats the request with GET. A client with a wrong password therefore sends two
-// requests.
+// answerTokenRequest answers token requests with the methods GET and POST. If the answer to a POST
+// is 401, containerd repeats the request with GET. A wrong password of containerd can therefore
+// cause two entries in the audit trail.
 func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
@@ -74,11 +74,13 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusePassword answers a request with a missing or invalid password and records the reason in the
-// audit trail. If the request is for a repository, and the password is missing or has the cloud's
-// format (a JWT), the answer is a bearer token without permissions. The registry later refuses this
-// token with the reason, and containerd shows the reason in the pod's event. Other requests get
-// status 401. If the token endpoint answers 401, containerd shows only the status, without the
-// reason. If the cloud's API does not answer, the status is 503.
+// audit trail. If the cloud's API does not answer, the status is 503.
+//
+// If the token endpoint answers 401, containerd shows only the status, without the reason.
+// Therefore some requests for a repository get a bearer token without permissions instead. In these
+// requests, the password is missing or has the cloud's format (a JWT). The registry later refuses
+// this token with the reason, and containerd shows the reason in the pod's event. Other requests
+// get status 401.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
@@ -238,8 +240,8 @@ type tokenLimits struct {
 }
 
 // maxLimiters is the number of limiters at which waitTime deletes the full limiters, to free their
-// memory. A limiter is full if its client can send a whole burst. A new limiter is also full, so
-// the deletion changes no limit.
+// memory. A limiter is full if its client can send a whole burst. The client's next request creates
+// a new limiter, which is also full. So the deletion changes no limit.
 const maxLimiters = 10_000
 
 // waitTime returns how long the client must wait. If the result is 0, the request is allowed. A

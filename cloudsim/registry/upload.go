@@ -66,9 +66,9 @@ func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*up
 	return &upload{files: f, repo: repo, id: id, file: file, size: size, want: offset, about: about}, nil
 }
 
-// takeUpload reserves an upload for one request. It returns false if another
-// request has the upload open. Without this check, a request could still write
-// to the file after the file became a shared blob.
+// takeUpload reserves an upload for one request. It returns false if another request has reserved
+// the upload. Without the reservation, a request could write to the file after another request has
+// stored the file as a shared blob.
 func (f *files) takeUpload(id string) bool {
 	f.uploadsMu.Lock()
 	defer f.uploadsMu.Unlock()

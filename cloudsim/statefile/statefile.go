@@ -43,10 +43,11 @@ const (
 )
 
 // These constants limit the uncompressed content of a file. If the reader has read n compressed
-// bytes, the limit is slack + ratio * n bytes. Therefore a small upload cannot fill the disk. gzip
-// compresses the records of 10,000 instances to a tenth of their size. If a journal repeats an
-// object of 10 KiB, gzip compresses the journal to about a hundredth of its size. gzip compresses
-// zeros to a thousandth of their size.
+// bytes, the limit is slack + ratio * n bytes. Therefore a small upload cannot fill the disk.
+//
+// Usual states stay below the ratio: gzip compresses the records of 10,000 instances to a tenth of
+// their size. It compresses a journal that repeats an object of 10 KiB to about a hundredth. A
+// large file of zeros exceeds the limit: gzip compresses zeros to a thousandth.
 const (
 	slack = 16 << 20
 	ratio = 200

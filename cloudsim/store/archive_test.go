@@ -180,9 +180,8 @@ func FuzzUnarchive(f *testing.F) {
 	})
 }
 
-// TestFlippedByteInFile changes one byte of the file at many positions, one after the other. It
-// proves that such a change never ends the process. The test does not check the results of the
-// calls.
+// TestFlippedByteInFile changes one byte of a store's file, at many positions one after the other.
+// It proves that no such change ends the process. The test ignores the errors of the store.
 func TestFlippedByteInFile(t *testing.T) {
 	whole := writtenFile(t, 100)
 	path := filepath.Join(t.TempDir(), "cloud.db")

@@ -10,11 +10,15 @@ import (
 )
 
 // The file has the top-level buckets "meta", "journal" and "due". In addition, each table has a
-// bucket "object/KIND", and each index of a table has a bucket "index/KIND/NAME". A pool of numbers
-// has three buckets. The sequence number that bbolt stores for the bucket "pool/NAME" is a border.
-// Numbers below the border are used, except the numbers in the bucket "free/NAME". All other
-// numbers are free, except the numbers in the bucket "held/NAME". The bucket "usage" contains the
-// uses of quotas, and "note/NAME" contains notes. A saved state must not contain other buckets.
+// bucket "object/KIND", and each index of a table has a bucket "index/KIND/NAME". The bucket
+// "usage" contains the uses of quotas, and "note/NAME" contains notes.
+//
+// A pool of numbers has the buckets "pool/NAME", "free/NAME" and "held/NAME". The sequence number
+// that bbolt stores for "pool/NAME" is a border. Numbers below the border are used, except the
+// numbers in "free/NAME". The border and greater numbers are free, except the numbers in
+// "held/NAME".
+//
+// A saved state must not contain other buckets.
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")

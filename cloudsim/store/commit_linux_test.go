@@ -53,8 +53,8 @@ func openStore(t *testing.T, path string) *Store {
 
 // TestReadOnlyAfterAFailedSync proves that the store makes no more commits
 // after a failed sync, until the next Open. The store stays read-only even if
-// the disk works again, because the next sync would succeed without the lost
-// pages.
+// the disk works again. The reason is that the kernel may have lost pages, and
+// that the next sync would not report this loss again (see Store.finish).
 func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	s := openStore(t, path)

@@ -181,8 +181,8 @@ func TestCompactAfterALoad(t *testing.T) {
 	wantEvents(0)
 }
 
-// A gap is a range of revisions without events. TestEventsBetweenGapsThatOverlap proves that
-// Events counts each revision once, even if two gaps of an imported state overlap.
+// A gap is a range of revisions without events. TestEventsBetweenGapsThatOverlap proves that Events
+// subtracts each revision without an event only once. The gaps of an imported state can overlap.
 func TestEventsBetweenGapsThatOverlap(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

@@ -12,8 +12,9 @@ type preallocation struct {
 	size int64 // size of the last extension in bytes
 }
 
-// Each extension of the file is twice as large as the previous extension. These constants are the
-// minimum and the maximum size of an extension. A file with few writes therefore stays small.
+// These constants are the minimum and the maximum size of an extension of the file. The first
+// extension has the minimum size, so a file with few writes stays small. Each later extension is
+// twice as large as the previous extension, up to the maximum.
 const (
 	minPreallocation = 32 << 10
 	maxPreallocation = 1 << 20

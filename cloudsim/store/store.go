@@ -136,8 +136,8 @@ func recoverTo(err *error) {
 
 // panicOnFault converts a memory fault of this goroutine to a panic. A damaged page may point
 // outside of the mapped file. A read there causes a memory fault. Without panicOnFault, this fault
-// ends the process. Call the returned function with defer. In the next statement, call recoverTo
-// with defer.
+// ends the process. The returned function restores the previous setting: call this function with
+// defer. In the next statement, call recoverTo with defer, to convert the panic to an error.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
@@ -231,10 +231,9 @@ func (s *Store) View(fn func(*Tx) error) (err error) {
 // the disk. If fn returns an error, Update discards the changes and returns
 // that error. The events of the transaction contain requestID.
 //
-// fn runs again if another function of the same batch writes and then fails.
-// Therefore fn may change only the Tx, and variables that fn sets to a new
-// value in every run. fn must not call Update or View, and must not wait for
-// anything.
+// fn runs again if another function of the same batch writes and then fails. Therefore fn may
+// change the Tx, and variables that every run of fn overwrites. fn must not change anything else.
+// fn must not call Update or View, and must not block.
 func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	w := &write{requestID: requestID, fn: fn, wake: make(chan bool, 1)}
 	s.writers.Lock()
@@ -275,8 +274,8 @@ func (s *Store) commitBatch() {
 }
 
 // commit runs the functions of the batch in one transaction. If a function wrote and then failed,
-// commit discards the transaction, and runs the other functions again in a new transaction. Most
-// functions that fail have not written before. Their failure does not need a new transaction.
+// commit discards the transaction, and runs the other functions again in a new transaction. Usually
+// a function fails before its first write. In this case, no new transaction is necessary.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)

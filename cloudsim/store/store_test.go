@@ -373,8 +373,8 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 	wantDue(t, s, "first", "second", "late")
 }
 
-// TestDueOnce proves that LaterOnce adds the same work item at most once for each due time. Other
-// work items of that time are not lost.
+// TestDueOnce proves that LaterOnce does not add a work item that equals the first work item of the
+// same due time. It adds every other work item, even if the list already contains this work item.
 func TestDueOnce(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)

@@ -2,8 +2,7 @@
 // a lab that runs them together, in one binary.
 //
 // The commands convert flags and environment variables to the Config of a package and call the
-// function Run of that package. Only this package reads the environment of the process and exits
-// the process.
+// function Run of that package. Only this package calls os.Getenv and os.Exit.
 package main
 
 import (
@@ -30,9 +29,9 @@ type constructor struct {
 	make  func(cli.Env) *cobra.Command
 }
 
-// This list contains the constructors of all other commands. In the help, these commands follow
-// labCommands, in the order of the list. To add a command, write its constructor and add a line
-// here.
+// commands contains the constructors of the commands that do not belong to the lab. In the help,
+// these commands follow labCommands, in the order of the list. To add a command, write its
+// constructor and add a line here.
 var commands = []constructor{
 	{groupCloud, servecli.NewCloudsimCommand},
 	{groupCloud, servecli.NewCertificatesCommand},

@@ -91,9 +91,10 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 	return cli.ExitCode(err)
 }
 
-// prepare changes a command and its subcommands. When a changed command begins to run, it sets
-// *began to true. An error before this point is a mistake in the command line. If a command only
-// groups subcommands, the function makes the command return an error for an unknown subcommand.
+// prepare changes a command and its subcommands. A command with a function Run or RunE sets *began
+// to true before this function runs. An error before this point is a mistake in the command line. A
+// command that only groups subcommands returns an error for an unknown subcommand, and does not set
+// *began.
 func prepare(cmd *cobra.Command, began *bool) {
 	cmd.SuggestionsMinimumDistance = 2
 	switch run, plain := cmd.RunE, cmd.Run; {

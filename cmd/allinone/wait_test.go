@@ -62,8 +62,8 @@ func TestWaitThatDoesNotEndWell(t *testing.T) {
 			time.AfterFunc(50*time.Millisecond, cancel)
 		}
 		code, stdout := runCLI(ctx, t, cl, &stderr, strings.Fields(step.args)...)
-		// The command prints the state of the operation only if it has read the operation before
-		// the wait ended.
+		// Ignore the line with the state of the operation. The command prints this line only if it
+		// has read the operation before the wait ended.
 		said := strings.TrimPrefix(stderr.String(), "op-000001 (create instance i-000001): running\n")
 		said = strings.TrimPrefix(said, "op-000002 (terminate instance i-000001): running\n")
 		if code != step.code || stdout != step.stdout || !strings.HasPrefix(said, step.stderr) {

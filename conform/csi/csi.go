@@ -188,7 +188,7 @@ func (s *suite) runMode(ctx context.Context, m Mode, socketPath string) (err err
 }
 
 // compareLists finds the volumes and snapshots that exist now, but did not exist before the run.
-// The parameter oldIDs is the result of the method list before the run.
+// The parameter oldIDs is the result of driver.list before the run.
 func (s *suite) compareLists(ctx context.Context, m Mode, d *driver, oldIDs []string) error {
 	after, err := d.list(ctx)
 	if err != nil {

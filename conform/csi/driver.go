@@ -23,8 +23,8 @@ import (
 const (
 	// reconnect is the time between two attempts to connect to the driver.
 	reconnect = 5 * time.Millisecond
-	// answer is the longest time for one answer of the driver. After this time, the method name
-	// checks whether the driver's process has ended, and then asks again.
+	// answer is the longest time for one answer of the driver. After this time, driver.name checks
+	// whether the driver's process has ended, and then calls the driver again.
 	answer = time.Second
 )
 
@@ -95,7 +95,8 @@ func (d *driver) name(ctx context.Context) (string, error) {
 	}
 }
 
-// ask returns the driver's name. It returns an error if the driver does not answer in time.
+// ask returns the driver's name. It returns an error if the driver does not answer within the time
+// in the constant answer.
 func (d *driver) ask(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()

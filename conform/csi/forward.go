@@ -93,8 +93,8 @@ func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out [
 	return out, err
 }
 
-// rpc forwards an RPC. If the RPC fails because of a fault, rpc repeats the RPC. Before the first
-// fault, rpc returns each error of the driver at once.
+// rpc forwards an RPC. If the RPC fails because of a fault, rpc repeats the RPC. After the first
+// fault, rpc also repeats the RPC after a transient error. It returns all other errors at once.
 func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, error) {
 	service, name := path.Split(method)
 	if !slices.Contains(controllers, service) {

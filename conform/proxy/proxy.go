@@ -1,6 +1,6 @@
 // Package proxy forwards the calls of a cloud controller manager (CCM) to the API of its cloud. It
-// counts, records and disturbs these calls. It needs no description of the API, so the checks with
-// faults work with any cloud that has an HTTP API. The package does not record headers.
+// counts, records and disturbs these calls. It does not record headers. The package needs no
+// description of the API, so it can inject faults into the calls to any HTTP API.
 package proxy
 
 import (
@@ -27,10 +27,11 @@ import (
 )
 
 const (
-	// maxBody is the maximum length in bytes of a request. It is also the maximum length of an
-	// answer that the proxy must read.
+	// maxBody is the maximum length in bytes of the body of a request. It is also the maximum
+	// length of an answer that emptyLists can change.
 	maxBody = 16 << 20
-	// maxRecordedBody is the maximum length of a body in the recording in bytes.
+	// maxRecordedBody is the maximum length in bytes of a recorded body. For a longer body, the
+	// recording contains only its length.
 	maxRecordedBody = 4 << 10
 	// maxRecording is the maximum number of calls in the recording. If the recording is full, the
 	// proxy deletes the oldest calls.
@@ -38,7 +39,8 @@ const (
 	// maxNames is the maximum number of different names of calls. After the proxy has counted this
 	// number of names, it counts calls with a new name under the name "other".
 	maxNames = 1000
-	// maxLatency is the longest latency of a fault.
+	// maxLatency is the maximum latency of a fault. It is also the time after which the proxy
+	// closes the connection of a call with the fault FaultTimeout.
 	maxLatency = 5 * time.Minute
 )
 
@@ -49,8 +51,8 @@ func Kinds() []conform.FaultKind {
 	}
 }
 
-// Proxy is an http.Handler that forwards all calls. It also implements conform.Faults and
-// conform.Recorder.
+// Proxy is an http.Handler that forwards calls to the API of a cloud. It also implements
+// conform.Faults and conform.Recorder.
 type Proxy struct {
 	forward *httputil.ReverseProxy
 
@@ -128,7 +130,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(seen, r.WithContext(ctx))
 }
 
-// wait returns after the time d, or earlier if ctx ends or another fault replaces the fault.
+// wait returns after the duration d. It returns earlier if ctx ends or if replaceFault closes the
+// channel replaced.
 func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -267,9 +270,9 @@ func (p *Proxy) completeRecord(call *conform.Call, status int, f conform.Fault) 
 
 // Intercept sets the function that selects the fault of each call. After Intercept, the fault of
 // SetFault has no effect. The proxy passes two values to chooseFault: the name of the call, and
-// true if the call changes the cloud. chooseFault must not call the proxy. When a reply gets lost,
-// the proxy calls onLost. The cloud has executed the call before the proxy calls onLost. The caller
-// of the proxy waits until onLost returns.
+// true if the call changes the cloud. chooseFault must not call the proxy. If chooseFault returns
+// FaultLoseReply, the proxy calls onLost after the answer of the cloud. The proxy also calls onLost
+// if the cloud does not answer. The caller of the proxy waits until onLost returns.
 func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fault, onLost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -136,7 +136,8 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestFaults checks the effect of each kind of fault, and whether the API still gets the call.
+// TestFaults checks the effect of each kind of fault except FaultTimeout. It also checks whether
+// the API gets the call with the fault.
 func TestFaults(t *testing.T) {
 	for _, x := range []struct {
 		kind    conform.FaultKind
@@ -331,8 +332,9 @@ func ExampleProxy() {
 		fmt.Println(err)
 		return
 	}
-	// The CCM calls the cloud through this server. A run needs a driver that can inject faults. If
-	// d is the driver of the cloud, this driver is conform.WithFaults(d, p, proxy.Kinds()...).
+	// The CCM calls the cloud through this server. Conformance checks with faults need a driver
+	// that can inject faults. If d is a driver without faults, a driver with the faults of the
+	// proxy is conform.WithFaults(d, p, proxy.Kinds()...).
 	srv := &http.Server{Addr: "127.0.0.1:8190", Handler: p, ReadHeaderTimeout: time.Minute}
 	fmt.Println(srv.Addr, slices.Contains(proxy.Kinds(), conform.FaultLoseReply))
 	// Output: 127.0.0.1:8190 true

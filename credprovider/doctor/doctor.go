@@ -3,10 +3,10 @@
 // no pattern matches the image, the kubelet pulls without credentials and logs
 // no error.
 //
-// The rules are those of the kubelet v1.36
+// The package implements the rules of kubelet v1.36
 // (k8s.io/kubernetes/pkg/credentialprovider). The plugin does not import the
-// package doctor, because the YAML parser and the types of Kubernetes would make
-// the start of the plugin slow.
+// package doctor, because the YAML parser and the types of Kubernetes would
+// make the start of the plugin slow.
 package doctor
 
 import (
@@ -127,9 +127,9 @@ func (p Provider) MissingAnnotation(annotations map[string]string) string {
 	return ""
 }
 
-// PassedAnnotations returns those of the given annotations that the kubelet
-// passes to the plugin. The annotations belong to a service account. The field
-// TokenAttributes of p must not be nil.
+// PassedAnnotations returns the annotations of a service account that the
+// kubelet passes to the plugin. The argument contains all annotations of the
+// account. The field TokenAttributes of p must not be nil.
 func (p Provider) PassedAnnotations(annotations map[string]string) map[string]string {
 	passed := map[string]string{}
 	for _, k := range slices.Concat(p.TokenAttributes.RequiredServiceAccountAnnotationKeys, p.TokenAttributes.OptionalServiceAccountAnnotationKeys) {
@@ -209,10 +209,10 @@ func (p Provider) Matches(image string) (all []Match, isMatch bool) {
 
 // matchesPattern implements the kubelet's rule for a pattern and an image. The
 // host of the pattern and the host of the image must have the same number of
-// parts between dots. Each part of the image's host must match the part of the
-// pattern's host at its position. The ports must be equal, or the pattern and
-// the image must have no port. The path of the image must begin with the path
-// of the pattern. The kubelet compares the paths as plain strings.
+// parts between dots. Each part of the image's host must match the pattern's
+// part at the same position. The ports must be equal, or the pattern and the
+// image must have no port. The path of the image must begin with the path of
+// the pattern. The kubelet compares the paths as plain strings.
 func matchesPattern(glob, image string) (bool, string) {
 	if why := checkPattern(glob); why != "" {
 		return false, why
@@ -221,7 +221,8 @@ func matchesPattern(glob, image string) (bool, string) {
 }
 
 // keyMatches implements the rule of matchesPattern for a key in the answer of a
-// plugin. Unlike a pattern, such a key may have a scheme.
+// plugin. A key may have a scheme. A pattern with a scheme never matches an
+// image.
 func keyMatches(glob, image string) (bool, string) {
 	g, err := parse(glob)
 	if err != nil {

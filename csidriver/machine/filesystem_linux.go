@@ -124,12 +124,13 @@ func zeroAtEnds(f *os.File) error {
 	return nil
 }
 
-// mkfsSector marks a device while mkfs writes to the device. It is in the first
-// sector of the device. Ext4 does not use this sector, but mkfs.ext4 erases the
-// sector unless the sector has the magic number of a BSD disk label at byte 64
-// (function zap_sector of e2fsprogs). For XFS, mkfs writes the superblock to
-// this sector, and the superblock shows whether mkfs has finished. If the disk
-// is a file, the attribute mkfsAttribute marks the file.
+// mkfsSector marks a device while mkfs writes to the device. This mark is in
+// the first sector of the device, which ext4 does not use. mkfs.ext4 erases the
+// first sector, unless the magic number of a BSD disk label is at byte 64
+// (function zap_sector of e2fsprogs). The mark therefore contains this number.
+// For XFS, mkfs replaces the mark by the superblock. The superblock then shows
+// whether mkfs has finished. If the disk is a file, the attribute mkfsAttribute
+// marks the file.
 var mkfsSector = fmt.Sprintf("%-64sWEV\x82", "cloudsim: mkfs has not finished")
 
 // isMarked reports whether an earlier mkfs did not finish.
@@ -298,9 +299,9 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 }
 
 // runToTheEnd starts workFn and waits for its result until ctx ends. If ctx ends first, workFn
-// continues: a stopped check of the filesystem would begin again at each call, and a stopped resize
-// would damage the filesystem. Until workFn returns, runToTheEnd keeps the lock on f and keeps the
-// device open, so that the next call waits.
+// continues. If workFn stopped during a check of the filesystem, the next call would begin the
+// check again. If workFn stopped during a resize, the filesystem would be damaged. Until workFn
+// returns, runToTheEnd keeps the lock on f and keeps the device open, so that the next call waits.
 func runToTheEnd(ctx context.Context, f *os.File, l *Loop, workFn func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -386,8 +387,8 @@ func Replay(ctx context.Context, node, path, fsType string) error {
 	}
 }
 
-// mountUnseen mounts the filesystem of a device without a path, and then
-// unmounts the filesystem.
+// mountUnseen mounts the filesystem of a device and then unmounts it. The mount
+// does not appear at any path.
 func mountUnseen(device, fsType string) error {
 	config, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -409,7 +410,8 @@ func mountUnseen(device, fsType string) error {
 	return errors.Join(err, unix.Close(config))
 }
 
-// CanGrowMounted reports whether the kernel lets this process grow a mounted ext4.
+// CanGrowMounted reports whether the kernel lets this process grow a mounted
+// ext4 filesystem.
 func CanGrowMounted() bool {
 	var have [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &have[0])

@@ -462,8 +462,8 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// Address 0 of a process is not mapped, so a read from this address returns
-	// an I/O error.
+	// A read at offset 0 of /proc/self/mem returns an I/O error, because address 0
+	// of a process is not mapped.
 	if _, err := EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
 		t.Errorf("unreadable file: got %v, want EIO", err)
 	}

@@ -37,8 +37,9 @@ var (
 	// device. Without the replay, synced data can be missing. See Replay.
 	ErrJournal = errors.New("the journal of the filesystem must be replayed first")
 	// ErrOptions means that the kernel refused the mount options. The kernel
-	// also returns this error for a damaged superblock. The package therefore
-	// returns ErrOptions only if the caller gave filesystem-specific options.
+	// returns EINVAL for refused options and also for a damaged superblock. The
+	// package therefore returns ErrOptions only if the caller gave
+	// filesystem-specific options.
 	ErrOptions = errors.New("the kernel refused the mount options")
 )
 
@@ -64,9 +65,9 @@ func (m Mount) IsDevice() bool {
 
 var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 
-// shownOptions lists the options that the kernel shows for every mount, so that
-// MountedWith can compare these options with the requested options. It omits
-// relatime, which is the kernel's default.
+// shownOptions lists the options that the kernel shows for each mount that has
+// them, on every filesystem. MountedWith compares these options with the
+// requested options. The list omits relatime, which is the kernel's default.
 var shownOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested

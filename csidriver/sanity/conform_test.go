@@ -29,8 +29,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 )
 
-// These are the names of environment variables of the processes that the tests start. envProgram selects
-// the program.
+// These are the names of environment variables of the processes that the tests start. The variable
+// envProgram selects the program that TestMain runs.
 const (
 	envProgram  = "SANITY_TEST_PROGRAM"
 	envSelf     = "SANITY_TEST_SELF"
@@ -40,7 +40,7 @@ const (
 	envFocus    = "SANITY_TEST_FOCUS"
 )
 
-// TestMain also runs two other programs: the driver, and csi-sanity.
+// TestMain runs the tests. If envProgram is set, it runs the driver or csi-sanity instead.
 func TestMain(m *testing.M) {
 	switch os.Getenv(envProgram) {
 	case "driver":

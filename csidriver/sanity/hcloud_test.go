@@ -141,8 +141,8 @@ func serveHetzner(t *testing.T, driver, dir string, unsupported *atomic.Int64) s
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// For a name that is not active, the command "cryptsetup status" exits with
-	// the code 4.
+	// This script replaces cryptsetup. It answers as "cryptsetup status" does for a
+	// device that is not active: a line of text and the exit code 4.
 	const standIn = "#!/bin/sh\necho \"/dev/mapper/$2 is inactive.\"\nexit 4\n"
 	if err := os.WriteFile(filepath.Join(bin, "cryptsetup"), []byte(standIn), 0o700); err != nil { //nolint:gosec // the driver executes this file
 		t.Fatal(err)

@@ -86,8 +86,8 @@ func run(ctx context.Context, c config) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	// All controllers read this feature gate. If the gate is on, a controller
-	// that stops waits until its workers have finished.
+	// All controllers read this feature gate. If the gate is on, each controller
+	// waits for its workers before it ends.
 	if err := utilfeature.DefaultMutableFeatureGate.Set("ReleaseLeaderElectionOnExit=true"); err != nil {
 		return err
 	}

@@ -93,9 +93,9 @@ func (d *driver) takeSnapshots() loop {
 	}}
 }
 
-// lastCalls is the time limit for running calls about snapshot groups when the
-// process stops. The next process repeats an interrupted call with the same
-// group name.
+// lastCalls is the longest time that a stopping process waits for unfinished
+// calls about snapshot groups. The next process repeats an interrupted call with
+// the same group name.
 const lastCalls = 5 * time.Second
 
 // finish waits for workers to end. It waits no longer than the duration

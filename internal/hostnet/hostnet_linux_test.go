@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// The result of Addresses contains no addresses of other machines. This is also
-// true if this machine has a default route of the type local, which makes the
-// kernel treat each address as its own. The test adds such a route in a new
-// network namespace.
+// The result of Addresses contains no addresses of other machines, even if this
+// machine has a default route of the type local. With this route, the kernel
+// treats every address as an address of this machine. The test adds the route
+// in a new network namespace.
 func TestLocalDefaultRouteIsOmitted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

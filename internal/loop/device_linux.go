@@ -47,15 +47,15 @@ func (d *Loop) Close() error {
 // the lapse flag (LO_FLAGS_AUTOCLEAR). Attach does not change the flag of an
 // existing device. The methods Lapse and Stay change this flag.
 //
-// Attach returns an error if path is a symbolic link. For a disk that several
-// machines share, each node has its own device. If node is empty, Attach returns
-// any existing device of the file.
+// Attach returns an error if path is a symbolic link. If several nodes of one
+// host share a disk, each node has its own device. If node is empty, Attach
+// returns any existing device of the file.
 //
 // The kernel removes a device with the lapse flag when no program has the device
 // open and no mount uses the device's filesystem. The kernel also does this if
 // the process that called Attach has died, or if the machine that had the mounts
-// has ended. A device that is bind-mounted as a file must not have this flag,
-// because at some moments no program has the device open.
+// has ended. A device must not have this flag if only its device file is
+// bind-mounted, because a bind mount does not keep the device open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {
@@ -118,9 +118,9 @@ func errLink(path string) error {
 // retryDelay is the time between two attempts to make or to remove a device.
 const retryDelay = 5 * time.Millisecond
 
-// configure attaches the given file to the first free device. EBUSY means that
-// another process has taken the device in the meantime. ENXIO means that the
-// device is not yet free.
+// configure attaches the given file to the first free device. It returns EBUSY
+// if another process has taken the device in the meantime. It returns ENXIO if
+// another process is removing the device.
 func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err == nil && n >= firstReserved { // all lower devices are in use, so make another device and try again
@@ -153,8 +153,9 @@ func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, l
 	}
 	d := &Loop{dev: keep, Number: n}
 	if mode == os.O_RDWR {
-		// The kernel keeps the read-only flag of a device number when the number
-		// gets another file (Linux 5.12).
+		// Since Linux 5.12, the kernel keeps the read-only flag of a device number
+		// when the number gets another file. Clear the flag, so that the device
+		// accepts writes.
 		if err := d.refuseWrites(false); err != nil {
 			return nil, errors.Join(err, d.Detach())
 		}

@@ -130,7 +130,7 @@ func TestFenceOfMountedDevice(t *testing.T) {
 }
 
 // TestReserve proves that a program without access to loop-control can use a reserved device, and
-// that Release removes the device with its file.
+// that Release removes this device even if it has a file.
 func TestReserve(t *testing.T) {
 	needsRoot(t)
 	n, err := Reserve()

@@ -148,7 +148,7 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 
 // backingOf returns the file at path. If the file no longer exists, the result
 // has only the kernel's name for the deleted file. backingOf returns an error if
-// path is a link: see OpenFile.
+// path is not a regular file, for example a link (see OpenFile).
 func backingOf(path string) (b backingFile, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 
 // Reserve makes a loop device without a file, and returns its number. A program without
 // access to /dev/loop-control can attach a file to this device. The caller must call
-// Release at the end.
+// Release when it no longer needs the device.
 func Reserve() (int, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -76,6 +76,6 @@ func Release(ctx context.Context, n int) error {
 	}
 }
 
-// releaseTimeout is the time after which Release returns an error for a device in use. Release has
-// this limit because its caller may have to update other devices.
+// releaseTimeout is the time after which Release returns an error for a device in use. Without this
+// limit, one open device would prevent the caller's work on other devices.
 const releaseTimeout = 5 * time.Second

@@ -12,9 +12,8 @@ import (
 )
 
 // The queue returns a failed name again after a growing delay. If workFn
-// returns a waiting time, the queue returns the name again after this time.
-// After a call of workFn without an error, the delay after the next failure is
-// as short as the first delay.
+// returns a waiting time, the queue returns the name again after this time. A
+// call of workFn without an error resets the delay to the first delay.
 func TestDrainRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, 3*time.Second)

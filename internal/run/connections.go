@@ -22,8 +22,6 @@ type connectionTracker struct {
 	authenticated   int
 }
 
-// connection is an open connection of a server, and the phase of this
-// connection.
 type connection struct {
 	all     *connectionTracker
 	conn    net.Conn
@@ -43,11 +41,11 @@ const (
 
 type connectionKey struct{}
 
-// Authenticated marks a connection as a connection with an authenticated caller.
-// The argument ctx is the context of a request on this connection. The server,
-// which the function HTTP runs, then keeps the connection open when many new
-// connections arrive. If too many connections already have an authenticated
-// caller, Authenticated does nothing.
+// Authenticated marks a connection as authenticated. The argument ctx is the
+// context of a request on this connection. HTTP then keeps the connection open
+// when many new connections arrive. The number of authenticated connections is
+// limited to Limits.Connections minus Limits.Anonymous. Above this limit,
+// Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

@@ -222,7 +222,7 @@ func staysOpen(t *testing.T, address string, others int) bool {
 	return get()
 }
 
-// With HTTP/2, an authenticated request also keeps its connection open.
+// An authenticated HTTP/2 request keeps its connection open for longer than Limits.AnonymousFor.
 func TestHTTP2(t *testing.T) {
 	address := start(t, true, run.Limits{AnonymousFor: 200 * time.Millisecond})
 	for _, header := range []string{"", authorized} {

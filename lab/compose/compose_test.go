@@ -66,7 +66,8 @@ func (s composeService) volumesByPath(t *testing.T) map[string]string {
 	return m
 }
 
-// Each file in the flags of a service is in a volume of this service.
+// Each service has a volume for each file that the service's flags name. Init creates these files,
+// except the tokens, with mode 0600.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Dir(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {
@@ -152,7 +153,8 @@ func TestBuildContextIsWhole(t *testing.T) {
 	}
 }
 
-// Each zone of the default catalogue has a host of machines with its own disk.
+// docker-compose.yaml has a host of machines for each zone of the default catalogue. Each host has
+// its own disk.
 func TestComposeHasAHostInEachZone(t *testing.T) {
 	services := readCompose(t).Services
 	disks := map[string]string{}

@@ -261,9 +261,8 @@ func Images(nodes []string) (real.Images, error) {
 }
 
 // machineName returns the name of the hypervisor on this host. The hypervisor's cgroup and its
-// folder for disks have this name. The name contains a hash of the zones, because two hosts may
-// share a kernel. The hash includes the cluster's CA, because two labs in containers may share a
-// kernel.
+// folder for disks have this name. The name contains a hash of the zones and of the cluster's CA.
+// So two hosts on the same kernel have different names, even if they belong to different labs.
 func (c Dir) machineName(zones []string) (string, error) {
 	ca, err := os.ReadFile(c.file("machines", "ca.crt"))
 	if err != nil {

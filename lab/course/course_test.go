@@ -188,8 +188,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// printingShell returns a shell that prints one line for each call. After the last line, the
-// shell repeats the last line.
+// printingShell returns a shell that prints the next element of lines on each call. Calls after the
+// last element print the last element again.
 func printingShell(lines ...string) course.Shell {
 	return func(context.Context, string) (string, int, error) {
 		said := lines[0]

@@ -15,6 +15,7 @@
 //	stopping, terminating,   remove the label and set Ready=False "node is shutting
 //	rebooting, gone          down", as a kubelet's graceful node shutdown does
 //	stopped                  no action: the cloud controller manager adds the shutdown taint
+//	crashed, or zone dark    remove only the label, so the lease of the Node expires
 //	running again            set a new boot id and add the label again
 //
 // The package never deletes a Node. A new instance may have the name of an earlier instance. Then
@@ -30,9 +31,9 @@
 // # IPAM
 //
 // Each Node has pod ranges in spec.podCIDRs. A pod on a running machine gets one address from
-// each range, like the addresses of CNI's host-local plugin. Two pods of a node never have the
-// same address. On a node without ranges or without a free address, the pod stays Pending. A
-// pod on the host's network gets no address from IPAM.
+// each range. CNI's host-local plugin assigns addresses in the same way. Two pods of a node never
+// have the same address. On a node without ranges or without a free address, the pod stays
+// Pending. A pod on the host's network gets no address from IPAM.
 //
 // # Responders
 //
@@ -41,7 +42,8 @@
 //
 //   - at the node port of every Service, where it answers as if it were a pod,
 //   - at port 10256, where it answers kube-proxy's health checks,
-//   - at health check node ports.
+//   - at health check node ports,
+//   - at port 10250, the kubelet's API, if Config.Kubelet is set.
 //
 // A node port without usable endpoints has no socket, so the kernel refuses connections.
 // kube-proxy also rejects such connections.
@@ -66,9 +68,9 @@
 //     not True. No stage may write addresses, taints, capacity, nodeInfo or labels. Kwok's
 //     default stage for nodes writes an empty list of addresses. This removes the address of
 //     the type Hostname.
-//   - a pod stage that runs a pod after the pod has an address, and assigns no address. Kwok's
-//     own assignment of addresses loses its records at a restart. Until kwok has read all pods
-//     again, it may assign an address that a pod already uses.
+//   - a pod stage that runs a pod after the pod has an address. No stage may assign an address
+//     to a pod. Kwok's own assignment of addresses loses its records at a restart. Until kwok
+//     has read all pods again, it may assign an address that a pod already uses.
 //   - a pod stage that sets Ready on a pod that is Running and not Ready. When a node shuts
 //     down, the node lifecycle controller marks the node's pods as not ready. When the node
 //     runs again, its kubelet must set Ready again. The stage does this instead of the

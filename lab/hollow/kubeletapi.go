@@ -37,7 +37,7 @@ func kubeletHandler(now func() *view) http.Handler {
 	return mux
 }
 
-// intoVerb completes the error message with the action of the request.
+// intoVerb contains the last words of the error message for each kind of request.
 var intoVerb = map[string]string{
 	"exec": "execute a command in", "attach": "attach to", "run": "run a command in", "portForward": "forward a port to",
 }

@@ -184,7 +184,7 @@ func (r *responder) markFailed(key socketKey, s *socket, err error) {
 	r.broke()
 }
 
-// echo answers each datagram as if it were a pod, until the caller closes conn.
+// echo answers each datagram in place of a pod, until the caller closes conn.
 // It ignores datagrams that begin like an answer. Without this rule, an
 // attacker could forge a datagram with the address and port of another hollow
 // node as its source. Then the two nodes would answer each other for ever.

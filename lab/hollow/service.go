@@ -206,9 +206,10 @@ func usableEndpoints(all []endpoint) []endpoint {
 }
 
 // endpointsFrom returns the endpoints for connections to the node port on the given node. If no
-// endpoint is usable, it returns no endpoints. It uses hints for nodes (KEP-3015). If the hints for
-// nodes do not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready
-// endpoints have hints and at least one hint names this node or zone.
+// endpoint is usable, it returns no endpoints. With externalTrafficPolicy Local, it returns only
+// endpoints on this node. Otherwise it uses hints for nodes (KEP-3015). If the hints for nodes do
+// not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready endpoints
+// have hints and at least one hint names this node or zone.
 func (s *service) endpointsFrom(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]

@@ -204,8 +204,8 @@ func (c *cluster) runPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: tolerantPodSpec()}
 	pods := c.kube.CoreV1().Pods("default")
-	// The controller manager creates the service account of a new namespace shortly after it
-	// creates the namespace.
+	// The API server refuses pods until the controller manager has created the service
+	// account "default" of the namespace.
 	await(t, "pod "+name+" is created", func() error {
 		_, err := pods.Create(t.Context(), p, metav1.CreateOptions{})
 		return err
@@ -373,7 +373,7 @@ func (c *cluster) lease(t *testing.T) (*coordinationv1.Lease, error) {
 }
 
 // testPowerOff proves that kwok stops renewing a node's Lease when the node loses
-// kwok's label. The hypervisor removes this label to switch a machine off.
+// kwok's label. The hypervisor removes this label when the machine is off.
 func (c *cluster) testPowerOff(t *testing.T) {
 	c.label(t, "null")
 	var at metav1.MicroTime

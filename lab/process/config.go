@@ -53,8 +53,8 @@ type Config struct {
 	RegistryHosts func(cloudsim.ProjectID, string) []string
 	// MetadataTrees maps the name of a dialect to additional paths of the metadata service.
 	MetadataTrees map[string]cloudsim.MetadataTreeSpec
-	// ECRPlugin is the absolute path of AWS's image credential provider, for real machines with the
-	// dialect aws. If ECRPlugin is "", machines do not run this plugin.
+	// ECRPlugin is the absolute path of AWS's image credential provider on the host. It needs real
+	// nodes and the dialect aws. If ECRPlugin is "", machines do not run this plugin.
 	ECRPlugin string
 	Instances int    // number of instances that the first start of a data dir creates
 	Profile   string // speed of the cloud's hardware: realistic or instant
@@ -79,7 +79,8 @@ type Config struct {
 	// for each restart of a component. The lab makes only one call at a time.
 	// Progress may be nil.
 	Progress func(line string)
-	// OnReady gets a report once, when the lab is ready. OnReady may be nil.
+	// OnReady gets one report when the components are ready and the nodes are Ready. If nodes are
+	// still not Ready after Timeout, OnReady gets the report then. OnReady may be nil.
 	OnReady func(Report)
 }
 

@@ -9,8 +9,8 @@ import (
 
 // Settings for the detection of dead nodes. kwok renews the Lease of a node every quarter of
 // leaseSeconds. A restarted kwok waits until the Leases of the earlier kwok expire, and then takes
-// these Leases over. So the restarted kwok holds all Leases at most 1.25 times leaseSeconds after
-// the last renewal. A lab on loopback avoids this wait, because it deletes the old Leases with
+// these Leases over. So up to 1.25 times leaseSeconds can pass between the last renewal of a Lease
+// and its takeover. A lab on loopback avoids this wait, because it deletes the old Leases with
 // releaseLeases. A lab with docker compose does not delete these Leases.
 //
 // nodeMonitorGrace must be longer than 1.25 times leaseSeconds, because otherwise the death of kwok
@@ -18,7 +18,7 @@ import (
 // crashed node counts as Ready until nodeMonitorGrace has passed. The defaults of Kubernetes are a
 // Lease of 40 s and a grace period of 50 s. With the lab's values, the cluster detects a crash in
 // 30 s, but kwok renews the Leases twice as often as with these defaults. When a user stops a
-// machine, its Node becomes NotReady at once, as after a graceful shutdown of a kubelet.
+// machine, the machine's Node becomes NotReady at once, as after a graceful shutdown of a kubelet.
 const (
 	leaseSeconds     = 20
 	nodeMonitorGrace = "30s"
@@ -31,7 +31,7 @@ type plan struct {
 	ports    portsByName
 	networks lab.Networks
 	internet lab.Internet // access of real machines
-	// releaseNetworks ends the claim of the networks.
+	// releaseNetworks ends the reservation of the networks for this lab.
 	releaseNetworks func()
 	began           time.Time
 	pki             lab.PKI
@@ -108,7 +108,7 @@ func (p plan) controllerManager(conf *tls.Config) component {
 			"--node-monitor-grace-period="+nodeMonitorGrace,
 			// The controller manager creates a service account and a token for each
 			// controller before it starts the first controller. At the default limit
-			// of 20 requests a second, this alone would take 4 s.
+			// of 20 requests a second, these requests would take 4 s.
 			"--kube-api-qps=1000", "--kube-api-burst=1000",
 		),
 		startAfter: []string{"kube-apiserver"},

@@ -112,7 +112,7 @@ func (d Dir) claim() error {
 			return fmt.Errorf("data dir %s is not empty and does not belong to a lab; choose another with --data-dir", d)
 		}
 	}
-	// The write on each start also checks that the folder is writable.
+	// The lab writes the marker on each start, to check that the folder is writable.
 	if err := lab.WriteFile(d.path(markerFile), []byte(markerText)); err != nil {
 		return fmt.Errorf("data dir %s is not writable: %w; choose another with --data-dir", d, rootCause(err))
 	}

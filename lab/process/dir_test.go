@@ -92,9 +92,8 @@ func TestLock(t *testing.T) {
 	unlock()
 }
 
-// ensureSocketDir refuses a folder that is a link, and a folder into which other users can write.
-// The folder is in the folder for temporary files and has a predictable name, so an attacker could
-// create it.
+// ensureSocketDir refuses a symbolic link, and a folder to which other users have access. The path
+// is predictable and in os.TempDir(), so an attacker could create a link or folder at this path.
 func TestSocketDir(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	long := Dir(filepath.Join(t.TempDir(), strings.Repeat("d", 100)))

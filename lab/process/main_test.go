@@ -30,8 +30,8 @@ var testPrograms = map[string]func(args []string) error{
 }
 
 // The test program named headless ends the first thread of its process. Only code that runs on this
-// thread can do that. The main goroutine runs on the first thread during package initialisation,
-// and LockOSThread keeps it there.
+// thread can end the thread. The main goroutine runs on the first thread during package
+// initialisation, and LockOSThread keeps the goroutine on this thread.
 func init() {
 	if filepath.Base(os.Args[0]) == "headless" {
 		runtime.LockOSThread()
@@ -49,9 +49,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testServe NAME ADDR JOURNAL [CHILD] serves until SIGTERM. It writes into JOURNAL when it starts
-// and stops. With CHILD it starts a child process that ignores SIGTERM and does not end together
-// with testServe. testServe writes the pid of the child into the file CHILD.
+// testServe NAME ADDR JOURNAL [CHILD] serves HTTP at ADDR until SIGTERM. It writes into JOURNAL when
+// it starts and when it stops. With CHILD it starts a child process that ignores SIGTERM and does
+// not end together with testServe. testServe writes the pid of the child into the file CHILD.
 func testServe(args []string) error {
 	name, addr, journal := args[0], args[1], args[2]
 	term := make(chan os.Signal, 1)
@@ -96,8 +96,8 @@ func testStubborn(args []string) error {
 	if err := note(args[0], "start stubborn"); err != nil {
 		return err
 	}
-	// A runtime without cgo would report a bare select{} as a deadlock, because no other
-	// goroutine runs.
+	// This loop replaces a bare select{}. Without cgo, the Go runtime would report select{} as
+	// a deadlock, because no other goroutine runs.
 	for range time.Tick(time.Hour) {
 	}
 	return nil

@@ -35,7 +35,8 @@ func (d Dir) socket(name string) string {
 	return filepath.Join(d.socketDir(), name)
 }
 
-// socketDir returns a short path for sockets in the folder for temporary files.
+// socketDir returns the path of a folder for sockets. The path is short, because it is in
+// os.TempDir().
 func (d Dir) socketDir() string {
 	hash := sha256.Sum256([]byte(d))
 	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x", hash[:8]))

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// With real nodes, the agents of the lab's network proxy run on the machines. With other nodes, one
-// agent runs on the lab's host. No agents run if kube-apiserver does not use the lab's network
-// proxy.
+// With real nodes, the agents of the lab's network proxy run on the machines. With hollow nodes or
+// nodes that the user adds, one agent runs on the lab's host. No agents run if kube-apiserver does
+// not use the lab's network proxy.
 func TestWhereAgentsRun(t *testing.T) {
 	keys := lab.PKI{Dir: t.TempDir(), Now: time.Now()}
 	if _, err := keys.Ensure(); err != nil {

@@ -105,8 +105,8 @@ func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesRep
 		if last.AllReady() {
 			return last, nil
 		}
-		// Reading thousands of nodes must not take CPU time from the components that
-		// make the nodes Ready.
+		// A read of thousands of nodes takes CPU time from the components that make the
+		// nodes Ready. So the pause is at least five times as long as the read.
 		pause := max(minPause, 5*time.Since(began))
 		select {
 		case <-ctx.Done():
@@ -118,9 +118,9 @@ func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesRep
 
 // reportNodes reads the cloud and the cluster once. The argument start is the start time of this
 // run of the lab. A kubelet or kwok writes the condition Ready and the Lease of a node. If the
-// condition and the Lease are older than the start time, reportNodes ignores the node, because the
-// node's state is from an earlier run. It is enough that either the condition or the Lease is
-// newer: a kubelet writes the condition first, and its Lease up to ten seconds later.
+// condition and the Lease are older than start, they are from an earlier run, and the node counts
+// as not Ready. One newer write is enough, because a kubelet can write the Lease up to ten seconds
+// after the condition.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, start time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {

@@ -109,8 +109,8 @@ func checkFileLimit() error {
 	return nil
 }
 
-// checkSpace checks the disk space that a user without root privileges may
-// fill. The file system also reserves free space for root.
+// checkSpace checks the free disk space for users without root privileges. It
+// does not count the free space that the file system reserves for root.
 func checkSpace(d Dir, need uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(string(d), &fs); err != nil {

@@ -25,7 +25,7 @@ func (p *plan) vpc() real.Network {
 	return n
 }
 
-// findInternet decides whether machines reach the internet, and tells the user.
+// findInternet decides whether machines reach the internet, and reports the result to the user.
 func (p *plan) findInternet() (err error) {
 	if p.Nodes != lab.Real {
 		return nil
@@ -114,15 +114,18 @@ func (p *plan) serverIPs() []net.IP {
 	return []net.IP{p.vpc().Host.AsSlice()}
 }
 
-// podFlags returns flags for the assignment of pod ranges and for the routes to these ranges. For
-// hollow nodes kube-controller-manager assigns the ranges, and there are no routes. For real nodes
-// the cloud's network assigns a range to each new instance. The cloud controller manager then
-// writes the range into the Node and a route into the cloud's route table. Other cloud controller
-// managers do not write ranges. If the user starts another manager, kube-controller-manager assigns
-// the ranges of real nodes, and the other manager creates routes to these ranges in the cloud.
-// Without the flag --network-ranges, the cloud refuses to create a route if the routing table of
-// the host already contains the same addresses. This table contains the addresses of the VPC's
-// pods. So for another manager, the lab sets --network-ranges to all private ranges.
+// podFlags returns the flags for two tasks: the assignment of pod ranges to nodes, and the creation
+// of routes to these ranges. The components for these tasks depend on the nodes and the CCM:
+//
+//   - Hollow nodes: kube-controller-manager assigns the ranges. There are no routes.
+//   - Real nodes with the lab's CCM: the cloud's network assigns a range to each new instance. The
+//     CCM writes the range into the Node, and writes a route into the cloud's route table.
+//   - Real nodes with a CCM of the user: kube-controller-manager assigns the ranges, because other
+//     CCMs do not write ranges into Nodes. The user's CCM creates the routes in the cloud.
+//
+// The host has a route to the pods of the VPC. Without the flag --network-ranges, the cloud refuses
+// ranges that overlap a route of the host. So for a CCM of the user, the lab sets --network-ranges
+// to all private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
@@ -148,9 +151,10 @@ func (p *plan) clientFlags() []string {
 	return []string{"--show-clients"}
 }
 
-// ipMode returns "VIP" for real nodes, because their load balancers keep the
-// client's address. If a pod connects to a load balancer's address in the mode
-// VIP, kube-proxy sends the connection directly to the Service.
+// ipMode returns the IP mode of load balancers (KEP-1860). For real nodes, the
+// mode is VIP, because clientFlags makes load balancers keep the client's
+// address. In this mode, kube-proxy sends connections from pods directly to
+// the Service, and not through the load balancer.
 func (p *plan) ipMode() string {
 	if p.Nodes == lab.Real {
 		return "VIP"

@@ -68,9 +68,8 @@ func identify(pid int) process {
 	// The second field is the command in parentheses and may hold any characters.
 	// Field 3 is the state and field 22 the start time: proc(5).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	// A zombie counts as ended. But if other threads of the process still run
-	// (field 20 is the number of threads), the zombie counts as running, because
-	// these threads keep its files and ports open.
+	// A zombie counts as ended if it has no other threads. Other threads would keep
+	// the files and ports of the process open. Field 20 is the number of threads.
 	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}
@@ -137,14 +136,14 @@ func (d Dir) record() (record, error) {
 	return r, nil
 }
 
-// damagedRecord is the error for an unreadable run.json. Its value is the path.
+// damagedRecord is the error for a run.json with invalid JSON. Its value is the path.
 type damagedRecord string
 
 func (e damagedRecord) Error() string { return string(e) + " is damaged" }
 
-// forgetDamaged removes an unreadable run.json, so that it does not prevent a
-// new start. The caller must hold the lock. The lock proves that no lab runs,
-// and that the processes of a killed lab have died with their supervisor.
+// forgetDamaged removes a damaged run.json, so that this file does not prevent
+// a new start. The caller must hold the lock, which proves that no lab runs. The
+// kernel normally kills the processes of a lab together with their supervisor.
 func (d Dir) forgetDamaged() error {
 	_, err := d.record()
 	if damaged, ok := errors.AsType[damagedRecord](err); ok {

@@ -112,8 +112,8 @@ func TestDamagedStateIsNamed(t *testing.T) {
 	}
 }
 
-// An unreadable run.json does not prevent a start, a Down or a Reset. But if a lab
-// runs, Down returns an error. It does not report that no lab runs.
+// A damaged run.json does not prevent a start, a Down or a Reset. But if a lab runs,
+// Down returns an error, because it cannot find the lab's process.
 func TestDamagedRecordIsForgotten(t *testing.T) {
 	dir := newDir(t)
 	damage := func() {

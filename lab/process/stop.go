@@ -38,8 +38,8 @@ func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unl
 	return stopped || len(swept) > 0, unlock, err
 }
 
-// sweepAll ends the processes and machines of a killed supervisor, even if
-// run.json is unreadable. The caller must hold the lock.
+// sweepAll ends the processes and machines of a killed supervisor. It removes a
+// damaged run.json. The caller must hold the lock.
 func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	if err := d.forgetDamaged(); err != nil {
 		return nil, err
@@ -87,9 +87,8 @@ func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bo
 // lockInterval is the interval between two attempts of stopAndLock.
 const lockInterval = 20 * time.Millisecond
 
-// awaitEnd waits for a process to end and kills the process after the timeout. It
-// returns an error if the process still runs when the timeout has passed a second
-// time after the kill.
+// awaitEnd waits for a process to end and kills the process after the timeout. Then
+// it waits for the timeout again. If the process still runs, it returns an error.
 func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
 	over := time.NewTimer(timeout)
 	defer over.Stop()

@@ -42,8 +42,8 @@ type unit struct {
 	stopped chan struct{} // closed when the unit will not run again
 }
 
-// newUnits links the rows of a table. It returns an error if a row depends on a row that does not
-// come before it in the table.
+// newUnits links the rows of a table. It returns an error if a row depends on a component that is
+// not in an earlier row.
 func newUnits(table []component) ([]*unit, error) {
 	byName := map[string]*unit{}
 	var units []*unit

@@ -198,8 +198,8 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 		if l != nil {
 			return resize(l, info.Size())
 		}
-		// In the meantime, the disk was attached to another machine. Then fenceOthers fenced the
-		// device of this machine.
+		// fenceOthers has fenced this device, because the disk was attached to another machine
+		// in the meantime. So this machine needs a new device.
 		if err := d.remove(disk.ID, existing); err != nil {
 			return err
 		}

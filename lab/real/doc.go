@@ -33,9 +33,10 @@
 //
 // On the host, the package creates a cgroup named Config.Name in each cgroup hierarchy. This cgroup
 // has a child cgroup for each machine. The package also creates a network interface (link) for the
-// VPC, with an address, three routes and two rules. If the kernel module br_netfilter is not
-// loaded, the package loads it. If machines have internet access, the package also creates a table
-// of nftables, adds rules to Docker's chain DOCKER-USER, and changes the forwarding settings. It
+// VPC, with an address, three routes and two routing rules. If the kernel module br_netfilter is
+// not loaded, the package loads it. If machines have internet access, the package also creates a
+// table of nftables, adds rules to Docker's chain DOCKER-USER, and changes the forwarding settings.
+// With internet access over IPv6, the link has one more address and one more route. The package
 // does not change other kernel settings or other files of the host.
 //
 // # Zones

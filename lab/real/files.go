@@ -209,7 +209,8 @@ func machineID(i cloudsim.Instance) string {
 }
 
 // tunableValues returns values that the kubelet requires for kernel settings of the whole
-// host. Machines read these values, but the settings of the host do not change.
+// host. Each machine has a file with its own value in place of each setting, so the
+// settings of the host do not change.
 func tunableValues() map[string]string {
 	return map[string]string{
 		"/proc/sys/vm/overcommit_memory":      "1",

@@ -22,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 )
 
-// newTestHypervisor returns a hypervisor without machines, on a host of its own. It skips the test
-// if the test does not run as root.
+// newTestHypervisor returns a hypervisor without machines. It moves the test into a new network
+// namespace, which represents the host. It skips the test if the test does not run as root.
 func newTestHypervisor(t *testing.T, cfg Config) *hypervisor {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -130,9 +130,9 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// If a machine ends before the hypervisor begins to watch it, the hypervisor still notices the end.
-// The hypervisor must begin to watch the machine before Wait reaps the machine's process. After the
-// end of this process, the hypervisor's signals reach no other process.
+// watchProcess notices the end of a process that has ended before the call. The caller must call
+// watchProcess before Wait, because after Wait the kernel can give the pid to another process. A
+// later call of signal for the ended process sends no signal to another process.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {

@@ -163,10 +163,10 @@ type guard struct {
 	Original map[string]string
 }
 
-// deniedRanges lists address ranges to which the firewall forwards no packets from machines. They
-// contain addresses that are valid only on the host's own links, and addresses of the metadata
-// services of clouds. If the host is a virtual machine and pods could reach the metadata service of
-// the host's cloud, this service would give the host's credentials to every pod.
+// deniedRanges lists address ranges to which the firewall forwards no packets from machines. These
+// ranges contain addresses that are valid only on the host's own links, and addresses of the
+// metadata services of clouds. If the host is a virtual machine of a cloud, pods must not reach the
+// metadata service of this cloud. The service would give the host's credentials to the pods.
 var deniedRanges = parsePrefixes(
 	"127.0.0.0/8", "169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"::1/128", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128",
@@ -360,8 +360,8 @@ func tableNames() (names []string, err error) {
 // originalValue finds the original value of a setting in the rules of internet.nft.
 var originalValue = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
-// remember reads the comments in the nftables table of a lab. It returns the original values of the
-// host's settings, which these comments contain.
+// remember reads the comments in the nftables table of a lab. These comments contain the original
+// values of the host's settings. remember returns a map from the settings to their original values.
 func remember(table string) (map[string]string, error) {
 	out, err := nft("", "list", "chain", "inet", table, "original")
 	all := map[string]string{}
@@ -465,9 +465,9 @@ func runFilter(text, program string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// dockerChain is Docker's chain of iptables for rules of users. Docker drops forwarded packets
-// that neither its own rules nor these rules accept. The lab's nftables table cannot accept
-// packets that a rule of another table drops.
+// dockerChain is the iptables chain to which users of Docker can add rules. Docker accepts a
+// forwarded packet only if one of its own rules or a rule in this chain accepts the packet. The
+// lab's nftables table cannot accept packets that Docker drops, so the lab adds rules to this chain.
 const dockerChain = "DOCKER-USER"
 
 // dockerRules returns the rules of iptables that accept the traffic of a lab.

@@ -26,16 +26,17 @@ const loadedDir = "loaded"
 type Images struct {
 	// Dir and Name are the values in the hypervisor's Config.
 	Dir, Name string
-	// Nodes lists the names of the nodes whose machines the methods use. If Nodes is empty, the
-	// methods use all machines.
+	// Nodes lists names of nodes. The methods use only the machines of these nodes. If Nodes is
+	// empty, the methods use all machines.
 	Nodes []string
 }
 
-// workPattern matches the folders in loadedDir with the files of a load that still runs.
+// workPattern matches the temporary folders of loads. These folders are in loadedDir.
 const workPattern = "load-*"
 
 // removeUnfinishedLoads deletes the files of loads that did not end, for example because a user
-// killed the command. A load that still runs fails.
+// killed the command. It also deletes the files of a load that still runs, and this load then
+// fails.
 func removeUnfinishedLoads(dir string) error {
 	unfinished, err := filepath.Glob(filepath.Join(dir, loadedDir, workPattern))
 	for _, work := range unfinished {
@@ -329,8 +330,8 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	return err == nil, err
 }
 
-// withRecords returns the names of the image records that belong to the given image name. If no
-// other name has the same digest, the result includes the records of this digest that have no tag.
+// withRecords returns the names of the image records to remove with the image name. If the image
+// has no other name, the result includes the image's records with a digest instead of a name.
 func withRecords(lines []imageLine, name string) []string {
 	index := slices.IndexFunc(lines, func(l imageLine) bool { return l.name == name })
 	if index < 0 {

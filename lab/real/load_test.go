@@ -16,7 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
-// The removal of an image's last name also removes the image's records without a tag.
+// The removal of an image's last name also removes the image's records with a digest instead of a
+// name.
 func TestWithRecords(t *testing.T) {
 	all := parseList(`REF TYPE DIGEST SIZE PLATFORMS LABELS
 example.org/a:1 application/vnd.oci.image.manifest.v1+json sha256:aa 61.0 MiB linux/amd64 -

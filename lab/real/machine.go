@@ -274,8 +274,8 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 		return err
 	}
 	// After cmd.Wait has reaped the child, the kernel can give the pid to another process. This
-	// method uses the pid, so it calls cmd.Wait only when it returns. The hypervisor does not need
-	// the result of cmd.Wait, because m.init reports the end of the child.
+	// method uses the pid until it returns, so it defers the call of cmd.Wait. The hypervisor does
+	// not need the result of cmd.Wait, because m.init reports the end of the child.
 	defer func() { go func() { _ = cmd.Wait() }() }()
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err

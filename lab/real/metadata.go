@@ -11,8 +11,8 @@ import (
 
 // metadataAddress is the metadata service's address, which the router has in addition to its
 // own address. Machines reach the address through their default route. The service runs on the
-// router, not on each machine. So a reply with a hop limit of 1 reaches a machine, but not a
-// pod, because the machine would have to forward the reply.
+// router, not on each machine. Its replies have a hop limit of 1, so a reply reaches a machine.
+// The reply does not reach a pod, because the machine cannot forward the reply.
 var metadataAddress = netip.PrefixFrom(netip.MustParseAddrPort(metadata.Address).Addr(), 32)
 
 // serveMetadata opens the listener of the metadata service. It returns a function that serves

@@ -206,10 +206,10 @@ type absence struct {
 }
 
 // update returns two lists. The list missing contains the running instances that have had no
-// machine for the time missingAfter. For each outage of an instance, only one call returns the
-// instance in this list. When the instance has a machine again, one call returns it in the list
-// recovered. The map links contains the names of all links in the namespace of the VPC's bridge.
-// The link of a machine has the instance's ID as its name.
+// machine for the time missingAfter. If an instance stays without a machine, later calls do not
+// return the instance again. When the instance has a machine again, one call returns the instance
+// in the list recovered. The argument links contains the names of all links in the namespace of
+// the VPC's bridge. The link of a machine has the instance's ID as its name.
 func (m missingMachines) update(now time.Time, running []cloudsim.Instance, links map[string]bool) (missing, recovered []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

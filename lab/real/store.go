@@ -20,8 +20,8 @@ import (
 )
 
 // imageStore creates a containerd folder with all images unpacked. A new machine gets a copy of
-// this folder that contains hard links instead of file copies. So the host stores each file of an
-// image only once, on the disk and in the page cache. The machines can share files because
+// this folder. The copy contains hard links instead of file copies. So the host stores each file
+// of an image only once, on the disk and in the page cache. The machines can share files because
 // containerd adds and removes layers and blobs, but never changes them.
 type imageStore struct {
 	dir      string // parent folder; the store is the subfolder with the key as its name
@@ -147,9 +147,9 @@ address = %q
 address = ""
 `
 
-// stepWithin is the time limit of one step. All steps together have no limit. On a slow host,
-// a limit for all steps could stop the work before the last step. The next attempt would then
-// begin again with the first step.
+// stepWithin is the time limit of one step. A step is the start of containerd or one import of
+// images. All steps together have no limit. On a slow host, a limit for all steps could stop the
+// work before the last step. The next attempt would then begin again with the first step.
 const stepWithin = 5 * time.Minute
 
 func (s imageStore) awaitSocket(ctx context.Context, socket string) error {

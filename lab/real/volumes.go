@@ -34,9 +34,10 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the first part of the names of a hypervisor's loop devices. The name of a loop
-// device contains the hypervisor's name, so each hypervisor can recognise its own loop devices. In
-// machines of earlier versions, the folder with this path contains the cloud's disks.
+// disksDir returns the folder in the file paths of a hypervisor's loop devices. The kernel stores
+// such a path with each loop device. The folder contains the hypervisor's name, so each hypervisor
+// can recognise its own loop devices. In machines of earlier versions, the folder with this path
+// contains the cloud's disks.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running

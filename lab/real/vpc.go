@@ -30,7 +30,7 @@ type Network struct {
 	LoadBalancers netip.Prefix
 	// Pods contains the pod ranges of all machines. It must not overlap VPC.
 	Pods netip.Prefix
-	// Link is the name of the host's link into the VPC. It has at most 15 letters.
+	// Link is the name of the host's link into the VPC. It has at most 15 characters.
 	Link string
 	// BridgeOnHost puts the bridge into the host's network namespace, so that all hypervisors in
 	// this namespace can use the bridge. In this case, the bridge has the name Link, and a veth

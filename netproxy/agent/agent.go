@@ -109,8 +109,9 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	}
 	missing := a.unconnectedPlaces(places)
 	if len(missing) == 0 && len(places) > 0 && a.serverCount(ctx) > a.connected() {
-		// In this case, several servers share an address. In each sync, the agent calls one random
-		// address, until the agent has a session with every server.
+		// All addresses have a session, but there are more servers than sessions. So several
+		// servers share an address. In each sync, the agent calls one random address, until the
+		// agent has a session with every server.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
 	}
 	var calls sync.WaitGroup
@@ -184,10 +185,10 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// serverCount returns the number of servers. With CountDefault, this is the number that the Counter
-// returns. With CountMax, it is the larger of the Counter's number and the number that the servers
-// report. If there is no Counter, or if the Counter returns an error or 0, it is the number that
-// the servers report.
+// serverCount returns the number of servers. With CountDefault, the result is the Counter's number.
+// With CountMax, the result is the larger of the Counter's number and the number that the servers
+// report. If there is no Counter, or if the Counter returns an error or 0, the result is the number
+// that the servers report.
 func (a *Agent) serverCount(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count
@@ -232,7 +233,8 @@ func (a *Agent) openSession(ctx, live context.Context, p place, running *sync.Wa
 }
 
 // add stores a session and returns true. If the agent already has a session with this server, add
-// only records the new address of the server in the older session, and returns false.
+// returns false and does not store the new session. It adds the address of the new session to the
+// older session.
 func (a *Agent) add(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,8 +21,8 @@ var segments = [...]string{fromServer: "from_server", toServer: "to_server"}
 // packetTypes is the number of upstream's packet types.
 const packetTypes = 7
 
-// agentMetrics holds the metrics of an agent. The metrics have the names of
-// upstream's agent. Upstream's agent has no counters of bytes.
+// agentMetrics holds the metrics of an agent. A metric that also exists in upstream's
+// agent has the same name in both agents.
 type agentMetrics struct {
 	dialSeconds prometheus.Histogram
 	dialFailed  *prometheus.CounterVec

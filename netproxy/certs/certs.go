@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Files are the names of PEM files. If the configuration does not use one of the files, the
-// name of this file is empty.
+// Files are the names of PEM files. The name of a file is empty if the configuration does not
+// use the file.
 type Files struct {
 	Cert, Key string // own certificate and key
 	CA        string // certificates of the authorities that may sign the peer's certificate

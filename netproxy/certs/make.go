@@ -13,9 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// For each of these names, Make writes two files: NAME.crt and NAME.key. There
-// are two authorities, so that an agent cannot pretend to be a client. The key
-// of an agent is stored on a node. A program with the key of a client can reach
+// For each of these names, Make writes two files: NAME.crt and NAME.key. Agents
+// and clients have different authorities, so that an agent cannot pretend to be
+// a client. Otherwise a compromised node could use the key of its agent to reach
 // every node through the proxy.
 const (
 	AgentsCA   = "agents-ca"

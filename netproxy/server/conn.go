@@ -90,8 +90,9 @@ func (c *connSet) list() (open []*conn, places []*destination) {
 	return open, places
 }
 
-// addConn counts a new connection. The caller must call addConn directly before
-// it answers the client.
+// addConn counts a new connection. The caller must call addConn before it answers
+// the client, so that Status contains the connection when the client gets the
+// answer.
 func (s *Server) addConn(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }

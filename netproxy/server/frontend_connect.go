@@ -130,8 +130,8 @@ func (t *httpTunnel) accept(ctx context.Context) (link, error) {
 	return l, nil
 }
 
-// headReaders holds readers for requests. A connection needs such a reader only until its
-// request is complete.
+// headReaders holds readers for requests. A connection needs a reader only until its request
+// is complete.
 var headReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
 
 // head reads the request within the header timeout.
@@ -324,8 +324,9 @@ func (t *httpTunnel) copyBack(l link) error {
 }
 
 // halfClosed counts the end of a direction, and reports whether both directions have ended. After
-// the first end, it starts watchSilence for the open direction, because the server cannot
-// distinguish a lost client from a client that has ended its direction.
+// the first end, it starts watchSilence for the open direction. The server cannot distinguish a
+// lost client from a client that has ended only its own direction. So watchSilence limits the time
+// that a silent connection stays open.
 func (t *httpTunnel) halfClosed() (ended bool) {
 	if t.ends.Add(1) == 2 {
 		return true

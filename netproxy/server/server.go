@@ -94,8 +94,8 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 	if conf != nil {
 		readBuffer = wire.ReadBuffer
 	}
-	// kube-apiserver opens a connection for each stream. It sends each header once per
-	// connection, so a header table has no use.
+	// kube-apiserver opens a connection for each stream, and sends each header once per
+	// connection. So an HPACK header table has no use.
 	g := grpcServer(conf, s.cfg.FrontendKeepalive,
 		grpc.WriteBufferSize(wire.FrontBuffer), grpc.ReadBufferSize(readBuffer), grpc.HeaderTableSize(0),
 		grpc.MaxConcurrentStreams(maxCalls), grpc.ConnectionTimeout(s.cfg.HeaderTimeout))
@@ -104,8 +104,8 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 }
 
 // Run serves until ctx ends. Then it accepts no new clients, and waits up to the drain timeout
-// for connections to end. It cuts the remaining connections. It also closes the listeners in its
-// Config.
+// for connections to end. After that, it cuts the remaining connections. Run also closes the
+// listeners in its Config.
 func (s *Server) Run(ctx context.Context) error {
 	agents := s.agentServer()
 
@@ -179,8 +179,8 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	}
 }
 
-// maxCalls limits the streams on one connection of a gRPC client. kube-apiserver opens a
-// connection for each stream.
+// maxCalls limits the streams on one connection of a gRPC client. kube-apiserver does not reach
+// this limit, because it opens a connection for each stream.
 const maxCalls = 1000
 
 // serveFrontend accepts clients until ctx ends. Connected clients continue until they disconnect,

@@ -10,8 +10,8 @@ import (
 )
 
 // Strategy is a rule that chooses an agent for a destination. The server tries its strategies in
-// the configured order. It uses the agent of the first strategy that finds an agent. It uses an
-// agent that drains only if no strategy finds another agent.
+// the configured order. It uses the agent of the first strategy that finds an agent. It uses a
+// draining agent only if no strategy finds an agent that is not draining.
 type Strategy string
 
 const (

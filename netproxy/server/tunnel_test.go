@@ -108,8 +108,8 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// If the target sends data before the client sends data, all bytes of the target arrive after the
-// proxy's answer.
+// If the target sends data before the client sends data, the client gets the proxy's answer first.
+// Then it gets all bytes of the target.
 func TestTargetSpeaksFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {

@@ -6,9 +6,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Pool holds the buffers of sockets and of gRPC frames. Unlike gRPC's own pool
-// it does not clear buffers. A reader still never returns old bytes, because it
-// shortens a buffer to the bytes that it has read into this buffer.
+// Pool holds the buffers of sockets and of gRPC frames. Unlike gRPC's own pool,
+// Pool does not clear its buffers. Code that reads into a buffer shortens the
+// buffer to the new bytes, so no caller sees old bytes.
 var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10)
 
 type pool struct {

@@ -101,8 +101,9 @@ func TestRecords(t *testing.T) {
 }
 
 // If the peer does not read, a write blocks, and Close does not wait for this
-// write. After a failed write, the connection writes no more bytes, because the
-// peer would receive these bytes in the middle of an incomplete record.
+// write. After a failed write, the connection writes no more bytes. The failed
+// write may have sent a part of a record, so the peer could not decode later
+// bytes.
 func TestRecordsStalled(t *testing.T) {
 	much := make([]byte, 256<<10)
 	t.Run("close", func(t *testing.T) {

@@ -18,10 +18,10 @@ const (
 	// firstRead is the buffer size for short reads. It is also the largest buffer size for a TLS
 	// connection, because one read of a TLS connection returns at most one record.
 	firstRead = 16 << 10
-	// smallRead is the largest read that the Reader copies into a smaller buffer.
-	// Without this copy, a short read would occupy the large buffer until the
-	// stream has sent the bytes. For a plain socket, the large buffer is at least
-	// 16 times as large as the bytes of such a read.
+	// smallRead is the largest read that the Reader copies into a new buffer,
+	// which has exactly the size of the read. Without this copy, a few bytes would
+	// occupy a large buffer until the stream has sent the bytes. For a plain
+	// socket, the large buffer is at least 16 times as large as smallRead.
 	smallRead = 1 << 10
 	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10
@@ -31,8 +31,9 @@ const (
 // frame. The header of a message uses these 32 bytes, so that a message fills whole frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is the size for data from clients. Data from targets have the size
-	// Usual, because konnectivity-client must read each message within 10 seconds.
+	// Large is the size for data from clients. Data from targets have the smaller
+	// size Usual. konnectivity-client closes its stream if its caller needs more
+	// than 10 seconds for a message, and a large message needs more time.
 	Large = 256<<10 - 32
 )
 

@@ -1,6 +1,7 @@
-// Package wire contains the protocol of a network proxy (KEP-1281, Konnectivity): upstream's
-// packets, as in sigs.k8s.io/apiserver-network-proxy v0.36, and one extension. This project's
-// agent and server negotiate the extension. The package opens no connection.
+// Package wire contains the protocol of a network proxy (KEP-1281, Konnectivity). The protocol
+// consists of upstream's packets, as in sigs.k8s.io/apiserver-network-proxy v0.36, and one
+// extension. This project's agent and server negotiate the extension. The package opens no
+// connection.
 //
 // # Upstream's protocol
 //

@@ -44,8 +44,8 @@ func seeds(t testing.TB) [][]byte {
 	return all
 }
 
-// For any input, Codec and protobuf decode equal packets. Codec decodes most DATA packets with
-// cutData.
+// For any input, Codec and protobuf return equal packets, or both return an error. Codec decodes
+// most DATA packets without protobuf, with the function cutData.
 func FuzzPacket(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add(s, 3)

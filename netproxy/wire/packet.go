@@ -125,8 +125,8 @@ func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	return nil
 }
 
-// fromMessage reads the payload that belongs to the type. Any other payload counts as
-// missing.
+// fromMessage reads only the payload for the type of the message. If m contains a payload for
+// another type, fromMessage ignores this payload.
 func fromMessage(m *client.Packet) Packet {
 	p := Packet{Type: m.GetType()}
 	switch p.Type {

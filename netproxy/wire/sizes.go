@@ -8,12 +8,13 @@ import (
 )
 
 // QuietGRPC disables gRPC's own log on stderr. gRPC also returns important errors to its callers,
-// which log them. QuietGRPC sets a global variable, so no gRPC call may run concurrently.
+// which log them. QuietGRPC sets a global variable without a lock, so no other gRPC function may
+// run at the same time.
 func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
 // Sizes of gRPC's windows and buffers in the client and in the server.
 const (
-	// StreamWindow limits the bytes in the buffers of a stream whose reader does not read.
+	// StreamWindow limits the bytes in the buffers of a stream while its reader does not read.
 	StreamWindow = 1 << 20
 	// ConnWindow is the window of the whole connection. gRPC restores this window when
 	// bytes arrive, before the receiver reads the bytes. So ConnWindow limits only the

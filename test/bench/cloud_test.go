@@ -76,8 +76,8 @@ const maxIdleMiB = 25
 
 // BenchmarkCloudsim starts only the cloud, without a cluster. The cloud should be ready within 100
 // ms. It must use at most maxIdleMiB of memory. The measured memory is RssAnon, see
-// proc_pid_status(5). RssAnon excludes the pages of the program's file, because the kernel drops
-// these pages when memory is short.
+// proc_pid_status(5). RssAnon excludes the pages of the program's file. The benchmark does not
+// count these pages, because the kernel drops them when memory is short.
 func BenchmarkCloudsim(b *testing.B) {
 	bin := binaryPath(b, "allinone")
 	var ready time.Duration
@@ -114,13 +114,13 @@ func anonymousMiB(b *testing.B, pid int) float64 {
 }
 
 // BenchmarkUp starts complete labs in new folders. It measures the time from the command until
-// three nodes are Ready and a load balancer answers. For comparison, the benchmark also starts only
-// kube-apiserver and an etcd, and measures the time until kube-apiserver is ready. A complete lab
-// cannot be ready earlier than kube-apiserver alone.
+// three nodes are Ready and a load balancer answers. For comparison, the benchmark starts
+// kube-apiserver with an etcd but without a lab, and measures the time until kube-apiserver is
+// ready. A complete lab cannot be ready earlier than kube-apiserver alone.
 //
 // The metric of-apiserver is the time of the lab divided by the time of kube-apiserver, and should
-// be at most 3. The metric MiB-lab is the proportional memory of all components in MiB, and should
-// be under 1536.
+// be at most 3. The metric MiB-lab is the sum of the proportional set sizes (PSS) of all components
+// in MiB, and should be under 1536.
 func BenchmarkUp(b *testing.B) {
 	bin, kube := binaryPath(b, "allinone"), binaryPath(b, "kube")
 	var whole, limit time.Duration

@@ -49,8 +49,9 @@ const (
 // connection. The benchmark measures the bytes per second of one stream, and the connections per
 // second that clients open, use and close. It also measures the 99th percentile of the time that a
 // load balancer adds to a round trip of 64 bytes. The benchmark divides the load balancer's bytes
-// per second by HAProxy's bytes per second, and does the same for the connections per second. It
-// fails if one of these two ratios is below its limit.
+// per second by HAProxy's bytes per second. It also divides the load balancer's connections per
+// second by HAProxy's connections per second. It fails if one of these two ratios is below its
+// limit.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {

@@ -269,8 +269,8 @@ func TestFocusDuringUpdates(t *testing.T) {
 }
 
 // The page announces a change to screen readers once. During many changes, it makes at most one
-// announcement in two seconds. It announces a lost connection once, although the age of the data
-// changes.
+// announcement in two seconds. After the loss of the connection, the page shows the increasing age
+// of its data. It still announces the loss only once.
 func TestLiveRegions(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(60)
@@ -352,7 +352,8 @@ func TestStatesWithoutColours(t *testing.T) {
 	p.media("forced-colors", "none")
 	c.createInstances(150)
 	p.awaitText("All instances as a table")
-	// The squares need five shapes: running, stopped, stopping, crashed, and no instance.
+	// The squares need five shapes. Four shapes are for the states running, stopped, stopping and
+	// crashed. The fifth shape is for a place without an instance.
 	p.awaitTrue(`(() => {
 		const masks = new Set();
 		for (const c of document.querySelectorAll('canvas')) {

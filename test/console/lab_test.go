@@ -119,7 +119,8 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// A healthy cluster has no difference. All views that show the cluster are accessible.
+// For a healthy cluster, the console shows no difference between the cloud and the cluster. All
+// views that show the cluster are accessible.
 func healthyLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")
@@ -157,10 +158,10 @@ func projectInLab(t *testing.T, l *lab, p *page) {
 	p.card("node-1", "running")
 }
 
-// A user does everything with the keyboard alone. The user stops a machine, and sees the difference
-// appear and disappear. Then the user creates a fault that loses the reply to the creation of a
-// load balancer. The user reads the reason on the page of the load balancer, and steps the frozen
-// clock.
+// A user does everything with the keyboard alone. The user stops a machine, and sees a difference
+// between the cloud and the cluster appear and disappear. Then the user creates a fault that loses
+// the reply to the creation of a load balancer. The user reads the reason on the page of the load
+// balancer, and steps the frozen clock.
 func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()

@@ -25,8 +25,9 @@ func TestAWSCCM(t *testing.T) {
 	for i := range 3 {
 		h.cloud("instances", "label", fmt.Sprintf("node-%d", i+1), "kubernetes.io/cluster/lab=owned")
 	}
-	// AWS's program removes its rules only from security groups with the tag of the cluster. This
-	// command creates the record in which the dialect stores the default security group of the VPC.
+	// AWS's program removes its rules only from security groups with the tag of the cluster. The
+	// dialect stores security groups as records, and tags as labels. This command creates the
+	// record of the VPC's default security group, with the tag of the cluster.
 	h.cloud("records", "create", "net-000001/default", "--kind", "aws-security-group", "--label", "kubernetes.io/cluster/lab=shared",
 		"--document", `{"name":"default","description":"default VPC security group","network":"net-000001","rules":[{"protocol":"-1","group":"sg-00100000000000001"}]}`)
 	stop := h.startAWS(t, ccm, "")
@@ -160,7 +161,7 @@ func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 		return "the pods got no header"
 	})
 	// The node port does not change, so the cloud controller manager does not set the policy for
-	// the node port again.
+	// the node port again. As in AWS, the node port must keep its policy.
 	l.kubectl("patch", "service", "web", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":8081}]`)
 	l.awaitEmpty("the load balancer sends PROXY headers from another port", func() string {
 		header, reason := gets("8081")

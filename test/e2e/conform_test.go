@@ -181,8 +181,8 @@ func TestConformanceOfHetzner(t *testing.T) {
 // them.
 var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
 
-// The flag nightly selects the conformance checks of other providers' programs, too. These checks
-// find errors of these programs. hack/nightly sets the flag.
+// If the flag nightly is set, the conformance checks of other providers' programs also run. These
+// checks find errors of the other providers' programs. hack/nightly sets the flag.
 var nightly = flag.Bool("nightly", false, "also run the conformance checks of other providers' programs")
 
 func onlyNightly(t *testing.T) {
@@ -209,8 +209,9 @@ func TestConformanceOfAWS(t *testing.T) {
 		" --kubeconfig=$KUBECONFIG --authentication-kubeconfig=$KUBECONFIG --authorization-kubeconfig=$KUBECONFIG"
 	args := []string{"--cloud-url", c.url, "--token-file", c.admin, "--dialect", "aws"}
 	c.expectFailures(t, env, len(conform.Checks()), nil, append(args, "--routes-cidr=", "--ccm-command", ccm+" --configure-cloud-routes=false")...)
-	// After the check route.delete has failed, the CCM changes no routes. If other route checks ran
-	// at the same time, they would also fail. So the route checks run one after the other.
+	// After a failure of the check route.delete, the CCM changes no routes until the cloud has
+	// deleted the check's instance (docs/conformance.md). If other route checks ran during this
+	// time, they would also fail. So the route checks run one after the other.
 	c.expectFailures(t, env, 4, []string{"route.delete"}, append(args, "--focus", "^route", "--parallel", "1", "--ccm-command",
 		ccm+" --configure-cloud-routes --allocate-node-cidrs --cluster-cidr="+podRange+" --route-reconciliation-period=2s")...)
 }

@@ -184,8 +184,8 @@ func (h *hetzner) audit(t *testing.T) (all []auditEntry) {
 
 // callNames returns the sorted names of all calls that the cloud controller manager made. It omits
 // polls of actions and reads of a single server, because the timing decides whether the manager
-// makes these calls. It also omits removals of targets, because the cloud itself may be the first
-// to remove a deleted server.
+// makes these calls. It also omits removals of targets. After the deletion of a server, the cloud
+// may remove the target before the manager does.
 func (h *hetzner) callNames(t *testing.T) string {
 	t.Helper()
 	names := map[string]bool{}

@@ -30,8 +30,9 @@ func (w *wholeness) hold(what, id string) {
 	w.holder[what] = id
 }
 
-// checkOperation records an error if an object has no operation. It also records an error if only
-// the operation is finished, or if only the object is in one of the settled states.
+// checkOperation records an error if the object has no operation, or if the operation contradicts
+// the object's state. The operation must be finished if and only if the object is in one of the
+// settled states.
 func (w *wholeness) checkOperation(m cloudsim.Meta, id, state string, settled ...string) {
 	op, err := w.e.GetOperation(w.ctx, m.Operation)
 	if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {

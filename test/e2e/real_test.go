@@ -30,7 +30,8 @@ var realLabs = make(chan struct{}, func() int {
 
 // newRealLab returns a lab with real machines. It needs root and `make machine`. If the permitted
 // number of labs with real machines already runs, newRealLab waits until one of them ends. A
-// parallel test must call newRealLab after t.Parallel.
+// parallel test must call newRealLab after t.Parallel. Otherwise t.Parallel would wait for a test
+// that waits in newRealLab.
 func newRealLab(t *testing.T) *labRun {
 	t.Helper()
 	if os.Geteuid() != 0 {

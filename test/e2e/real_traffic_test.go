@@ -237,8 +237,8 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	}
 }
 
-// testRealZoneOutage proves that a load balancer stops sending traffic to a dark zone. A dark zone
-// has no network. After the outage, the machines of this zone are reachable again.
+// testRealZoneOutage proves that a load balancer stops sending traffic to a dark zone. After the
+// outage, the machines of this zone are reachable again.
 func (l *labRun) testRealZoneOutage(t *testing.T) {
 	kubelet := l.kubeletOf("node-3")
 	reached := func() error {

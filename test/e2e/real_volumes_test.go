@@ -203,9 +203,10 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 }
 
 // testVolumesUpgrade kills the lab and starts a new version of the lab. It proves that the machine
-// continues to run, and that a pod uses its volume while no lab runs and while the new lab runs.
-// The pod also uses the volume after the test has killed the driver on the machine. At the end, the
-// test stops and starts the lab: the machine boots again, and the volume still has its data.
+// and the pod continue to run. The test writes to the pod's volume while no lab runs, while the new
+// lab runs, and after the test has killed the driver on the machine. The pod must be able to read
+// each written file. At the end, the test stops and starts the lab. Then the machine boots again,
+// and the volume still has its data.
 func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
 	machine, volume := l.machinePID(instanceOf[node]), l.volumePath("db-0")

@@ -159,8 +159,8 @@ func (r *registryRun) makeImage(ref string) {
 	}
 }
 
-// program returns the path of a program in the PATH. If the named program is missing, it skips the
-// test. The skip message contains installHint, which explains how to install the named program.
+// program returns the path of a program in the PATH. If the program is missing, the method skips
+// the test. The skip message contains installHint, which explains how to install the program.
 func (r *registryRun) program(what, installHint string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
@@ -255,9 +255,9 @@ func skopeo(r *registryRun) registryTool {
 	}
 }
 
-// dockerClient returns Docker's client, which uses the running container engine. If no
-// engine runs, the function starts one. Docker trusts every registry on loopback. It cannot delete
-// images in registries.
+// dockerClient returns Docker's client, which uses the running container engine. If no engine runs,
+// dockerClient starts one. Docker trusts every registry on loopback, so it does not need the
+// registry's CA. Docker cannot delete images in registries, so the result has no function remove.
 func dockerClient(r *registryRun) registryTool {
 	path := r.program("docker", "apt-get install docker.io")
 	sock := r.engine()

@@ -76,9 +76,10 @@ var collectionOf = map[string]string{
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// specialValues returns a value for a property that has a rule outside the schema. The value fulfils
-// the rule. specialValues first looks for a rule for the text "schemaName.property". Then it looks
-// for a rule for the name of the property alone. It returns false if the property has no such rule.
+// specialValues returns a value for a property if the schema alone does not describe the valid
+// values. A case for "schemaName.property" takes precedence over a case for the property alone. The
+// value nil means that generator.object leaves the property out. If no case applies, specialValues
+// returns false.
 func (g *generator) specialValues(schemaName, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
@@ -182,8 +183,8 @@ func (g *generator) specialValues(schemaName, property string) (any, bool) {
 // appendix A.3.
 const trustKeys = `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"1","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 
-// value returns a random value of the schema s. The value is for the given property of the schema
-// with the name schemaName.
+// value returns a random value of the schema s for the given property. The argument schemaName is
+// the name of the schema that contains the property.
 func (g *generator) value(s *schema, schemaName, property string) any {
 	if v, ok := g.specialValues(schemaName, property); ok {
 		return v
@@ -259,8 +260,9 @@ var usefulProperties = map[string]bool{
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
 }
 
-// dropAlternatives removes properties that exclude other properties of the same object.
-// For some schemas, it sometimes keeps such properties.
+// dropAlternatives makes most random objects valid. It removes properties that the cloud does not
+// accept together. For some schemas, it keeps these properties in a random fraction of the objects.
+// For other schemas, it also replaces the values of some properties.
 func dropAlternatives(g *generator, schemaName string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {
@@ -350,8 +352,8 @@ type request struct {
 	mutated     bool
 }
 
-// request generates a request for an operation. If mutate is true, the body is wrong in one way,
-// and the path or the query may also be wrong.
+// request generates a request for an operation. If mutate is true, request makes random changes to
+// the body, and sometimes to the path or the query.
 func (g *generator) request(op operation, mutate bool) request {
 	r := request{op: op, path: op.path}
 	if strings.Contains(r.path, "{id}") {
@@ -426,7 +428,7 @@ func (g *generator) queryString(op operation, mutate bool) string {
 	return "?" + q.Encode()
 }
 
-// mutate returns a body that is wrong in one way.
+// mutate returns o as a JSON body with one or two random changes. The body can still be valid.
 func (g *generator) mutate(o map[string]any) []byte {
 	names := make([]string, 0, len(o))
 	for name := range o {

@@ -293,10 +293,10 @@ func (k *manager) makeFile(d cloudsim.Disk) error {
 	return errors.Join(f.Truncate(want), f.Close())
 }
 
-// errNotRegular is the error if the file at the path of a disk is not a regular file, but for
-// example a link. Machines of a lab may write to the folder with the disks' data, so this folder
-// may contain links to any file of the host. The data plane follows no link, so that it reads and
-// changes no other files of the host.
+// errNotRegular is the error if the file at the path of a disk is not a regular file, for example
+// if it is a link. Machines of a lab may write to the folder with the disks' data. So this folder
+// may contain links to any file of the host. The data plane follows no link, so that it does not
+// read or change these files.
 var errNotRegular = errors.New("the data file is not a regular file: the cloud does not follow links; move the file back")
 
 func grow(path string, bytes int64) error {
@@ -319,9 +319,9 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// sweep deletes incomplete copies and the spare files of earlier versions. It
-// also deletes the files of disks and snapshots that were deleted while the data
-// plane did not run.
+// sweep deletes incomplete copies and the files of disks and snapshots that were
+// deleted while the data plane did not run. It also deletes the files of deleted
+// disks that earlier versions kept (see ownFiles).
 func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	known := map[string]bool{}
 	for _, d := range ds {
@@ -334,5 +334,5 @@ func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 }
 
 // ownFiles matches the names of this package's files. Earlier versions kept the files of
-// deleted disks as spare-000001.img.
+// deleted disks under names such as spare-000001.img.
 var ownFiles = regexp.MustCompile(`^(disk|snap|spare)-[0-9a-f]+\.img(\.part)?$`)

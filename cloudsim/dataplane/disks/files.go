@@ -17,15 +17,15 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/fsync"
 )
 
-// Files is the folder of all disk files. It writes the data of disks and snapshots into a saved
-// state. It also replaces the present data by the data of a saved state. Make a Files with NewFiles
-// and pass it to Run, so that Run serves no disk during a replacement.
+// Files manages the folder of all disk files. It writes the data of disks and snapshots into a
+// saved state. It also replaces the present data by the data of a saved state. The caller makes a
+// Files with NewFiles and passes it to Run, so that Run serves no disk during a replacement.
 type Files struct {
 	dir string
 
-	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Before
-	// Swap locks runLock, it locks swapLock, so that Run cannot lock runLock again before Swap. Then
-	// Swap calls cancelRun, and Run unlocks runLock.
+	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Swap
+	// first locks swapLock, so that Run cannot lock runLock again before Swap. Then Swap calls
+	// cancelRun, which makes Run unlock runLock. At last, Swap locks runLock.
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
 	// pendingData is the staged data to which the records of the cloud refer. It is nil when all
@@ -212,9 +212,9 @@ func (f *Files) finish() error {
 	return nil
 }
 
-// adopt moves the staged files to their final paths. It deletes every other file of this package,
-// except the files to keep. The folder of the staged data exists until adopt is done, so a missing
-// folder means that there is nothing to do.
+// adopt moves the staged files to their final paths. Before that, it deletes the present files of
+// this package, except the files of the disks and snapshots in stage.Keep. The folder of the staged
+// data exists until adopt is done. If the folder is missing, adopt does nothing.
 func (f *Files) adopt(stage cloudsim.StagedData) error {
 	dir := filepath.Join(f.dir, stage.Folder)
 	if _, err := os.Stat(dir); stage.Folder == "" || errors.Is(err, fs.ErrNotExist) {

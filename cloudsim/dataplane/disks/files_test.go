@@ -263,8 +263,8 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	d := create(t, c, "d", 1)
 	whole(t, c, d.ID, 1)
 	// Create disk e, and wait until the data plane has handled the events of disk e. The data plane
-	// handles events in the order of their revisions, so it has then also handled all earlier
-	// events of disk d. No old event can make the file of d again.
+	// handles events in the order of their revisions. So after the events of disk e, no old event
+	// of disk d can make the file of d again.
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {

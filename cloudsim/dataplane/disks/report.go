@@ -24,10 +24,11 @@ const (
 )
 
 // reports are the disk statuses that the manager has not sent to the cloud yet.
-// A separate goroutine sends the statuses, because each report waits until the
-// cloud has committed the status. The cloud can store concurrent reports of
-// several disks in one commit. For each disk, the goroutine sends only the
-// latest status, and never two statuses at a time.
+// Each report waits until the cloud has committed the status. So a separate
+// goroutine sends the reports, and the manager does not wait. The cloud can
+// store concurrent reports of several disks in one commit. For each disk, the
+// goroutine sends only the latest status. It never sends two reports of one
+// disk at the same time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus

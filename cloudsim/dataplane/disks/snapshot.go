@@ -17,9 +17,9 @@ func isPending(s cloudsim.SnapshotState) bool {
 	return s == cloudsim.SnapshotCreating || s == cloudsim.SnapshotCopying
 }
 
-// putSnapshots starts the copies of all pending snapshots. It copies the members of a group
-// together. For each ready snapshot, it checks whether the file still exists. If the result has
-// changed, it reports the result to the cloud.
+// putSnapshots starts the copies of all pending snapshots. For a snapshot group, it starts one job
+// for all pending snapshots of the group. It also checks whether the file of each ready snapshot
+// still exists, and reports a changed status to the cloud.
 func (k *manager) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error {
 	for _, s := range ss {
 		if err := k.putSnapshot(ctx, s); err != nil {
@@ -76,8 +76,8 @@ func (k *manager) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
 	return k.putSnapshot(ctx, s)
 }
 
-// handleGroup starts the copies of a pending group. The event of the group comes after the
-// events of its members.
+// handleGroup starts the copies of a pending group. The event of the group comes after the events
+// of its members. So k.members already contains all members of the group.
 func (k *manager) handleGroup(ctx context.Context, e cloudsim.Event) error {
 	var g cloudsim.SnapshotGroup
 	if err := json.Unmarshal(e.Object, &g); err != nil {

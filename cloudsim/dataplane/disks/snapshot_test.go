@@ -51,9 +51,9 @@ func copyOf(t *testing.T, c *client.Client, req cloudsim.CreateDisk) cloudsim.Di
 	return d
 }
 
-// A snapshot is a sparse, read-only file with the data of the disk at the time of the snapshot. A
-// disk from a snapshot begins with the data of the snapshot, and a copy of a disk begins with the
-// data of this disk. After that, a change of one disk does not affect the other disks.
+// A snapshot is a sparse, read-only file with the data of the disk at the time of the snapshot. The
+// initial data of a new disk is the data of its source, which is a snapshot or another disk. A
+// later write to a disk changes neither snapshots nor other disks.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -147,8 +147,8 @@ func TestCopyOfNothing(t *testing.T) {
 	}
 }
 
-// After a restart, the data plane makes the snapshots that clients have requested in the
-// meantime. It deletes the files of deleted snapshots and of interrupted copies, and reports a
+// After a restart, the data plane makes the snapshots that clients requested while the data plane
+// was stopped. It deletes the files of deleted snapshots and of interrupted copies, and reports a
 // lost snapshot.
 func TestCopiesAfterRestart(t *testing.T) {
 	dir := t.TempDir()

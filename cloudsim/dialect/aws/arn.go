@@ -43,9 +43,9 @@ func listenerARN(l cloudsim.LoadBalancer, li networkListener) string {
 
 var arnRE = regexp.MustCompile(`^arn:aws:elasticloadbalancing:[-a-z0-9]+:[0-9]{12}:([a-z]+)(?:/[-A-Za-z0-9]+)+/([0-9a-f]{16})$`)
 
-// parseARN returns the type of the resource in an ARN, and the number at the end of the ARN. If no
-// resource can have this number, n is 0. parseARN does not check the other parts of s, such as the
-// region. So a caller that finds a resource with this number must compare s with the ARN of the
+// parseARN returns the type of the resource in an ARN, and the number at the end of the ARN. If
+// this number is too large for an id, n is 0. parseARN does not check the other parts of s, such as
+// the region. So a caller that finds a resource with this number must compare s with the ARN of the
 // resource.
 func parseARN(s string) (resource string, n int64, err error) {
 	m := arnRE.FindStringSubmatch(s)

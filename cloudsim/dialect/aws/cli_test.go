@@ -125,8 +125,8 @@ func expand(s string, ids map[string]string) string {
 	return s
 }
 
-// TestCommandLinePages proves that the program reads all pages of a list, and that a user can
-// continue a list with the token of the last page.
+// TestCommandLinePages proves that the program reads all pages of a list. It also proves that a
+// user can continue a list with the token in the previous output.
 func TestCommandLinePages(t *testing.T) {
 	w := start(t)
 	run := commandLine(t, w)

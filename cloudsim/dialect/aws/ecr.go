@@ -38,8 +38,8 @@ func ecrCalls() []dialect.Call {
 // since 1970.
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// checkRegistry returns an error if the parameter id is the AWS account of another project than the
-// caller's project. An empty id is valid.
+// checkRegistry returns an error if the parameter id is not the AWS account of the caller's
+// project. An empty id is valid.
 func checkRegistry(me cloudsim.Identity, id string) error {
 	if own := accountOf(me.Project); id != "" && id != own {
 		return coded(http.StatusBadRequest, "InvalidParameterException", "the registry "+clip(id)+" is not the registry of this account: use "+own)

@@ -83,8 +83,9 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 }
 
 // computeListeners computes the listeners of the network load balancer l from the records of
-// listeners and target groups. Each listener gets the targets, the health check and the attributes
-// of its target group. Then computeListeners applies the rules of the security groups.
+// listeners and target groups. Each listener gets the targets, the health check and the PROXY
+// setting of its target group. The drain timeout of l is the longest drain timeout of its target
+// groups. Then computeListeners applies the rules of the security groups.
 //
 // Two parameters contain changes that the cloud has not stored yet. If the security group g is not
 // nil, computeListeners uses the rules in g instead of the stored rules of this group. If
@@ -93,7 +94,8 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 //
 // The caller must read l before it calls computeListeners. The caller must write l only if no other
 // caller has changed l since this read. Otherwise the caller must read l and call computeListeners
-// again. So the last write of l uses the records of all callers.
+// again. As a result, the last caller that writes l has read the records that all other callers
+// have stored.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
@@ -141,9 +143,9 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 }
 
 // groupsOfTargets returns the ids of the security groups to which the targets of a load balancer
-// belong. The rules of these groups apply to the clients only if the load balancer itself has no
-// security groups. In AWS, such a load balancer preserves the IP addresses of its clients, so the
-// rules for its targets apply to these addresses.
+// belong. The dialect uses the rules of these groups only if the load balancer itself has no
+// security groups. In AWS, a load balancer without security groups preserves the IP addresses of
+// its clients by default. So the rules for the targets apply to these addresses.
 func (r routing) groupsOfTargets(id cloudsim.LoadBalancerID) (all []string) {
 	for _, li := range r.listeners {
 		if li.Doc.LoadBalancer != id {
@@ -189,8 +191,8 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the stored record is
-// still the old one. So a repeated request makes all changes again. The second call applies changes
-// that other callers have stored in the meantime.
+// unchanged. So a repeated request makes all changes again. The second call applies changes that
+// other callers have stored since the first call.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

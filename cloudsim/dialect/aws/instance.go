@@ -182,9 +182,9 @@ func groupIDsOf(i cloudsim.Instance) []string {
 	return []string{defaultGroupID(i.Network)}
 }
 
-// instanceOf returns an instance in EC2's format. The private DNS name is the name of the instance,
-// because this is also the host name of the instance. So in a lab, the name of each Node is the
-// private DNS name of the Node's instance. AWS's cloud controller manager requires this.
+// instanceOf returns an instance in EC2's format. The private DNS name is the name of the instance.
+// In a lab, the host name and the Node of the instance have the same name. AWS's cloud controller
+// manager requires that the name of each Node is the private DNS name of its instance.
 func instanceOf(i cloudsim.Instance, r instanceResources) instance {
 	eni := interfaceOf(i, r)
 	out := instance{
@@ -285,7 +285,8 @@ type reservation struct {
 	Instances items[instance] `xml:"instancesSet"`
 }
 
-// inRegionOf returns a function that reports whether an instance belongs to the region of a request.
+// inRegionOf returns a function that reports whether an instance belongs to the region of a
+// request.
 func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	region := q.region()
 	return func(i cloudsim.Instance) bool { return i.Region == region }

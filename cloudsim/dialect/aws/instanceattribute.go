@@ -62,8 +62,8 @@ func changeInstance(q *query, id string, fn func(i cloudsim.Instance, labels map
 	})
 }
 
-// findInstanceWith returns the id of an instance that has the given security group. It returns "" if no
-// instance has the group.
+// findInstanceWith returns the id of an instance that has the given security group. It returns ""
+// if no instance has the group.
 func findInstanceWith(q *query, group string) (cloudsim.InstanceID, error) {
 	all, err := listAll(q, instances)
 	for _, i := range all {

@@ -98,15 +98,15 @@ func listenerPort(l cloudsim.Listener) int { return l.Port }
 // apply to this port.
 func targetPort(l cloudsim.Listener) int { return l.TargetPort }
 
-// permit sets the source ranges and the targets of a load balancer. After this, a client can
-// connect only if the rules of security groups permit the client. The parameter port is
-// listenerPort or targetPort. In AWS, each rule has a range of ports. In this cloud, a load
-// balancer has one list of source ranges for all its listeners. So permit does the following:
+// permit sets the source ranges and the targets of a load balancer, so that a client can connect
+// only if the rules of security groups permit the client. The parameter port is listenerPort or
+// targetPort. In AWS, each rule has a range of ports. In this cloud, a load balancer has one list
+// of source ranges for all its listeners. So permit does the following:
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. Then it refuses all connections.
-//   - The source ranges are those ranges that the rules permit for all other listeners. If there
-//     is no such range, all listeners refuse connections.
+//   - The source ranges are the ranges from which the rules permit connections to each of the
+//     other listeners. If there is no such range, all listeners refuse connections.
 //
 // So a client can connect only if AWS also permits the connection. A rule with a security group as
 // its source permits no connection to a load balancer.

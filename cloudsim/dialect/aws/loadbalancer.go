@@ -162,11 +162,11 @@ func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, e
 	return l, err
 }
 
-// updateLoadBalancer changes a load balancer with the function fn, and then applies the rules of
-// its security groups and its policies. The parameter g is nil, or a security group with rules that
-// the cloud has not stored yet. For a network load balancer, updateLoadBalancer also applies the
-// records; see computeListeners. If the cloud is deleting the load balancer, updateLoadBalancer
-// only calls fn.
+// updateLoadBalancer changes a load balancer with the function fn. For a network load balancer, it
+// then calls computeListeners. For a classic load balancer, it then applies the policies of the
+// load balancer and the rules of its security groups. The parameter g is nil, or a security group
+// with rules that the cloud has not stored yet. If the cloud is deleting the load balancer,
+// updateLoadBalancer only calls fn.
 func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
 		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {

@@ -105,7 +105,7 @@ func findNetworkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
 }
 
 // changeNetwork uses the function fn to change the network load balancer with the given ARN. Then
-// it applies the security groups and the records of the load balancer.
+// it computes the listeners of the load balancer with computeListeners.
 func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return findAndChange(q, findNetworkLoadBalancer, wanted, fn)
 }

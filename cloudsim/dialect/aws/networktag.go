@@ -14,8 +14,8 @@ type resourceTags struct {
 	Tags members[loadBalancerTag] `xml:"Tags"`
 }
 
-// decodeTaggedARNs returns the ARNs in the parameter ResourceArns. As in AWS, the list must have 1 to 20
-// elements.
+// decodeTaggedARNs returns the ARNs in the parameter ResourceArns. As in AWS, the list must have 1
+// to 20 elements.
 func (q *query) decodeTaggedARNs() []string {
 	all := q.textList("ResourceArns.member")
 	if len(all) < 1 || len(all) > maxTagged {

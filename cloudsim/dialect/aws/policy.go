@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A policy of a classic load balancer has the type policyType and the attribute policyAttribute
-// with the value true. The policy applies to instance ports. A load balancer sends PROXY headers to
-// all instance ports with a policy. As in AWS, an instance port keeps its policies even if no
-// listener uses this port.
+// The dialect supports only policies with the type policyType and with the attribute
+// policyAttribute set to true. A classic load balancer sends PROXY headers to all instance ports
+// that have a policy. As in AWS, an instance port keeps its policies even if no listener uses this
+// port.
 
 // These labels store the policies of classic load balancers.
 const (
@@ -54,8 +54,9 @@ func backendServers(l cloudsim.LoadBalancer) (out members[backendServer]) {
 	return out
 }
 
-// proxyProtocol returns the version of the PROXY headers to an instance port, or "" for no headers.
-// Classic load balancers of AWS send version 1.
+// proxyProtocol returns the version of the PROXY headers that a load balancer sends to an instance
+// port. It returns "" if the load balancer sends no headers to this port. Classic load balancers of
+// AWS send version 1.
 func proxyProtocol(l cloudsim.LoadBalancer, port int) cloudsim.ProxyProtocol {
 	if l.Labels[labelBackend+strconv.Itoa(port)] == "" {
 		return ""

@@ -164,7 +164,8 @@ type filter struct {
 	match  []*regexp.Regexp
 }
 
-// decodeFilters decodes the filters of a call: the parameters Filter.1.Name, Filter.1.Value.1 and so on.
+// decodeFilters decodes the filters of a call: the parameters Filter.1.Name, Filter.1.Value.1 and
+// so on.
 func (q *query) decodeFilters() (all []filter) {
 	for n := 1; n <= maxList; n++ {
 		prefix := "Filter." + strconv.Itoa(n)

@@ -21,8 +21,8 @@ type routeRequest struct {
 	eni         string // network interface of the next hop, or ""
 }
 
-// decodeRouteRequest decodes the parameters of a call that changes a route table. If needsTarget is true,
-// the call must contain a next hop.
+// decodeRouteRequest decodes the parameters of a call that changes a route table. If needsTarget is
+// true, the call must contain a next hop.
 func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 	r := routeRequest{table: q.requiredText("RouteTableId"), parameter: "DestinationCidrBlock"}
 	if r.destination = q.text(r.parameter); r.destination == "" {

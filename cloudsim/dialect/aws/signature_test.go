@@ -102,8 +102,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestPermissions proves that a call has only the permissions of the service account whose access
-// key signed the request.
+// TestPermissions proves that a call has only the permissions of the service account to which the
+// access key of the signature belongs.
 func TestPermissions(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

@@ -23,8 +23,8 @@ func (q *query) decodeInstances() (ids []string) {
 	return ids
 }
 
-// decodeRequiredInstances returns the ids of instances in the parameter Instances, which is a list with at
-// least one element.
+// decodeRequiredInstances returns the ids of instances in the parameter Instances, which is a list
+// with at least one element.
 func (q *query) decodeRequiredInstances() []string {
 	ids := q.decodeInstances()
 	q.checkPresent(len(ids) > 0, "Instances")

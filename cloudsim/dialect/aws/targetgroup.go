@@ -51,8 +51,8 @@ func (d targetGroupDocument) sameSettings(other targetGroupDocument) bool {
 	return d.Name == other.Name && d.Region == other.Region && d.Network == other.Network && d.Protocol == other.Protocol && d.Port == other.Port && d.HealthCheck == other.HealthCheck
 }
 
-// The map transports contains, for each protocol of AWS's listeners and target groups, the
-// protocols of this cloud's listeners.
+// transports maps each protocol of AWS's listeners and target groups to the protocols of this
+// cloud's listeners.
 var transports = map[string][]cloudsim.Protocol{
 	"TCP": {cloudsim.TCP}, "UDP": {cloudsim.UDP}, "TCP_UDP": {cloudsim.TCP, cloudsim.UDP},
 }
@@ -136,10 +136,11 @@ func errNoTargetGroup(name string) error {
 	return coded(http.StatusBadRequest, "TargetGroupNotFound", "the target group "+clipARN(name)+" does not exist")
 }
 
-// changeHealthCheck changes the values of a health check that the request contains. All other
-// values stay the same, with one exception. If the request changes the protocol, but does not
-// contain the timeout, the path or the codes, the missing values become AWS's defaults for the new
-// protocol.
+// changeHealthCheck copies the health check parameters of the request to h. Values without a
+// parameter stay the same, with two exceptions:
+//   - If h is new or the request changes the protocol, the timeout, the path and the codes become
+//     AWS's defaults for the protocol.
+//   - If the timeout is longer than the interval, the timeout becomes the interval.
 func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 	before := h.Protocol
 	h.Protocol = cloudsim.HealthProtocol(strings.ToLower(q.decodeChoice("HealthCheckProtocol", strings.ToUpper(string(h.Protocol)), "", []string{"TCP", "HTTP", "HTTPS"}, nil)))

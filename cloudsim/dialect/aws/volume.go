@@ -209,8 +209,8 @@ func errVolumeInUse(d cloudsim.Disk) error {
 	return coded(http.StatusBadRequest, "VolumeInUse", "the volume "+idOf(prefixVolume, d.ID)+" is attached to "+idOf(prefixInstance, d.Attachments[0].Instance)+": detach it first")
 }
 
-// translateVolumeError translates an error of this cloud about the volume with the given id to an error with
-// a code of EC2.
+// translateVolumeError translates an error of this cloud about the volume with the given id to an
+// error with a code of EC2.
 func translateVolumeError(err error, id string) error {
 	if errors.Is(err, cloudsim.NotFound) {
 		return volumes.errNotFound(id) // another caller has deleted the volume
@@ -247,7 +247,8 @@ func describeVolumeStatus(q *query) (any, error) {
 }
 
 // dataStatus returns the result of the status check of a volume in EC2's format. The check fails if
-// the data of the volume are not complete.
+// the data plane has reported an error or lost data. The status is insufficient-data if the volume
+// has no data yet, or if the cloud is deleting the volume.
 func dataStatus(d cloudsim.Disk) statusSummary {
 	status, detail := "ok", "passed"
 	switch {

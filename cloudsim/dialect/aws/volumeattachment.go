@@ -95,8 +95,8 @@ func labelsWithDevice(d cloudsim.Disk, instanceID cloudsim.InstanceID, device st
 	return labels
 }
 
-// checkAttachable returns an error of EC2 if the cloud cannot attach the disk d to the instance i. It
-// also returns an error if the instance has another disk with the given device name.
+// checkAttachable returns an error of EC2 if the cloud cannot attach the disk d to the instance i.
+// It also returns an error if the instance has another disk with the given device name.
 func checkAttachable(q *query, d cloudsim.Disk, i cloudsim.Instance, device string) error {
 	volumeID, instanceID := idOf(prefixVolume, d.ID), idOf(prefixInstance, i.ID)
 	_, attached := d.Attachment(i.ID)
@@ -150,8 +150,8 @@ func detachVolume(q *query) (any, error) {
 	return &attachmentAnswer{volumeAttachment: out}, nil
 }
 
-// findAttachment returns the attachment that a DetachVolume request selects. The parameters instanceID and
-// device are "" if the request does not contain them.
+// findAttachment returns the attachment that a DetachVolume request selects. The parameters
+// instanceID and device are "" if the request does not contain them.
 func findAttachment(d cloudsim.Disk, instanceID, device string) (a cloudsim.Attachment, err error) {
 	id := idOf(prefixVolume, d.ID)
 	switch {

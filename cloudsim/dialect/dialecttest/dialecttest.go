@@ -18,8 +18,8 @@ import (
 )
 
 // InProcess is an http.RoundTripper that calls the API of a cloud in the same process, without a
-// network connection. A cloud also uses a transport without a network connection for the dialects
-// that it serves itself.
+// network connection. A dialect that runs in the cloud's own process also calls the API without a
+// network connection.
 type InProcess struct{ api chan http.Handler }
 
 // NewInProcess returns a transport that has no cloud yet. The option that Part returns connects the

@@ -113,7 +113,8 @@ func addCatalogue[T entry](add func(name, method, path, summary string, fn call)
 	add(pathName+".get", "GET", "/"+pathName+"/{id}", "Get a "+entryName, c.get)
 }
 
-// refusalReasons maps patterns of calls that the dialect does not support to the reasons.
+// refusalReasons contains the reasons for which the dialect refuses unsupported calls. The keys are
+// patterns of these calls.
 var refusalReasons = map[string]string{
 	"POST /v1/certificates":            "load balancers forward TCP without TLS",
 	"POST /v1/firewalls":               noFirewalls,

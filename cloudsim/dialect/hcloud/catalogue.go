@@ -184,9 +184,9 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	return loadBalancerType{}, false
 }
 
-// authenticate returns an error if the cloud does not accept the caller's token. Some calls need no
-// request to the cloud before they answer or read the body. These calls use authenticate to check
-// the token.
+// authenticate returns an error if the cloud does not accept the caller's token. The cloud checks
+// the token in each request of the dialect. Some calls send no request to the cloud before they read
+// the body or answer. These calls must first check the token with authenticate.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err

@@ -212,8 +212,9 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// TestUnsupported proves that the answer to an unsupported call contains the name of the call and
-// the id that the caller has given to the request. It also proves that a metric counts the call.
+// TestUnsupported proves that the answer to an unsupported call contains the name of the call. It
+// also proves that the answer contains the request id that the caller has chosen, and that a metric
+// counts the call.
 func TestUnsupported(t *testing.T) {
 	w := start(t)
 	req, err := http.NewRequest(http.MethodGet, w.url+"/v1/storage_boxes/7", http.NoBody)

@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// FuzzService adds a service with any request, and then changes the service with any other request.
-// If the dialect accepts both requests, the interval and the timeout of the health check must be at
-// most 60 seconds. Then FuzzService reads the service from the dialect, and sends the same values
-// in a third request. This request must not change the service.
+// FuzzService adds a service with a random request, and then changes the service with another random
+// request. If the dialect accepts both requests, the interval and the timeout of the health check
+// must be at most 60 seconds. Then FuzzService reads the service from the dialect, and sends the
+// values of this service in a third request. The third request must not change the service.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
@@ -123,7 +123,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // FuzzQuery parses any query. It proves that the selected page of a list is not longer than the
-// page size, and that the number of the last page is right.
+// page size. It also proves that the number of the last page is right.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"page=2&per_page=3", "page=9223372036854775807", "per_page=0", "sort=name:desc&sort=id", "label_selector=a%3Db", "page=x"} {
 		f.Add(s)

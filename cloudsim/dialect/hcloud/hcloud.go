@@ -3,10 +3,10 @@
 // answers follow https://docs.hetzner.cloud.
 //
 // The package refuses features that this cloud does not have, such as load balancers that decode
-// HTTP. Some values, such as the algorithm of a load balancer, have no effect in this cloud. The
-// package accepts such a value only if the value describes a resource. There is one exception: the
-// image and the SSH keys of a new server have no effect, but the package accepts them because
-// clients send them.
+// HTTP. Some values have no effect in this cloud. The package accepts a value without effect only if
+// the value describes a resource, such as the algorithm of a load balancer. It refuses a value that
+// requests an action, such as the mount of a new volume. There is one exception: the package accepts
+// the image and the SSH keys of a new server, because clients send these values.
 package hcloud
 
 import (
@@ -93,10 +93,11 @@ const (
 // 128 characters.
 const maxName = 128
 
-// newName returns the name and the labels that a new resource gets in this cloud. The
-// value of the label labelRequest differs for each request. So the cloud refuses to create
-// a second resource with the same name. Without this label, the cloud would return the
-// existing resource instead of an error.
+// newName returns the name and the labels that a new resource gets in this cloud. If a
+// resource with the same name and the same properties exists, this cloud answers a create
+// request with the existing resource. Hetzner's API answers with an error. Therefore
+// newName adds the label labelRequest, which has a different value in each request. The
+// labels of the two resources then differ, and the cloud answers with an error, too.
 func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
 	var given map[string]string
 	if labels != nil {

@@ -32,9 +32,9 @@ var algorithms = []string{defaultAlgorithm, "least_connections"}
 // loadBalancerBusy reports whether an action runs on a load balancer.
 func loadBalancerBusy(l cloudsim.LoadBalancer) bool { return l.State != cloudsim.LoadBalancerActive }
 
-// typeOf returns the type of a load balancer. If the load balancer does not have the label
-// labelType, typeOf returns the largest type. Callers that do not use this dialect create such load
-// balancers.
+// typeOf returns the type of a load balancer. A load balancer has no label labelType if a caller
+// created the load balancer without this dialect. For a load balancer without this label, typeOf
+// returns the largest type.
 func typeOf(l cloudsim.LoadBalancer) loadBalancerType {
 	if t, ok := findLoadBalancerType(idOrName{name: l.Labels[labelType]}); ok {
 		return t
@@ -309,7 +309,7 @@ func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {
 
 // loadBalancerCall returns a call that changes a load balancer and answers with an
 // action. The call decodes the body into a value of type T. While another action runs on
-// the load balancer, the call answers with the status 423.
+// the load balancer, the call returns the error of checkIdle.
 func loadBalancerCall[T any](command string, fn func(*dialect.Request, *cloudsim.LoadBalancer, T) error) call {
 	return func(r *dialect.Request) (int, any, error) {
 		l, err := findLoadBalancer(r)

@@ -76,8 +76,8 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	}
 	for _, t := range p.routes {
 		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
-			// The label contains the gateway from the request that created the route. A route of
-			// another client has no label.
+			// The label contains the gateway from the request that created the route. If a client
+			// created the route without this dialect, the route has no label.
 			gateway := cmp.Or(t.Labels[labelGateway], addresses[t.NextHop], "0.0.0.0")
 			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: gateway})
 		}
@@ -286,7 +286,8 @@ func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	return err
 }
 
-// finishThen waits until an operation on the resource with the given id ends, and returns the resource.
+// finishThen waits until an operation on the resource with the given id ends, and returns the
+// resource.
 func finishThen[T, ID any](r *dialect.Request, operation cloudsim.OperationID, id ID, get func(context.Context, ID) (T, error)) (v T, err error) {
 	if err := finish(r, operation); err != nil {
 		return v, err
@@ -294,8 +295,8 @@ func finishThen[T, ID any](r *dialect.Request, operation cloudsim.OperationID, i
 	return get(r.Context(), id)
 }
 
-// checkSubnet returns an error if a subnet in a request has an unsupported type or no range. In
-// this error, each field name begins with the value of the first parameter.
+// checkSubnet returns an error if a subnet in a request has an unsupported type or no range. The
+// parameter at is the prefix of the field name in the error.
 func checkSubnet(at string, s networkSubnet) error {
 	switch {
 	case s.Type != "cloud" && s.Type != "server":

@@ -115,8 +115,9 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	return i, err
 }
 
-// findSubnet returns a subnet of the network n that serves the zone of the instance i. The subnet
-// has the requested range and contains the requested address, if the request has them.
+// findSubnet returns a subnet of the network n that serves the zone of the instance i. If the
+// request contains a range, the subnet has this range. If the request contains an address, the
+// subnet contains this address.
 func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.SubnetID, error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
 		return "", errUnknown("network", in.Network)

@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// newServer creates a server without private networks.
+// newServer creates a server in the given private networks.
 func newServer(t *testing.T, w *world, name string, networks ...*sdk.Network) *sdk.Server {
 	t.Helper()
 	made, resp, err := w.Server.Create(context.Background(), sdk.ServerCreateOpts{
@@ -121,7 +121,8 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	_, _, err = w.LoadBalancer.AddServerTarget(ctx, l, sdk.LoadBalancerAddServerTargetOpts{Server: third, UsePrivateIP: sdk.Ptr(true)})
 	expectError(t, err, sdk.ErrorCodeServerNotAttachedToNetwork)
 
-	// A server keeps its first network.
+	// The dialect refuses to detach a server from its first network, unless this network is the
+	// default network.
 	first := newServer(t, w, "node-4", n)
 	expectError(t, detach(first, n), sdk.ErrorUnsupportedError)
 	standard, resp, err := w.Network.GetByName(ctx, "default")
@@ -142,8 +143,9 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	}
 }
 
-// TestAttachToNewSubnet proves that an attachment is refused as locked until the subnet of the
-// network is available, and that a full subnet has its own error.
+// TestAttachToNewSubnet proves that the dialect refuses an attachment with the code "locked" until
+// the subnet of the network is available. If the subnet is full, the dialect refuses an attachment
+// with the code "no_subnet_available".
 func TestAttachToNewSubnet(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: time.Hour} }), cloudtest.WithFrozenClock(time.Time{}))

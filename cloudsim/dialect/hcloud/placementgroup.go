@@ -59,8 +59,8 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 	return out, nil
 }
 
-// groupsOf returns all placement groups. The keys are the values of the label labelPlacementGroup.
-// If none of the given instances is in a placement group, groupsOf returns nil.
+// groupsOf returns all placement groups. The keys of the map are the values of the label
+// labelPlacementGroup. If none of the given instances is in a placement group, groupsOf returns nil.
 func groupsOf(r *dialect.Request, instances []cloudsim.Instance) (map[string]*placementGroup, error) {
 	if !slices.ContainsFunc(instances, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
 		return nil, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestParallelChanges proves that a client with the default settings of Hetzner's library can change
-// a load balancer with several calls at the same time, as Terraform does.
+// TestParallelChanges proves that a client can change a load balancer with several calls at the same
+// time, as Terraform does. The client has the default settings of Hetzner's library.
 func TestParallelChanges(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{LoadBalancer: 100 * time.Millisecond} }))
@@ -111,8 +111,9 @@ func TestTooManyVolumes(t *testing.T) {
 	}
 }
 
-// TestFailedNetworkCreation proves that a failed creation leaves no network and no subnet. In the
-// second case, the cloud creates a subnet, but answers with an error.
+// TestFailedNetworkCreation proves that a failed creation leaves no network. The first creation has
+// an invalid subnet. In the second creation, the cloud creates the subnet, but a fault makes the
+// cloud answer with an error.
 func TestFailedNetworkCreation(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

@@ -24,8 +24,8 @@ type recordKind[T any] struct {
 	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
 }
 
-// list returns a page of the records of this kind. The order of the parameters is the same as in
-// the method expression of a list method of the cloud's client.
+// list returns a page of the records of this kind. Its parameters have the types and the order that
+// listCall requires for its parameter listMethod.
 func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Record], error) { //nolint:revive // the order of a method expression
 	o.Kind = k.kind
 	return c.ListRecords(ctx, o)

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// If use_private_ip is true in a request for a target, the dialect stores the internal address of
-// the instance in the field IP of the target. The field has no effect on traffic, because a load
-// balancer always connects to the internal address of an instance.
+// A request for a target can contain the field use_private_ip. If this field is true, the dialect
+// stores the internal address of the instance in the field IP of the target. The field IP has no
+// effect on traffic, because a load balancer always connects to the internal address of an instance.
 
 // healthOf maps the health of a target to Hetzner's statuses.
 var healthOf = map[cloudsim.TargetHealth]string{

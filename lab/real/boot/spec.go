@@ -32,12 +32,13 @@ type Spec struct {
 	// Tunables maps paths of kernel settings to values. The settings belong to the whole host.
 	// The machine reads and writes its own copy of each setting.
 	Tunables map[string]string `json:"tunables"`
-	// Programs lists the machine's programs. The first process starts all programs at once, and
-	// restarts each program that ends.
+	// Programs lists the machine's programs. The first process starts the programs independently
+	// of each other, and restarts each program that ends.
 	Programs []Program `json:"programs"`
 	// Env is the environment of all programs.
 	Env []string `json:"env"`
-	// Grace is the maximum time between SIGTERM for all processes and the time at which the machine stops.
+	// Grace is the maximum time between SIGTERM for all processes and the time at which the
+	// machine stops.
 	Grace time.Duration `json:"grace"`
 }
 

@@ -27,8 +27,8 @@ const (
 	idleTimeout    = 8 * time.Second // time limit for the next query of a TCP connection
 )
 
-// Domain is the domain of the host names that the dialect for AWS gives to load balancers. Such a
-// name contains an IPv4 address. For example, the names shop-1.127-65-0-1.elb.amazonaws.com and
+// Domain is the domain of the host names that the dialect for AWS gives to load balancers. Each
+// host name contains an IPv4 address. For example, shop-1.127-65-0-1.elb.amazonaws.com and
 // shop-1.elb.127-65-0-1.amazonaws.com have the address 127.65.0.1.
 const Domain = "amazonaws.com."
 
@@ -92,9 +92,10 @@ func (s Server) answer(ctx context.Context, slots chan struct{}, network string,
 	return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
 }
 
-// fromName returns the answer to a query for the host name of a load balancer. In such a name, the
-// last two labels before Domain are an address and elb, in any order. fromName returns nil for all
-// other queries, because real load balancers of AWS are in the same domain.
+// fromName returns the answer to a query for the host name of a load balancer. In this host name,
+// the last two labels before Domain are an address and elb, in any order. fromName returns nil for
+// all other queries. The server forwards these queries, because real load balancers of AWS are in
+// the same domain.
 func fromName(query *dns.Msg) *dns.Msg {
 	if len(query.Question) != 1 {
 		return nil

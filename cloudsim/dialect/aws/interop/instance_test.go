@@ -135,8 +135,9 @@ func (w *world) shownInstance(t *testing.T, id string) types.Instance {
 	return must(w.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{id}}))(t).Reservations[0].Instances[0]
 }
 
-// TestInstanceStates proves that a starting or stopping instance has EC2's states, and that the
-// SDK's waiters wait until the instance has started or stopped.
+// TestInstanceStates proves that a starting, stopping or terminating instance has the EC2 state
+// pending, stopping or shutting-down. It also proves that the SDK's waiters wait until the start,
+// the stop or the termination ends.
 func TestInstanceStates(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Provision: time.Second, Boot: time.Second, Shutdown: time.Second})), t.Context()
 	made := must(w.RunInstances(ctx, runRequest(1, 1)))(t).Instances[0]

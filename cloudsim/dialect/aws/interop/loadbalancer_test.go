@@ -18,7 +18,8 @@ func listen(port, instancePort int32) types.Listener {
 	return types.Listener{Protocol: sdk.String("tcp"), LoadBalancerPort: port, InstanceProtocol: sdk.String("tcp"), InstancePort: &instancePort}
 }
 
-// ownLoadBalancer returns the load balancer with the given name from the cloud, and not from the dialect.
+// ownLoadBalancer returns the load balancer with the given name from the cloud, and not from the
+// dialect.
 func (w *world) ownLoadBalancer(t *testing.T, name string) cloudsim.LoadBalancer {
 	t.Helper()
 	l := must(w.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: name}))(t)

@@ -276,8 +276,9 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	}
 }
 
-// TestNetworkKinds proves that each of the two API versions lists only its own load balancers. It
-// also proves that the pages of a list contain each resource once.
+// TestNetworkKinds proves that the API elb lists only classic load balancers, and that the API elbv2
+// lists only network load balancers. It also proves that the pages of a list contain each resource
+// once.
 func TestNetworkKinds(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)
@@ -352,7 +353,7 @@ func TestNetworkKinds(t *testing.T) {
 
 // TestNetworkWithoutGroups tests a network load balancer without security groups. It proves that
 // the rules of the targets' security groups then apply to the clients of the load balancer. The
-// ports in these rules are ports of the targets.
+// ports in these rules are the ports of the targets, not the ports of the listeners.
 func TestNetworkWithoutGroups(t *testing.T) {
 	w := start(t)
 	w.instance(t, "node-1", "sim-1a", nil)

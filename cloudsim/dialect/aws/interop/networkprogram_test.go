@@ -74,9 +74,9 @@ func (m *networkModel) newInstance(t *testing.T, w *world) {
 	m.instances = append(m.instances, fmt.Sprintf("i-%017x", m.next))
 }
 
-// pick returns the ARN of a random resource of the given kind. Sometimes this is a deleted
-// resource. If there is no resource to choose, the result is an ARN that never belonged to a
-// resource.
+// pick returns the ARN of a random resource of the given kind. In about one of five calls, pick also
+// chooses from the deleted resources. If there is no resource to choose, the result is an ARN that
+// never belonged to a resource.
 func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) string {
 	if rng.IntN(5) > 0 {
 		all = slices.DeleteFunc(slices.Clone(all), func(arn string) bool { _, ok := live[arn]; return !ok })

@@ -93,8 +93,8 @@ func testPolicies(t *testing.T, w *world) {
 	}
 	mustFail(t, w.deletePolicy(t, "proxy"), "InvalidConfigurationRequest")
 
-	// A port keeps its policy after the deletion of its listener. The cloud controller manager does
-	// not set the policy again.
+	// An instance port must keep its policy after the deletion of its listener. The cloud controller
+	// manager does not set the policy again for a new listener with the same instance port.
 	must(w.elb.DeleteLoadBalancerListeners(ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: shop, LoadBalancerPorts: []int32{80}}))(t)
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: shop, Listeners: []types.Listener{listen(81, 30080), listen(80, 30081)}}))(t)
 	if got := w.policies(t) + "; " + w.proxied(t); got != "proxy 30080=proxy; 81:v1 80" {

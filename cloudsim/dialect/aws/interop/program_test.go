@@ -222,7 +222,7 @@ func (p *volumeProgram) attach(have *modelVolume, n int, device string) (want st
 	return ""
 }
 
-// detach changes the model in the same way as a detachment should change the cloud. It returns the code of the
+// detach changes the model as a detachment should change the cloud. It returns the code of the
 // expected error.
 func (p *volumeProgram) detach(have *modelVolume, n int, force bool) (want string) {
 	switch {

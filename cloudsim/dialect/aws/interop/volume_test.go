@@ -202,8 +202,8 @@ func TestVolumeStates(t *testing.T) {
 	}
 	must(w.cloud.WaitOperation(ctx, must(w.cloud.GetDisk(ctx, ownDisk(*made.VolumeId)))(t).Operation))(t)
 
-	// A change of the size and the type needs two operations. The first one ends before the dialect
-	// answers.
+	// A change of the size and the type needs two operations of the cloud. The first operation ends
+	// before the dialect answers.
 	m := must(w.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: made.VolumeId, Size: sdk.Int32(20), VolumeType: types.VolumeTypeIo2}))(t).VolumeModification
 	if m.ModificationState != types.VolumeModificationStateModifying || *m.TargetSize != 20 || m.TargetVolumeType != types.VolumeTypeIo2 {
 		t.Errorf("modification: got %+v", m)

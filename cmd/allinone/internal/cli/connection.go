@@ -33,8 +33,8 @@ const callTimeout = 30 * time.Second
 // open.
 const maxIdleConns = 64
 
-// Connection contains the environment of the command (Env) and some flags. All commands that call
-// the cloud have these flags.
+// Connection contains the environment of a command (Env) and the flags that choose the cloud and
+// the project. All commands that call the cloud have these flags.
 type Connection struct {
 	Env
 	URL, TokenFile, CAFile, Project, DataDir string
@@ -114,8 +114,9 @@ func (c *Connection) lab() (w whereCloud, err error) {
 }
 
 // Client returns a client of the cloud. It takes the URL and the token from the flags, the
-// environment or the running lab, in this order. If none of these sources contains a URL, Client
-// uses DefaultCloudURL. The client sends the lab's token only to the lab's cloud.
+// environment or the running lab, in this order. With --data-dir, it does not take the URL and the
+// token from the environment. If none of these sources contains a URL, Client uses DefaultCloudURL.
+// The client sends the lab's token only to the lab's cloud.
 func (c *Connection) Client() (*client.Client, error) {
 	at, tokenFile, caFile := c.URL, c.TokenFile, c.CAFile
 	if c.DataDir == "" { // if a flag selects a lab, the lab takes precedence over the environment

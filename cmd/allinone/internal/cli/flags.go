@@ -127,8 +127,8 @@ func (p *PodFlags) Flags(f *pflag.FlagSet) {
 	f.IntVar(&p.mask6, "pod-mask6", 0, "prefix length `BITS` of an instance's IPv6 pod range (default 64)")
 }
 
-// Apply writes the values of the flags into r. A flag that the command line does not contain
-// changes nothing. The flag --pod-range replaces all fields of r. The cloud validates the result.
+// Apply writes the values of the flags on the command line into r. The flag --pod-range replaces
+// all fields of r. The cloud validates the result.
 func (p *PodFlags) Apply(r *cloudsim.PodRanges) error {
 	if p.given != nil && p.given.Changed("pod-range") {
 		*r = cloudsim.PodRanges{}

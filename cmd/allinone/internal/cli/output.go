@@ -156,8 +156,8 @@ func (p Printer[T]) Rows(things []T) [][]string {
 	return rows
 }
 
-// Table writes rows with aligned columns. A caller may call Print many times. A column keeps its
-// width in later rows. If a later cell is longer, its column becomes wider.
+// Table writes rows with aligned columns. A caller may call Print many times. In later calls, a
+// column becomes wider if a cell is longer, but a column never becomes narrower.
 type Table struct {
 	w      io.Writer
 	head   []string // Print prints the head once, before the first rows

@@ -10,7 +10,7 @@ import (
 )
 
 // TestWatchByNetwork proves that a watch with a filter by network prints the instances in this
-// network, also the instances that have it as an additional network.
+// network. The watch also prints the instances for which this network is an additional network.
 func TestWatchByNetwork(t *testing.T) {
 	w := listWatch[cloudsim.Instance, cloudsim.InstanceID]{kind: instances, where: cloudsim.ListOptions{Network: "net-000002"}}
 	for object, want := range map[string]bool{

@@ -57,8 +57,8 @@ response as strictly as the kubelet, and prints the response without the passwor
 	return cmd
 }
 
-// diagnose prints the steps of the kubelet in their order. It returns an error if the kubelet
-// would pull without credentials, or if the files have problems.
+// diagnose prints the steps with which the kubelet gets credentials for the image, in their order.
+// It returns an error if the kubelet would pull without credentials, or if the files have problems.
 func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	raw, err := os.ReadFile(d.config)
 	if err != nil {
@@ -115,9 +115,9 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	return nil
 }
 
-// passesOver returns the reason why the kubelet would not run a provider although one of its
-// patterns matches the image. It returns "" if the kubelet would run the provider. It also returns
-// "" if the user has set no flag for the pod and no flag for the folder of the plugin.
+// passesOver returns the reason why the kubelet would not run a provider although a pattern of the
+// provider matches the image. It returns "" if the kubelet would run the provider. Without the
+// flags --service-account, --annotation and --bin-dir, passesOver checks nothing and returns "".
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {

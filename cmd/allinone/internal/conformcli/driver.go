@@ -18,7 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These are the values of the flag --driver. In the flag, a command follows the prefix driverExec.
+// These are the values of the flag --driver. After driverExec, the flag contains the command that
+// starts the driver. The value can also be the URL of a driver.
 const (
 	driverCloudsim = "cloudsim"
 	driverFake     = "fake"

@@ -30,8 +30,8 @@ import (
 // defaultListen is the default address of a console that runs in a separate process.
 const defaultListen = "127.0.0.1:8179"
 
-// redirectLife is the time for which the file with a link exists. A browser reads this file at
-// once.
+// redirectLife is the time after which openBrowser removes the file with the link. This time is
+// long enough, because a browser reads the file at once.
 const redirectLife = 10 * time.Second
 
 // consoleFlags contains the flags of the command console.

@@ -23,7 +23,8 @@ type imagesCLI struct {
 	nodes []string
 	// open returns the images of the nodes.
 	open func(nodes []string) (real.Images, error)
-	// prefix is the part of an example before "images". loads are the examples of "images load".
+	// prefix is the start of each example command, up to the word "images". loads contains the
+	// examples of "images load".
 	prefix string
 	loads  []string
 }

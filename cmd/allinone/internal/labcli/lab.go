@@ -55,8 +55,8 @@ The data dir holds your progress.`,
 	return cmd
 }
 
-// courseState contains the state of the course. The course consists of the guided labs in docs/labs.
-// The state is the data dir of the user's lab, the pages of the course, and the user's progress.
+// courseState contains the data dir and the status of the user's lab, the pages of the course, and
+// the user's progress. The course consists of the guided labs in docs/labs.
 type courseState struct {
 	*labCLI
 	dir      process.Dir
@@ -222,11 +222,14 @@ func (c *labCLI) start() *cobra.Command {
 	}
 }
 
-// mayStart returns an error if the course does not permit the user to start the lab l now. This is
-// the case if the lab in the data dir is not ready, or has no nodes of the kind that l needs. It is
-// also the case if the user has started another lab of the course and has not finished that lab. If
-// the user has finished the current lab of the course, mayStart undoes the changes of the current
-// lab. The current lab can be l.
+// mayStart returns an error if the user must not start the guided lab l now, for one of these
+// reasons:
+//   - The lab in the data dir is not ready.
+//   - The lab in the data dir has another kind of nodes than l needs.
+//   - The user has started another guided lab, and has not finished that guided lab.
+//
+// If the user has finished the current guided lab, mayStart undoes the changes of that guided lab.
+// The current guided lab can be l.
 func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.checkReady(); err != nil {
 		return err

@@ -88,8 +88,8 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, instanceID clou
 	})
 }
 
-// wordWaiter is a writer for a log. When a line contains w.wantedText, the writer w sends a value
-// to the channel w.matched.
+// wordWaiter is a writer for a log. When a line contains wantedText, the writer sends a value to
+// the channel matched.
 type wordWaiter struct {
 	wantedText string
 	matched    chan struct{}

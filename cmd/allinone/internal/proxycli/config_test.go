@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestShippedAgentsAreTheProxys proves that the manifest of the agents in deploy equals the
-// manifest that 'allinone proxy config' writes.
+// TestShippedAgentsAreTheProxys proves that the file deploy/proxy/agent.yaml has the same content
+// as the manifest that 'allinone proxy config' writes.
 func TestShippedAgentsAreTheProxys(t *testing.T) {
 	written, err := template.New("").Parse(proxyManifests)
 	if err != nil {

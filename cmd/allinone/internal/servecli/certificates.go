@@ -120,8 +120,8 @@ Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
 }
 
 // openAuthority returns the certificate authority in the folder. If the folder has no
-// authority, the method creates a new authority. The method returns an error if the authority
-// expires earlier than a certificate that it would sign now.
+// authority, the method creates a new authority. New certificates are valid for one year, so the
+// method returns an error if the authority expires within one year.
 func (f *certificatesFlags) openAuthority(now time.Time) (*cert.Pair, error) {
 	ca, err := cert.Load(f.path(cloudCA+".crt"), f.path(cloudCA+".key"))
 	_, noCert := os.Stat(f.path(cloudCA + ".crt"))

@@ -103,8 +103,8 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 }
 
 // setNetworks sets the address ranges that projects may use. The flag --network-ranges lists these
-// ranges. Without the flag, projects must not use addresses to which this machine has routes,
-// because the operator did not permit these addresses.
+// ranges. Without the flag, projects may use the default ranges, except the ranges to which this
+// machine has routes.
 func (f *cloudsimFlags) setNetworks(cfg *engine.Config) error {
 	if len(f.networkRanges) == 0 {
 		cfg.HostRoutes = hostnet.Routes
@@ -124,9 +124,8 @@ func (f *cloudsimFlags) setNetworks(cfg *engine.Config) error {
 	return nil
 }
 
-// setDialTargets sets the addresses of instances and pods to which the data plane may connect.
-// These are the addresses in default networks. If --network-ranges is set, they also include the
-// addresses in its ranges.
+// setDialTargets sets the addresses of instances and pods to which the data plane may connect: the
+// addresses in default networks, and the addresses in the ranges of the flag --network-ranges.
 func (f *cloudsimFlags) setDialTargets(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {

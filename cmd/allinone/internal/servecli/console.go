@@ -20,8 +20,7 @@ import (
 const consoleTimeout = 30 * time.Second
 
 // withConsole returns a handler that serves the API and the console. The console calls the API in
-// this process with the admin token, because the console's hub watches the resources of all
-// projects.
+// this process with the admin token, because the console watches the resources of all projects.
 func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret string, hosts []string) (http.Handler, *console.Console) {
 	c := console.New(log, console.Config{
 		Cloud: &client.Client{

@@ -67,7 +67,8 @@ func run(args []string) error {
 }
 
 // parse splits the options from the other arguments, and reports whether -c is one of the options.
-// The options -i and -l have no effect, because the shell reads no file at a login.
+// The options -i and -l have no effect. The shell reads no startup files, and it is interactive
+// only if stdin is a terminal.
 func parse(args []string) (options []string, hasCommand bool, rest []string) {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
 		option := args[0]
