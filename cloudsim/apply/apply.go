@@ -24,21 +24,22 @@ import (
 // the members that an update replaces. All other members of a resource keep their values.
 var appliable = []struct {
 	key, path string
-	check     func(raw []byte) error // checks a request before the client sends it
-	types     string                 // API path of the list of types, for resources with a type
+	check     func(raw []byte) error   // checks a request before the client sends it
+	hasMember func(member string) bool // reports whether the resource has the member; some members exist only in requests
+	types     string                   // API path of the list of types, for resources with a type
 	update    []string
 }{
-	{"networks", "/v1/networks", checkRequest[cloudsim.CreateNetwork], "", []string{"labels", "podRanges", "maxRoutes"}},
-	{"subnets", "/v1/subnets", checkRequest[cloudsim.CreateSubnet], "", nil},
-	{"instances", "/v1/instances", checkRequest[cloudsim.CreateInstance], "/v1/instance-types", []string{"labels"}},
-	{"addresses", "/v1/addresses", checkRequest[cloudsim.CreateAddress], "", nil},
-	{"routes", "/v1/routes", checkRequest[cloudsim.CreateRoute], "", nil},
-	{"disks", "/v1/disks", checkRequest[cloudsim.CreateDisk], "/v1/disk-types", []string{"labels"}},
-	{"loadBalancers", "/v1/load-balancers", checkRequest[cloudsim.CreateLoadBalancer], "", []string{
-		"labels", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
+	{"networks", "/v1/networks", checkRequest[cloudsim.CreateNetwork], hasMember[cloudsim.Network], "", []string{"labels", "podRanges", "maxRoutes"}},
+	{"subnets", "/v1/subnets", checkRequest[cloudsim.CreateSubnet], hasMember[cloudsim.Subnet], "", nil},
+	{"instances", "/v1/instances", checkRequest[cloudsim.CreateInstance], hasMember[cloudsim.Instance], "/v1/instance-types", []string{"labels"}},
+	{"addresses", "/v1/addresses", checkRequest[cloudsim.CreateAddress], hasMember[cloudsim.Address], "", nil},
+	{"routes", "/v1/routes", checkRequest[cloudsim.CreateRoute], hasMember[cloudsim.Route], "", nil},
+	{"disks", "/v1/disks", checkRequest[cloudsim.CreateDisk], hasMember[cloudsim.Disk], "/v1/disk-types", []string{"labels"}},
+	{"loadBalancers", "/v1/load-balancers", checkRequest[cloudsim.CreateLoadBalancer], hasMember[cloudsim.LoadBalancer], "", []string{
+		"labels", "families", "addresses", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
 	}},
-	{"faults", "/v1/faults", checkRequest[cloudsim.CreateFault], "", nil},
-	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], "", nil},
+	{"faults", "/v1/faults", checkRequest[cloudsim.CreateFault], hasMember[cloudsim.Fault], "", nil},
+	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], hasMember[cloudsim.Hold], "", nil},
 }
 
 // referenceLists has a key for each member that refers to another resource. The value is the API
@@ -103,6 +104,14 @@ func checkRequest[T interface{ Validate() error }](raw []byte) error {
 		return wrong
 	}
 	return req.Validate()
+}
+
+// hasMember reports whether the JSON object of a resource can contain the member.
+func hasMember[T any](member string) bool {
+	return slices.ContainsFunc(reflect.VisibleFields(reflect.TypeFor[T]()), func(f reflect.StructField) bool {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		return name == member
+	})
 }
 
 // checkReferences returns Invalid if the request names a zone, region or type that does
@@ -177,7 +186,10 @@ func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool
 	if err := json.Unmarshal(raw, &desired); err != nil {
 		return a, err
 	}
-	fields := differingMembers(existing, desired, i.update)
+	if i.list == "loadBalancers" {
+		setAddresses(existing, desired)
+	}
+	fields := i.differingMembers(existing, desired)
 	if fixed := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return slices.Contains(i.update, f) }); len(fixed) > 0 {
 		return a, differenceError(existing, fixed)
 	}
@@ -249,18 +261,39 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 	return l.Items[0], nil
 }
 
+// setAddresses changes the members families and addresses of an existing load balancer to the
+// format of requests. If the file has no addresses, setAddresses deletes the member: the cloud can
+// have chosen the addresses, and an update accepts only static addresses. If the load balancer has
+// all addresses of the file, setAddresses sets the member to the value of the file, which can omit
+// the address of a family.
+func setAddresses(existing, desired map[string]any) {
+	current, _ := existing["addresses"].([]any)
+	var families, ips []any
+	for _, c := range current {
+		if a, ok := c.(map[string]any); ok {
+			families, ips = append(families, a["family"]), append(ips, a["ip"])
+		}
+	}
+	existing["families"], existing["addresses"] = families, ips
+	wanted, _ := desired["addresses"].([]any)
+	switch {
+	case len(wanted) == 0:
+		delete(existing, "addresses")
+	case !slices.ContainsFunc(wanted, func(ip any) bool { return !slices.Contains(ips, ip) }):
+		existing["addresses"] = wanted
+	}
+}
+
 // differingMembers returns the names of the members that have different values in the file and in
 // the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
-// first case the cloud's answer does not contain the member. For example, userData exists only in
-// requests. In the second case the value in the file is "" or 0, which means the default value.
-func differingMembers(current, desired map[string]any, update []string) (fields []string) {
+// first case the resource does not have the member. For example, userData exists only in requests.
+// In the second case the value in the file is "" or 0, which means the default value.
+func (i item) differingMembers(current, desired map[string]any) (fields []string) {
 	for k, v := range desired {
-		is, shown := current[k]
-		canUpdate := slices.Contains(update, k)
-		if !canUpdate && (!shown || v == "" || v == 0.0) {
+		if !slices.Contains(i.update, k) && (!i.hasMember(k) || v == "" || v == 0.0) {
 			continue
 		}
-		if !isCovered(is, v) {
+		if !isCovered(current[k], v) {
 			fields = append(fields, k)
 		}
 	}

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -305,4 +307,64 @@ func FuzzApply(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestApplyFixedMembers applies a value that an update cannot change, to a resource whose answer
+// does not contain the member.
+func TestApplyFixedMembers(t *testing.T) {
+	cl := cloudtest.Start(t)
+	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"
+	for _, x := range []struct{ text, more, field string }{
+		{disk, "multiAttach: true", "multiAttach"},
+		{hold, "target: i-000001", "target"},
+		{"instances:\n- {name: a, zone: sim-1a, type: small", "userData: hello, address: 10.0.0.200", ""}, // the cloud's answer never contains these members
+	} {
+		applyText(t, cl, x.text+"}\n", false)
+		path := filepath.Join(t.TempDir(), "cloud.yaml")
+		if err := os.WriteFile(path, []byte(x.text+", "+x.more+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wanted, err := Read(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = All(t.Context(), cl, wanted, false)
+		if x.field == "" && err != nil || x.field != "" && (!errors.Is(err, cloudsim.Exists) || !strings.Contains(err.Error(), x.field)) {
+			t.Errorf("apply with %s: got error %v, want Exists if the field is %q", x.more, err, x.field)
+		}
+	}
+}
+
+// TestApplyAddresses applies a load balancer with static addresses, and updates its addresses and
+// its IP families. A second apply of the same file changes nothing.
+func TestApplyAddresses(t *testing.T) {
+	cl := cloudtest.Start(t)
+	var ips [2]string
+	for n := range ips {
+		a, err := cl.CreateAddress(t.Context(), cloudsim.CreateAddress{Name: fmt.Sprintf("front-%d", n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ips[n] = a.IP
+	}
+	const start = "loadBalancers:\n- {name: web, region: sim-1, listeners: [{protocol: tcp, port: 80, targetPort: 1}], healthCheck: {protocol: tcp}"
+	both := ", addresses: [" + ips[1] + "], families: [ipv4, ipv6]"
+	for _, x := range []struct{ more, first string }{
+		{", addresses: [" + ips[0] + "]", "created "},
+		{"", "unchanged "},
+		{", addresses: [" + ips[1] + "]", "updated addresses"},
+		{both, "updated families"},
+		{both + ", drainTimeoutSeconds: 5", "updated drainTimeoutSeconds"},
+		{"", "unchanged "},
+	} {
+		for n, want := range []string{x.first, "unchanged "} {
+			if got := applyText(t, cl, start+x.more+"}\n", false)["loadBalancers web"]; got != want {
+				t.Errorf("apply %d of a load balancer%s: got %q, want %q", n+1, x.more, got, want)
+			}
+		}
+	}
+	lb, err := cl.GetLoadBalancer(t.Context(), "lb-000001")
+	if err != nil || len(lb.Addresses) != 2 || lb.Addresses[0].IP != ips[1] || lb.DrainTimeoutSeconds != 5 {
+		t.Errorf("got %+v, error %v; want two addresses, the first is %s, and a drain timeout of 5 s", lb, err, ips[1])
+	}
 }

@@ -24,6 +24,7 @@ type item struct {
 	body             map[string]any
 	name             string
 	check            func(raw []byte) error
+	hasMember        func(member string) bool
 	types            string
 	update           []string // members that can be updated
 }
@@ -151,7 +152,7 @@ func itemsOf(file string, top *yaml.Node) (items []item, err error) {
 			continue
 		}
 		for _, n := range list.Content {
-			i := item{file: file, list: kind.key, path: kind.path, node: n, check: kind.check, types: kind.types, update: kind.update}
+			i := item{file: file, list: kind.key, path: kind.path, node: n, check: kind.check, hasMember: kind.hasMember, types: kind.types, update: kind.update}
 			err := n.Decode(&i.body)
 			if i.name, _ = i.body["name"].(string); err != nil || i.name == "" {
 				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, reasonOf(err)))
