@@ -157,6 +157,10 @@ func (p *udpServer) endAll() {
 	}
 }
 
+// maxIdleCheck is the longest time between two checks of an idle timeout by a goroutine that waits
+// for data. A new idle timeout of the listener takes effect after at most this time.
+const maxIdleCheck = 10 * time.Second
+
 // answer forwards the target's datagrams to the client, until the flow is silent for too long
 // or is closed.
 func (p *udpServer) answer(f *flow) {
@@ -165,13 +169,15 @@ func (p *udpServer) answer(f *flow) {
 		return
 	}
 	for {
+		wait := maxIdleCheck
 		if idle := time.Duration(f.l.idle.Load()); idle > 0 {
 			left := idle - f.silence()
 			if left <= 0 {
 				return
 			}
-			_ = f.server.SetReadDeadline(time.Now().Add(left))
+			wait = min(wait, left)
 		}
+		_ = f.server.SetReadDeadline(time.Now().Add(wait))
 		for err == nil {
 			err = p.answerOne(f, reads)
 		}

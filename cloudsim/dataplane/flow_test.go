@@ -259,6 +259,22 @@ func TestFlowMovesOn(t *testing.T) {
 	})
 }
 
+// A new idle timeout also applies to flows that are silent at the time of the change.
+func TestIdleTimeoutOfFlowsChanges(t *testing.T) {
+	t.Parallel()
+	f, _ := udpFleet(t, 1)
+	f.lb.Listeners[1].IdleTimeoutSeconds = 3600
+	counters := dataplane.NewCounters()
+	f.start(t, dataplane.Config{Counters: counters})
+	dialUDP(t, f.address()).ask("a")
+	f.lb.Listeners[1].IdleTimeoutSeconds = 1
+	f.cloud.putLB(f.lb)
+	eventually.True(t, "the silent flow ends", func() bool {
+		s, _ := counters.LoadBalancerStats(lbID)
+		return s.Listeners[1].Active == 0
+	})
+}
+
 // If a listener has the maximum number of flows, the data plane refuses a new flow. It allows a new
 // flow after an existing flow has ended.
 func TestMaxFlows(t *testing.T) {

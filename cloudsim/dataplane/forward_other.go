@@ -180,31 +180,31 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// idleChecks is the number of checks in one idle timeout. A connection is idle after this number of
-// consecutive checks without activity. If the process is stopped for a long time, this time counts
-// as one check.
+// idleChecks is the number of checks in one idle timeout of up to 40 s. Longer timeouts have a check
+// after each 10*time.Second. A connection is idle after checks without activity for the whole
+// timeout. If the process is stopped for a long time, this time counts as one check.
 const idleChecks = 4
 
 // moveBytes moves bytes from src to dst until src ends.
 //
-// If the listener has an idle timeout, moveBytes divides the timeout into equal parts. The number
-// of parts is the constant idleChecks. While moveBytes waits for src, it wakes up after each part.
-// Unlike the version with epoll, this version cannot detect bytes that wait for a slow reader. The
-// reader must read these bytes within the idle timeout.
+// While moveBytes waits for src, it wakes up for each check of the idle timeout. Unlike the version
+// with epoll, this version cannot detect bytes that wait for a slow reader. The reader must read
+// these bytes within the idle timeout.
 func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {
 		return err
 	}
+	var idle, wait, silent time.Duration
 	next := func() error {
-		idle := time.Duration(l.idle.Load())
-		if idle <= 0 {
-			return nil
+		idle, wait = time.Duration(l.idle.Load()), 10*time.Second
+		if idle > 0 {
+			wait = min(wait, idle/idleChecks)
 		}
-		return src.SetReadDeadline(time.Now().Add(idle / idleChecks))
+		return src.SetReadDeadline(time.Now().Add(wait))
 	}
 	err = next()
-	var seen, nothing uint64
+	var seen uint64
 	for err == nil {
 		var n int64
 		n, err = copySome(dst, reads)
@@ -214,10 +214,11 @@ func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error 
 			return nil
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = next()
+			silent += wait
 			if now := c.activity.Load(); now != seen {
-				seen, nothing = now, 0
-			} else if nothing++; nothing == idleChecks {
+				seen, silent = now, 0
+			}
+			if err = next(); idle > 0 && silent >= idle {
 				err = errIdle
 			}
 		}
