@@ -84,8 +84,9 @@ func drop() {
 // deadline before each write.
 type faultyResponse struct {
 	http.ResponseWriter
-	s    *session
-	done bool
+	s     *session
+	wrote bool // the status is written
+	done  bool // the reply of the fault is complete
 }
 
 func (w *faultyResponse) WriteHeader(code int) {
@@ -93,12 +94,13 @@ func (w *faultyResponse) WriteHeader(code int) {
 	if w.done {
 		return
 	}
-	if f := w.s.after; f != nil && code < 400 {
-		w.done = true
-		switch f.Effect.Type {
-		case cloudsim.FaultLoseReply:
+	w.wrote = true
+	if f := w.s.after; f != nil {
+		switch {
+		case f.Effect.Type == cloudsim.FaultLoseReply:
 			drop()
-		case cloudsim.FaultErrorAfterCommit:
+		case f.Effect.Type == cloudsim.FaultErrorAfterCommit && code < 400:
+			w.done = true
 			(&injectedFault{f}).writeError(w.ResponseWriter)
 			return
 		}
@@ -107,7 +109,7 @@ func (w *faultyResponse) WriteHeader(code int) {
 }
 
 func (w *faultyResponse) Write(p []byte) (int, error) {
-	if w.s.after != nil && !w.done {
+	if !w.wrote {
 		w.WriteHeader(http.StatusOK)
 	}
 	if w.done {

@@ -161,6 +161,24 @@ func TestFaults(t *testing.T) {
 			t.Errorf("throttled pull: got %d %s, want 429", resp.StatusCode, body)
 		}
 	})
+	const missing = "/v2/team-a/web/manifests/none"
+	bearer := w.bearer(t, cred.Password, "repository:team-a/web:pull")
+	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit, Message: "too late"}, func() { // changes no answer of a failed call
+		if resp, body := w.do(t, "GET", missing, bearer, ""); resp.StatusCode != 404 || strings.Contains(body, "too late") || !strings.Contains(body, "MANIFEST_UNKNOWN") {
+			t.Errorf("missing manifest: got %d %s, want 404", resp.StatusCode, body)
+		}
+	})
+	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, func() {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+w.host+missing, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+bearer)
+		if resp, err := w.http.Do(req); err == nil {
+			t.Errorf("a lost answer: got status %d", resp.StatusCode)
+			_ = resp.Body.Close()
+		}
+	})
 	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry}); err != nil { // without an overlap, the old key becomes invalid at once
 		t.Fatal(err)
 	}
