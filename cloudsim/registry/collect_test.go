@@ -196,6 +196,19 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// TestInvalidTag proves that the registry stores nothing if the tag of a manifest is not valid.
+func TestInvalidTag(t *testing.T) {
+	d := newDisk(t)
+	before := d.totalBytes()
+	_, err := d.manifestOf("a/web", "not a tag", imageIndex, map[string]any{"schemaVersion": 2, "mediaType": imageIndex, "manifests": []oci.Descriptor{}})
+	if !errors.Is(err, oci.ErrManifestInvalid) {
+		t.Errorf("got error %v, want %v", err, oci.ErrManifestInvalid)
+	}
+	if now := d.totalBytes(); now != before {
+		t.Errorf("the registry stored %d bytes", now-before)
+	}
+}
+
 // TestCollectKeepsAnIndex proves that a collection keeps the images of an
 // index, and the layers of these images.
 func TestCollectKeepsAnIndex(t *testing.T) {

@@ -249,6 +249,9 @@ func (f *files) putManifest(repo, tag string, raw []byte, mediaType string) (oci
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
 	d := digest.FromBytes(raw)
+	if tag != "" && !ociref.IsValidTag(tag) {
+		return oci.Descriptor{}, fmt.Errorf("%w: %.150q is not a valid tag", oci.ErrManifestInvalid, tag)
+	}
 	if err := f.checkReferences(repo, mediaType, raw); err != nil {
 		return oci.Descriptor{}, err
 	}
@@ -263,9 +266,6 @@ func (f *files) putManifest(repo, tag string, raw []byte, mediaType string) (oci
 		return oci.Descriptor{}, err
 	}
 	if tag != "" {
-		if !ociref.IsValidTag(tag) {
-			return oci.Descriptor{}, fmt.Errorf("%w: %.150q is not a valid tag", oci.ErrManifestInvalid, tag)
-		}
 		err = f.write(f.repo(repo, "tags", tag), []byte(d))
 	}
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
