@@ -64,24 +64,25 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 		case exitUnsupported:
 			resp.StatusCode = http.StatusNotImplemented
 		}
-		text, err := json.Marshal(problem{strings.TrimSpace(exit.String() + ": " + stderr.String())})
+		text, err := json.Marshal(problem{strings.TrimSpace(exit.String() + ": " + stderr.kept.String())})
 		if err != nil {
 			return nil, err
 		}
-		out = limitedBuffer{}
+		out.kept.Reset()
 		_, _ = out.Write(text) // a bytes.Buffer returns no error
 	}
-	resp.Body = io.NopCloser(&out.Buffer)
+	resp.Body = io.NopCloser(&out.kept)
 	return resp, nil
 }
 
 // limitedBuffer is a buffer that keeps one byte more than the longest permitted body. With this
-// byte, the reader of the buffer notices that the body is too long.
-type limitedBuffer struct{ bytes.Buffer }
+// byte, the reader of the buffer notices that the body is too long. The type does not embed
+// bytes.Buffer: os/exec would then call the method ReadFrom, which has no limit.
+type limitedBuffer struct{ kept bytes.Buffer }
 
 // Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program
 // can continue.
 func (l *limitedBuffer) Write(b []byte) (int, error) {
-	l.Buffer.Write(b[:min(len(b), maxBody+1-l.Len())])
+	l.kept.Write(b[:min(len(b), maxBody+1-l.kept.Len())])
 	return len(b), nil
 }
