@@ -226,10 +226,11 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	counted := name
 	if _, known := p.calls[name]; !known && len(p.calls) >= maxNames {
-		name = "other"
+		counted = "other"
 	}
-	p.calls[name] = conform.Count{Calls: p.calls[name].Calls + 1, Writes: p.calls[name].Writes || writes}
+	p.calls[counted] = conform.Count{Calls: p.calls[counted].Calls + 1, Writes: p.calls[counted].Writes || writes}
 	if len(p.recording) == maxRecording {
 		p.recording = slices.Delete(p.recording, 0, maxRecording/10)
 	}
@@ -241,8 +242,8 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 	if f.Kind == "" || f.Writes && !writes || f.Call != "" && f.Call != name {
 		return call, conform.Fault{}, p.replaced
 	}
-	p.matched[name]++
-	if n := p.matched[name]; n <= f.Skip || f.Count > 0 && n > f.Skip+f.Count {
+	p.matched[counted]++
+	if n := p.matched[counted]; n <= f.Skip || f.Count > 0 && n > f.Skip+f.Count {
 		return call, conform.Fault{}, p.replaced
 	}
 	return call, f, p.replaced
