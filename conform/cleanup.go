@@ -77,7 +77,12 @@ func (c CleanupConfig) deleteServices(ctx context.Context, kube kubernetes.Inter
 			if s.DeletionTimestamp != nil {
 				continue
 			}
-			if err := c.reportDeleted("service", s.Namespace+"/"+s.Name, kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})); err != nil {
+			// removeService describes the reason for the precondition.
+			err := kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &s.ResourceVersion}})
+			if apierrors.IsConflict(err) {
+				continue // the Service has changed since the list: the next list contains the change
+			}
+			if err := c.reportDeleted("service", s.Namespace+"/"+s.Name, err); err != nil {
 				return err
 			}
 		}
