@@ -68,7 +68,7 @@ func (w *Watcher) Run(ctx context.Context, sink console.Sink) {
 	passChanges(core.Nodes().Informer(), v.putNode, v.deleteNode)
 	passChanges(core.Pods().Informer(), v.putPod, v.deletePod)
 	passChanges(core.Services().Informer(), v.putService, v.deleteService)
-	passChanges(core.PersistentVolumes().Informer(), v.putVolume, func(*v1.PersistentVolume) {})
+	passChanges(core.PersistentVolumes().Informer(), v.putVolume, v.deleteVolume)
 	passChanges(storage.VolumeAttachments().Informer(), v.putAttachment, v.deleteAttachment)
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
@@ -227,6 +227,12 @@ func (v *view) putVolume(p *v1.PersistentVolume) {
 			v.sendAttachment(&a)
 		}
 	}
+}
+
+func (v *view) deleteVolume(p *v1.PersistentVolume) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.volumes, p.Name)
 }
 
 func (v *view) putAttachment(a *storagev1.VolumeAttachment) {
