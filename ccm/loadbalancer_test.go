@@ -257,7 +257,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 		t.Errorf("first load balancer in deletion: got error %v, want a RetryError", err)
 	}
 	if calls := r.wire.takeCalls(false); len(calls) > 4 {
-		t.Errorf("first load balancer in deletion: the CCM made the calls %q, want none", calls)
+		t.Errorf("first load balancer in deletion: the CCM made the calls %q, want at most 4", calls)
 	}
 	// A new Service with the same name has another UID. So its load balancer
 	// has another name. The CCM creates this load balancer before the deletion
