@@ -18,7 +18,7 @@ type OutageLogger struct {
 func (l *OutageLogger) OnSync(bool) {
 	if l.away {
 		l.away = false
-		l.Log.Info("the cloud answers again")
+		l.Log.Info("the cloud sends changes again")
 	}
 }
 
@@ -29,6 +29,6 @@ func (l *OutageLogger) OnError(err error, _ bool) {
 		l.Log.Info("the watch is too far behind the cloud; listing all resources again", "err", err)
 	case !l.away:
 		l.away = true
-		l.Log.Warn("the cloud does not answer; trying again", "err", err)
+		l.Log.Warn("cannot read the changes in the cloud; trying again", "err", err)
 	}
 }
