@@ -119,12 +119,12 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 		if p.Type != t.Name || len(zone) > 0 && p.Zone != zone[0] || len(zone) == 0 && req.GetAccessibleTopology() != nil {
 			continue
 		}
-		room := p.FreeGiB
+		freeGiB := p.FreeGiB
 		if s.regional { // the second replica needs space in another zone
-			room = min(room, roomBeside(pools, p))
+			freeGiB = min(freeGiB, freeBeside(pools, p))
 		}
-		free += int64(room) * gib
-		largest = max(largest, min(room, t.MaxGiB))
+		free += int64(freeGiB) * gib
+		largest = max(largest, min(freeGiB, t.MaxGiB))
 	}
 	resp := &csi.GetCapacityResponse{AvailableCapacity: free}
 	if largest >= t.MinGiB {
@@ -134,13 +134,13 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside returns the largest free capacity in GiB of a pool that has the
+// freeBeside returns the largest free capacity in GiB of a pool that has the
 // same disk type as the given pool, but is in another zone.
-func roomBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool) (room int) {
+func freeBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool) (freeGiB int) {
 	for _, p := range pools {
 		if p.Type == pool.Type && p.Zone != pool.Zone {
-			room = max(room, p.FreeGiB)
+			freeGiB = max(freeGiB, p.FreeGiB)
 		}
 	}
-	return room
+	return freeGiB
 }

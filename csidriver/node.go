@@ -84,15 +84,15 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	if err != nil {
 		return nil, err
 	}
-	room := t.MaxDisks
+	maxVolumes := t.MaxDisks
 	for _, d := range disks {
 		if _, here := d.Attachment(i.ID); here && !n.countsAsVolume(ctx, d) {
-			room--
+			maxVolumes--
 		}
 	}
 	return &csi.NodeGetInfoResponse{
 		NodeId:             string(i.ID),
-		MaxVolumesPerNode:  int64(max(room, 1)), // to the orchestrator, 0 means no limit
+		MaxVolumesPerNode:  int64(max(maxVolumes, 1)), // to the orchestrator, 0 means no limit
 		AccessibleTopology: topologyOf(n.name, i.Zone)[0],
 	}, nil
 }

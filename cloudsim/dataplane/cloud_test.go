@@ -23,7 +23,7 @@ type fakeCloud struct {
 	rev       uint64
 	floor     uint64 // events up to this revision are forgotten
 	journal   []cloudsim.Event
-	bell      chan struct{} // notification: closed by the next change
+	changed   chan struct{} // notification: closed by the next change
 	lbs       map[cloudsim.LoadBalancerID]cloudsim.LoadBalancer
 	instances map[cloudsim.InstanceID]cloudsim.Instance
 	down      error // error of every call
@@ -38,14 +38,14 @@ type fakeCloud struct {
 
 func newMemory() *fakeCloud {
 	return &fakeCloud{
-		bell:      make(chan struct{}),
+		changed:   make(chan struct{}),
 		lbs:       map[cloudsim.LoadBalancerID]cloudsim.LoadBalancer{},
 		instances: map[cloudsim.InstanceID]cloudsim.Instance{},
 		reports:   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus{},
 	}
 }
 
-func (m *fakeCloud) ring() { close(m.bell); m.bell = make(chan struct{}) }
+func (m *fakeCloud) notify() { close(m.changed); m.changed = make(chan struct{}) }
 
 func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, meta *cloudsim.Meta, object func() any) {
 	m.rev++
@@ -55,7 +55,7 @@ func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, i
 		panic(err)
 	}
 	m.journal = append(m.journal, cloudsim.Event{Rev: m.rev, Type: typ, Kind: kind, ID: id, Object: raw})
-	m.ring()
+	m.notify()
 }
 
 // putLB stores a load balancer. If the field State of lb is empty, putLB stores the state
@@ -109,7 +109,7 @@ func (m *fakeCloud) breakWatches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.broken++
-	m.ring()
+	m.notify()
 }
 
 // compact deletes all events of the journal.
@@ -185,7 +185,7 @@ func (m *fakeCloud) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq
 		m.mu.Unlock()
 		for rev := o.Since; ; {
 			m.mu.Lock()
-			bell, err := m.bell, m.down
+			changed, err := m.changed, m.down
 			switch {
 			case err != nil:
 				m.met = true
@@ -213,7 +213,7 @@ func (m *fakeCloud) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq
 			select {
 			case <-ctx.Done():
 				return
-			case <-bell:
+			case <-changed:
 			}
 		}
 	}

@@ -307,7 +307,7 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	if countablePart(r).Contains(ip) {
 		free, err = tx.TakeThis(r.String(), offset(r, ip)-1)
 	} else {
-		free, err = nobodyHas(tx, ip)
+		free, err = addressIsFree(tx, ip)
 	}
 	if err == nil && !free {
 		return cloudsim.Errorf(cloudsim.Conflict, "address %s is used by another instance", ip)
@@ -315,10 +315,10 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	return err
 }
 
-// nobodyHas reports whether the address ip is free, which means that no instance has this address.
+// addressIsFree reports whether the address ip is free, which means that no instance has this address.
 // It reads all instances. takeThisIP calls it only for addresses beyond the first /64 of a range,
 // because the store does not record the use of these addresses (see countablePart).
-func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
+func addressIsFree(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {
 			return false, err

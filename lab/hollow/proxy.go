@@ -36,7 +36,7 @@ type proxy struct {
 	slices   discoverylisters.EndpointSliceLister
 	synced   []cache.InformerSynced
 	kubelet  KubeletTLS    // nil means that machines serve no kubelet API
-	bell     chan struct{} // change notifications; the buffer holds one notification
+	changed  chan struct{} // change notifications; the buffer holds one notification
 	on       map[cloudsim.InstanceID]*responder
 }
 
@@ -44,7 +44,7 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 	nodes, services, slices := factory.Core().V1().Nodes(), factory.Core().V1().Services(), factory.Discovery().V1().EndpointSlices()
 	p := &proxy{
 		log: log, fleet: f, kubelet: kubelet, nodes: nodes.Lister(), services: services.Lister(), slices: slices.Lister(),
-		bell: make(chan struct{}, 1), on: map[cloudsim.InstanceID]*responder{},
+		changed: make(chan struct{}, 1), on: map[cloudsim.InstanceID]*responder{},
 	}
 	f.hear = append(f.hear, func(string) { p.notify() })
 	object := cache.ResourceEventHandlerFuncs{
@@ -76,7 +76,7 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 
 func (p *proxy) notify() {
 	select {
-	case p.bell <- struct{}{}:
+	case p.changed <- struct{}{}:
 	default:
 	}
 }
@@ -115,7 +115,7 @@ func (p *proxy) run(ctx context.Context) {
 			return
 		case <-again:
 			continue
-		case <-p.bell:
+		case <-p.changed:
 		}
 		select {
 		case <-ctx.Done():
@@ -123,7 +123,7 @@ func (p *proxy) run(ctx context.Context) {
 		case <-time.After(gather):
 		}
 		select {
-		case <-p.bell: // the next sync handles all changes until now
+		case <-p.changed: // the next sync handles all changes until now
 		default:
 		}
 	}

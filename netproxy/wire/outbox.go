@@ -10,7 +10,7 @@ import (
 // goroutines that must not block.
 type Outbox struct {
 	packets chan *Packet
-	bell    chan struct{}
+	changed chan struct{}
 
 	mu     sync.Mutex
 	posted []*Packet
@@ -18,7 +18,7 @@ type Outbox struct {
 
 // NewOutbox makes an empty Outbox. The Outbox sends packets only during a call of Run.
 func NewOutbox() *Outbox {
-	return &Outbox{packets: make(chan *Packet, 8), bell: make(chan struct{}, 1)}
+	return &Outbox{packets: make(chan *Packet, 8), changed: make(chan struct{}, 1)}
 }
 
 // Send adds the packet p at the end of the queue. If ctx ends first, Send frees p's data and
@@ -52,7 +52,7 @@ func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
 	o.posted = append(o.posted, p)
 	o.mu.Unlock()
-	notify(o.bell)
+	notify(o.changed)
 }
 
 // Run calls sendFn with one packet at a time. Run returns when ctx ends or when
@@ -64,7 +64,7 @@ func (o *Outbox) Run(ctx context.Context, sendFn func(*Packet) error) error {
 			if err := sendFn(p); err != nil {
 				return err
 			}
-		case <-o.bell:
+		case <-o.changed:
 			if err := o.flush(sendFn); err != nil {
 				return err
 			}

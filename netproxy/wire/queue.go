@@ -32,12 +32,12 @@ type Queue struct {
 	taken  uint64 // total size of the items that Pop has returned
 	closed error  // io.EOF: Pop still returns the queued items; any other error: Close has dropped them
 	more   chan struct{}
-	room   chan struct{}
+	freed  chan struct{}
 }
 
 // NewQueue makes a Queue. The owner must call Close, which releases the queued buffers.
 func NewQueue(limit int, grace time.Duration) *Queue {
-	return &Queue{limit: limit, grace: grace, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	return &Queue{limit: limit, grace: grace, more: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 }
 
 // Push adds data to the queue. The data then belong to the queue. Push returns an error if the
@@ -52,7 +52,7 @@ func (q *Queue) Push(data mem.BufferSlice) error {
 	before := q.takenSoFar()
 	for {
 		select {
-		case <-q.room:
+		case <-q.freed:
 		case <-grace.C:
 			if now := q.takenSoFar(); now-before >= uint64(q.limit/2) {
 				before = now
@@ -107,7 +107,7 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 				q.items = nil
 			}
 			q.mu.Unlock()
-			notify(q.room)
+			notify(q.freed)
 			return data, nil
 		}
 		err := q.closed
@@ -136,12 +136,12 @@ func (q *Queue) Close(why error) {
 		q.items, q.bytes = nil, 0
 	}
 	notify(q.more)
-	notify(q.room)
+	notify(q.freed)
 }
 
-func notify(bell chan struct{}) {
+func notify(changed chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case changed <- struct{}{}:
 	default:
 	}
 }

@@ -40,6 +40,7 @@ func (p InProcess) Part() cloudtest.Option {
 func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	api := <-p.api
 	p.api <- api
+	r = r.Clone(r.Context()) // a RoundTripper must not change the caller's request
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
