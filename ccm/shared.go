@@ -93,8 +93,8 @@ func membersOf(lb cloudsim.LoadBalancer) []member {
 	return all
 }
 
-// portsOf returns the names of the listeners on lb that belong to the member
-// with the given UID.
+// portsOf returns the names of the listeners on the shared load balancer lb
+// that belong to the Service with the given UID.
 func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }

@@ -31,7 +31,7 @@ const (
 type key struct{ kind, id string }
 
 // entry is an object of the cloud or of the cluster. It contains the JSON text of the object. If
-// the rules for differences use the object, the entry also contains the object as a Go value.
+// findDifferences uses the object, the entry also contains the object as a Go value.
 type entry struct {
 	project cloudsim.ProjectID
 	raw     json.RawMessage

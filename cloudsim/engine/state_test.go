@@ -467,8 +467,9 @@ func TestScratchIsForgotten(t *testing.T) {
 }
 
 // TestLoadRefuses proves that the cloud refuses to load a saved state with address ranges that
-// differ from the configured ranges. The refused call changes no records. Even during the call, the
-// cloud refuses to create an instance in a zone that exists only in the saved state.
+// differ from the configured ranges. The refused call changes no records. The saved
+// state also has a zone that the cloud does not have. While the cloud handles the call, it refuses
+// to create an instance in this zone.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {

@@ -277,8 +277,8 @@ func TestCollectKeepsRequestedBlobs(t *testing.T) {
 	}
 }
 
-// TestCollectWhileAPushRuns proves that a collection does not remove the layers
-// of an image that a client is pushing.
+// TestCollectWhileAPushRuns proves that a garbage collection does not remove the layers of an image
+// that a client is pushing.
 func TestCollectWhileAPushRuns(t *testing.T) {
 	d := newDisk(t)
 	for n := range 20 {

@@ -25,7 +25,7 @@ const (
 	timeout = 5 * time.Minute
 )
 
-// driver is the client of a driver that is an HTTP server or a program.
+// driver implements conform.Driver. It passes each call to an HTTP server or to a program.
 type driver struct {
 	url  string
 	http *http.Client

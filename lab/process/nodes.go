@@ -62,7 +62,8 @@ func (r *NodesReport) add(name, reason string) {
 // AllReady reports whether every instance that should run has a Ready node.
 func (r NodesReport) AllReady() bool { return r.Error == "" && r.Ready == r.Total }
 
-// String returns one line with the counts and then each reason with examples.
+// String returns one line: the number of Ready nodes, the number of all nodes, and each reason why
+// nodes are not Ready. After each reason, the line contains the names of some of these nodes.
 func (r NodesReport) String() string {
 	if r.Error != "" {
 		return "it is unknown which nodes are Ready: " + r.Error

@@ -354,9 +354,9 @@ func (d *machineDevices) linkPaths(id cloudsim.DiskID) []string {
 
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
-// remove removes the device nodes and links of a disk, and fences the disk's device. It keeps the
-// second device of the disk; see releaseUnused. It deletes the fenced device from d.have, because
-// the kernel can give the number of this device to another program.
+// remove removes the device nodes and links of a disk, and fences the disk's device. It deletes the
+// fenced device from d.have, because the kernel can give the number of this device to another
+// program. A disk can have a second loop device, which only releaseUnused removes.
 func (d *machineDevices) remove(id cloudsim.DiskID, existing device) error {
 	if isMounted(d.folder.path("dev")) {
 		if err := d.hide(id, existing); err != nil {

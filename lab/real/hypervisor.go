@@ -139,8 +139,8 @@ func (h *hypervisor) openHandles(ctx context.Context) (err error) {
 	return err
 }
 
-// prepare creates the folders of a machine. A new disk contains all images that the store
-// has now.
+// prepare creates the folders of a machine. If the machine has no disk yet, prepare also creates a
+// disk with all images of the store.
 func (h *hypervisor) prepare(ctx context.Context, f folder) error {
 	h.stored.Lock()
 	defer h.stored.Unlock()

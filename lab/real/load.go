@@ -111,8 +111,9 @@ type runningMachine struct {
 	ctr  ctr // client of its containerd
 }
 
-// runningMachines returns the running machines of m.Nodes, sorted by node, and the names of
-// machines that are off. It returns an error for a name in m.Nodes that has no running machine.
+// runningMachines returns the running machines, sorted by node, and the names of the machines that
+// are off. If m.Nodes is not empty, it returns only the machines of these nodes. It returns an error
+// if one of these machines does not run.
 func (m Images) runningMachines() (running []runningMachine, off []string, err error) {
 	all, err := listHierarchies()
 	if err != nil {

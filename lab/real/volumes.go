@@ -34,10 +34,10 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the folder in the file paths of a hypervisor's loop devices. The kernel stores
-// such a path with each loop device. The folder contains the hypervisor's name, so each hypervisor
-// can recognise its own loop devices. In machines of earlier versions, the folder with this path
-// contains the cloud's disks.
+// disksDir returns the path of a folder. The kernel stores a file path with each loop device. For
+// the loop devices of a hypervisor, this file path is in the folder that disksDir returns. The path
+// contains the name of the hypervisor, so each hypervisor can recognise its own loop devices. Only
+// machines that an earlier version started have files in this folder: the disks of the cloud.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running
