@@ -265,13 +265,17 @@ function startStream() {
 
 async function read(signal) {
   for (let wait = 250; !signal.aborted; wait = Math.min(wait * 2, 2000)) {
+    let problem; // the reason why the console refuses the stream
     try {
       const watchdog = new AbortController();
       let timer = setTimeout(() => watchdog.abort(), 8000); // the console sends a line every two seconds
       const resp = await fetch('scene', { headers: { Authorization: `Bearer ${token}` }, signal: AbortSignal.any([signal, watchdog.signal]), credentials: 'omit', cache: 'no-store' });
       if (resp.status === 401) return signOut('The token is not valid any more. Run "allinone console open" for a new link.');
       if (resp.status === 403) return signOut((await resp.json()).detail);
-      if (!resp.ok) throw new Error(resp.statusText);
+      if (!resp.ok) {
+        problem = (await resp.json()).detail;
+        throw new Error(problem);
+      }
       const lines = resp.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = '';
       for (;;) {
@@ -293,7 +297,7 @@ async function read(signal) {
       // the loop connects again
     }
     if (signal.aborted) return;
-    if (link.value.state !== 'lost') link.value = { state: 'lost', at: link.value.at ?? Date.now() };
+    if (link.value.state !== 'lost' || link.value.problem !== problem) link.value = { state: 'lost', at: link.value.at ?? Date.now(), problem };
     channel.postMessage({ lost: link.value });
     await new Promise((r) => setTimeout(r, wait));
   }
