@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -329,5 +330,59 @@ func TestCodedErrorIsNoInternalError(t *testing.T) {
 		if logged := strings.Contains(log.String(), "request failed"); body != tc.body || logged != tc.logged {
 			t.Errorf("%v: got body %q, log %q; want body %q, logged %t", tc.err, body, log.String(), tc.body, tc.logged)
 		}
+	}
+}
+
+// TestServeFinishesRequests proves that Serve lets a running request finish after the end of its
+// context. The calls to the cloud of this request still succeed.
+func TestServeFinishesRequests(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	cloud := cloudtest.Start(t)
+	secret, err := cloud.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := oneCallDialect(func(r *dialect.Request) (int, any, error) {
+		i, err := r.Cloud.CreateInstance(r.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
+		if err != nil {
+			return 0, nil, err
+		}
+		stop()
+		i, err = r.Cloud.GetInstance(r.Context(), i.ID)
+		return http.StatusOK, i.ID, err
+	})
+	ended := make(chan error, 1)
+	h := dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport, Project: cloud.Project})
+	go func() { ended <- dialect.Serve(ctx, ln, h) }()
+	if status, _, body := post(t, "http://"+ln.Addr().String()+"/things/1", secret, "my-id", ""); status != http.StatusOK {
+		t.Errorf("request at the end of the server: got %d %q, want 200", status, body)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+}
+
+// TestDisconnectIsNoInternalError proves that the server does not log an error of the dialect if the
+// client disconnects.
+func TestDisconnectIsNoInternalError(t *testing.T) {
+	var log strings.Builder
+	ctx, disconnect := context.WithCancel(t.Context())
+	defer disconnect()
+	d := oneCallDialect(func(r *dialect.Request) (int, any, error) {
+		disconnect()
+		_, err := r.Cloud.WhoAmI(r.Context())
+		return http.StatusOK, nil, err
+	})
+	h := dialect.New(slog.New(slog.NewTextHandler(&log, nil)), d, dialect.Config{URL: "http://127.0.0.1:1"})
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/things/1", nil)
+	r.Header.Set("Token", "x")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if log.Len() > 0 {
+		t.Errorf("got the log %q, want no lines", log.String())
 	}
 }

@@ -297,6 +297,10 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 			w.Header().Set(name, value)
 		}
 	}
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		// The client has disconnected, so it gets no answer. This is no error of the dialect.
+		err = cloudsim.Errorf(cloudsim.Unavailable, "the request was cancelled")
+	}
 	if err != nil && to.dropped {
 		// The cloud closed the connection, e.g. because of a fault. The caller of the dialect
 		// then also gets no reply.
@@ -400,7 +404,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
+		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) }, // the end of ctx does not end running requests
 	}
 	return run.HTTP(ctx, srv, ln, shutdownGrace, run.Limits{})
 }
