@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
 // checkLabels returns an error if a label of a request does not have the format of Kubernetes'
@@ -44,7 +46,8 @@ func parseSelector(s string) (equal map[string]string, keep func(map[string]stri
 		switch q.Operator() {
 		case selection.Equals, selection.DoubleEquals:
 			value := q.ValuesUnsorted()[0]
-			if _, twice := equal[q.Key()]; twice || value == "" || len(q.Key()) > cloudsim.MaxLabelKey {
+			hidden := strings.HasPrefix(q.Key(), dialect.LabelPrefix) // the function matches does not see hidden labels
+			if _, twice := equal[q.Key()]; twice || hidden || value == "" || len(q.Key()) > cloudsim.MaxLabelKey {
 				keep = matches(sel)
 				continue
 			}
