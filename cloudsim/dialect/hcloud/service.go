@@ -1,6 +1,7 @@
 package hcloud
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -16,6 +17,7 @@ const (
 	defaultInterval = 15 // seconds
 	defaultTimeout  = 10 // seconds
 	defaultRetries  = 3
+	defaultCodes    = "200-299,300-399" // HTTP statuses, in the format of this cloud
 )
 
 // serviceOf returns a listener in the format of Hetzner's services.
@@ -151,8 +153,8 @@ func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 			h.Protocol = cloudsim.HealthTCP
 			h.Path, h.ExpectedCodes = "", ""
 		case "http":
-			if h.Protocol != cloudsim.HealthHTTPS {
-				h.Protocol = cloudsim.HealthHTTP
+			if h.Protocol != cloudsim.HealthHTTP && h.Protocol != cloudsim.HealthHTTPS {
+				h.Protocol, h.ExpectedCodes = cloudsim.HealthHTTP, defaultCodes
 			}
 		default:
 			return cloudsim.InvalidField(field+"protocol", fmt.Sprintf("must be tcp or http, got %.20q", *r.Protocol))
@@ -197,7 +199,7 @@ func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 		if err != nil {
 			return err
 		}
-		h.ExpectedCodes = codes
+		h.ExpectedCodes = cmp.Or(codes, defaultCodes)
 	}
 	return nil
 }
