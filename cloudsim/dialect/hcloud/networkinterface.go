@@ -84,10 +84,20 @@ func attachServerToNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim.N
 		return i, coded("server_already_attached", "the server is already attached to the network")
 	case i.Network == n && in.IP != "" && in.IP != addressIn(i, n):
 		return i, dialect.Unsupported{What: "another address in the first network of the server", Why: "omit ip: the address is " + addressIn(i, n)}
+	case i.Network == n && in.IPRange != "" && !contains(in.IPRange, addressIn(i, n)):
+		return i, dialect.Unsupported{What: "another range in the first network of the server", Why: "omit ip_range: the address is " + addressIn(i, n)}
 	case i.Network == n:
 		return setPublicOnly(r, i, false)
 	}
 	return attachInstance(r, i, n, in)
+}
+
+// contains reports whether an address is in a range of addresses. It returns false if the text of
+// the address or of the range is invalid.
+func contains(ipRange, ip string) bool {
+	p, rangeErr := netip.ParsePrefix(ipRange)
+	a, err := netip.ParseAddr(ip)
+	return rangeErr == nil && err == nil && p.Contains(a)
 }
 
 // attachInstance attaches an instance to an additional network. Its errors have the field names and
