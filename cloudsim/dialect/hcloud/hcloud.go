@@ -10,6 +10,7 @@
 package hcloud
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"strconv"
@@ -28,7 +29,7 @@ const Name = "hcloud"
 
 // New returns the dialect for Hetzner Cloud.
 func New() dialect.Dialect {
-	a := &api{cursors: pageCursors{after: map[[sha256.Size]byte]string{}}}
+	a := &api{cursors: pageCursors{after: map[[sha256.Size]byte]pageCursor{}}}
 	return dialect.Dialect{
 		Name: Name, Title: "Hetzner Cloud", Calls: a.calls(), Refusals: refusalReasons,
 		Token:  func(r *dialect.Request) (string, error) { return bearer(r), nil },
@@ -47,6 +48,31 @@ func New() dialect.Dialect {
 type api struct {
 	types   typeCache
 	cursors pageCursors
+}
+
+// maxRetries is the maximum number of retries for each call of a retrying client.
+const maxRetries = 10
+
+// retrying returns a copy of a request with a retrying client: if a rate limit refuses a call that
+// reads or deletes, this client waits and repeats the call.
+//
+// Calls of Hetzner's API use the copy after they have created or deleted a resource. If a rate limit
+// made these calls fail, Hetzner's Go library would repeat the whole call. The repeated call would
+// then fail, because the resource already exists, or no longer exists.
+func retrying(r *dialect.Request) *dialect.Request {
+	out, cloud := *r, *r.Cloud
+	cloud.Retries = maxRetries
+	out.Cloud = &cloud
+	return &out
+}
+
+// detached returns a retrying copy of a request, which continues for at most one minute after the
+// client has disconnected. The caller must call cancel.
+func detached(r *dialect.Request) (still *dialect.Request, cancel context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	still = retrying(r)
+	still.Request = r.WithContext(ctx)
+	return still, cancel
 }
 
 // bearer returns the token in the header Authorization. It returns "" if the header contains no
@@ -178,18 +204,22 @@ const typesFor = 10 * time.Second
 
 func (t *typeCache) get(r *dialect.Request) (map[string]cloudsim.InstanceType, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if time.Now().Before(t.until) {
-		return t.byID, nil
+	byID, until := t.byID, t.until
+	t.mu.Unlock()
+	if time.Now().Before(until) {
+		return byID, nil
 	}
+	// During this call, the cache is not locked. So a slow answer delays only this caller.
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstanceTypes, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	byID := make(map[string]cloudsim.InstanceType, len(all))
+	byID = make(map[string]cloudsim.InstanceType, len(all))
 	for _, it := range all {
 		byID[it.Name] = it
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.byID, t.until = byID, time.Now().Add(typesFor)
 	return byID, nil
 }

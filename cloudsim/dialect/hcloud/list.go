@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -236,10 +237,22 @@ func (q query) meta(n int, hasMore bool) meta {
 
 // pageCursors caches the id after which each page of a list begins. If the cache has no entry for a
 // page, the dialect gives the same answer, but reads more resources from the cloud.
+//
+// An entry is correct only for a client that has just read the previous page. After a deletion, the
+// page begins after another id. So a call uses each entry at most once, and an entry expires.
 type pageCursors struct {
 	mu    sync.Mutex
-	after map[[sha256.Size]byte]string
+	after map[[sha256.Size]byte]pageCursor
 }
+
+// pageCursor is an entry of pageCursors.
+type pageCursor struct {
+	lastID string // last id of the previous page
+	until  time.Time
+}
+
+// cursorsFor is the lifetime of an entry in pageCursors.
+const cursorsFor = 10 * time.Second
 
 // maxCursors is the maximum number of entries in pageCursors. If there are maxCursors entries, the
 // method rememberLast deletes all of them before it adds a new entry.
@@ -253,16 +266,18 @@ func (c *pageCursors) key(r *dialect.Request, page int) [sha256.Size]byte {
 	return sha256.Sum256([]byte(bearer(r) + "\x00" + r.URL.Path + "?" + v.Encode() + "\x00" + strconv.Itoa(page)))
 }
 
-// startOfPage returns the id after which the page of a query begins. It returns false if the cache
-// has no entry for the page.
+// startOfPage returns the id after which the page of a query begins, and deletes the entry for the
+// page. It returns false if the cache has no entry for the page.
 func (c *pageCursors) startOfPage(r *dialect.Request, q query) (string, bool) {
 	if q.page == 1 {
 		return "", true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id, ok := c.after[c.key(r, q.page)]
-	return id, ok
+	key := c.key(r, q.page)
+	cursor, ok := c.after[key]
+	delete(c.after, key)
+	return cursor.lastID, ok && time.Now().Before(cursor.until)
 }
 
 // rememberLast stores the id after which the next page of a query begins.
@@ -272,7 +287,7 @@ func (c *pageCursors) rememberLast(r *dialect.Request, q query, lastID string) {
 	if len(c.after) >= maxCursors {
 		clear(c.after)
 	}
-	c.after[c.key(r, q.page+1)] = lastID
+	c.after[c.key(r, q.page+1)] = pageCursor{lastID, time.Now().Add(cursorsFor)}
 }
 
 // reply returns the answer to a call that lists resources. The body contains the items in the field

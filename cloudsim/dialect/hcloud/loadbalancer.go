@@ -296,7 +296,7 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	}
 	// Clients older than October 2026 expect an answer without an action, and do not wait. So this
 	// call waits until the cloud has deleted the load balancer.
-	op, err := r.Cloud.WaitOperation(r.Context(), l.Operation)
+	op, err := retrying(r).Cloud.WaitOperation(r.Context(), l.Operation)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -168,6 +167,7 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	r = retrying(r)
 	status, answer, err := completeNetwork(r, n, c.Subnets)
 	if err != nil {
 		discardNetwork(r, n.ID)
@@ -199,13 +199,11 @@ func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSu
 // discardNetwork deletes a new network after a failed creation, because the client does not know
 // this network. It also deletes the network if the client has already disconnected.
 func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	still, cancel := detached(r)
 	defer cancel()
-	still := *r
-	still.Request = r.WithContext(ctx)
-	all, _, err := cloudsim.All(ctx, r.Cloud.ListSubnets, cloudsim.ListOptions{Network: id})
+	all, _, err := cloudsim.All(still.Context(), still.Cloud.ListSubnets, cloudsim.ListOptions{Network: id})
 	if err == nil {
-		_ = removeNetwork(&still, id, networkParts{subnets: all}) // the answer contains the error of the creation
+		_ = removeNetwork(still, id, networkParts{subnets: all}) // the answer contains the error of the creation
 	}
 }
 
@@ -282,7 +280,7 @@ func removeNetwork(r *dialect.Request, id cloudsim.NetworkID, p networkParts) er
 // cannot wait for the operation, so the call itself waits. For example, when the client gets the
 // answer to a deletion, it can already create a resource with the same name.
 func finish(r *dialect.Request, id cloudsim.OperationID) error {
-	_, err := r.Cloud.WaitOperation(r.Context(), id)
+	_, err := retrying(r).Cloud.WaitOperation(r.Context(), id)
 	return err
 }
 

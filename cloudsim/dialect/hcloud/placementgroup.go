@@ -34,6 +34,14 @@ func instancesIn(r *dialect.Request, group cloudsim.RecordID) ([]cloudsim.Instan
 	return all, err
 }
 
+// emptyGroup returns the placement group in a record, without its servers.
+func emptyGroup(v cloudsim.Record) placementGroup {
+	return placementGroup{
+		ID: dialect.Number(v.ID), Name: dialect.OtherName(v.Meta), Labels: dialect.Visible(v.Labels), Created: v.CreatedAt,
+		Servers: []int64{}, Type: spread,
+	}
+}
+
 func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placementGroup, error) {
 	var o cloudsim.ListOptions
 	if len(all) == 1 {
@@ -45,10 +53,7 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 	}
 	out := make([]placementGroup, 0, len(all))
 	for _, v := range all {
-		g := placementGroup{
-			ID: dialect.Number(v.ID), Name: dialect.OtherName(v.Meta), Labels: dialect.Visible(v.Labels), Created: v.CreatedAt,
-			Servers: []int64{}, Type: spread,
-		}
+		g := emptyGroup(v)
 		for _, i := range instances {
 			if i.Labels[labelPlacementGroup] == string(v.ID) {
 				g.Servers = append(g.Servers, dialect.Number(i.ID))
@@ -95,12 +100,11 @@ func createPlacementGroup(r *dialect.Request) (int, any, error) {
 	if c.Type != spread {
 		return 0, nil, cloudsim.InvalidField("type", fmt.Sprintf("must be spread, got %.80q", c.Type))
 	}
-	body, err := placementGroups.create(r, c.Name, c.Labels, nil, struct{}{})
+	v, err := placementGroups.create(r, c.Name, c.Labels, nil, struct{}{})
 	if err != nil {
 		return 0, nil, err
 	}
-	body["action"] = nil // the group exists at once
-	return http.StatusCreated, body, nil
+	return http.StatusCreated, map[string]any{"placement_group": emptyGroup(v), "action": nil}, nil // the group exists at once
 }
 
 func deletePlacementGroup(r *dialect.Request) (int, any, error) {
@@ -118,25 +122,25 @@ func deletePlacementGroup(r *dialect.Request) (int, any, error) {
 	return placementGroups.delete(r)
 }
 
-// joinPlacementGroup returns the value of the label labelPlacementGroup for a server that joins the
-// placement group with the number n. If the group does not exist, joinPlacementGroup returns an
-// error that names the given field of the request.
-func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, err error) {
-	g, err := placementGroups.byID(r, n)
+// joinPlacementGroup returns the placement group with the number n, and the value of the label
+// labelPlacementGroup for a server that joins this group. If the group does not exist,
+// joinPlacementGroup returns an error that names the given field of the request.
+func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, g placementGroup, err error) {
+	v, err := placementGroups.byID(r, n)
 	if errors.Is(err, cloudsim.NotFound) {
-		return "", errUnknown(field, n)
+		return "", g, errUnknown(field, n)
 	}
 	if err != nil {
-		return "", err
+		return "", g, err
 	}
-	in, err := instancesIn(r, g.ID)
+	all, err := placementGroups.show(r, []cloudsim.Record{v})
 	if err != nil {
-		return "", err
+		return "", g, err
 	}
-	if len(in) >= maxMembers {
-		return "", coded("placement_group_member_limit_reached", fmt.Sprintf("the placement group %d already contains %d servers", n, maxMembers))
+	if len(all[0].Servers) >= maxMembers {
+		return "", g, coded("placement_group_member_limit_reached", fmt.Sprintf("the placement group %d already contains %d servers", n, maxMembers))
 	}
-	return string(g.ID), nil
+	return string(v.ID), all[0], nil
 }
 
 func addToPlacementGroup(r *dialect.Request, i cloudsim.Instance, labels map[string]string, in struct {
@@ -151,7 +155,7 @@ func addToPlacementGroup(r *dialect.Request, i cloudsim.Instance, labels map[str
 	case i.State != cloudsim.InstanceStopped:
 		return errLocked("server", serverStatus[i.State])
 	}
-	labels[labelPlacementGroup], err = joinPlacementGroup(r, "placement_group", in.PlacementGroup)
+	labels[labelPlacementGroup], _, err = joinPlacementGroup(r, "placement_group", in.PlacementGroup)
 	return err
 }
 

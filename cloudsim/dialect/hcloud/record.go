@@ -68,23 +68,17 @@ func (k recordKind[T]) get(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, b, err
 }
 
-// create stores a new resource, and returns the body of the answer. The dialect itself adds the
-// labels in dialectLabels.
-func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[string]string, dialectLabels map[string]string, doc any) (map[string]any, error) {
+// create stores a new resource. The dialect itself adds the labels in dialectLabels.
+func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[string]string, dialectLabels map[string]string, doc any) (v cloudsim.Record, err error) {
 	req := cloudsim.CreateRecord{Kind: k.kind}
-	var err error
 	if req.Name, req.Labels, err = newName(r, name, labels); err != nil {
-		return nil, err
+		return v, err
 	}
 	maps.Copy(req.Labels, dialectLabels)
 	if req.Document, err = json.Marshal(doc); err != nil {
-		return nil, err
+		return v, err
 	}
-	v, err := r.Cloud.CreateRecord(r.Context(), req)
-	if err != nil {
-		return nil, err
-	}
-	return k.body(r, v)
+	return r.Cloud.CreateRecord(r.Context(), req)
 }
 
 // update executes a call that changes the name and the labels of a resource.

@@ -200,7 +200,11 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	if err := c.checkSupported(); err != nil {
 		return 0, nil, err
 	}
-	req, err := a.newServer(r, c, in)
+	types, err := a.types.get(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	req, group, err := newServer(r, c, in, types)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -208,29 +212,28 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	all, err := a.serversOf(r, []cloudsim.Instance{i})
-	if err != nil {
-		return 0, nil, err
+	// The dialect has already read all parts of the answer. So after the creation of the instance, no
+	// other call to the cloud can fail.
+	if group != nil {
+		group.Servers = append(group.Servers, dialect.Number(i.ID))
 	}
+	s := serverOf(i, types[i.Type], nil, group)
 	return http.StatusCreated, map[string]any{
-		"server": all[0], "action": lastAction(i.Meta, "create_server", instanceBusy(i.State), resource{all[0].ID, "server"}),
+		"server": s, "action": lastAction(i.Meta, "create_server", instanceBusy(i.State), resource{s.ID, "server"}),
 		"next_actions": []action{}, "root_password": nil,
 	}, nil
 }
 
-// newServer returns the request to this cloud for a new instance. The list allZones contains all
-// zones of the cloud.
-func (a *api) newServer(r *dialect.Request, c createServer, allZones []cloudsim.Zone) (req cloudsim.CreateInstance, err error) {
+// newServer returns the request to this cloud for a new instance, and the placement group that the
+// server joins, or nil. The list allZones contains all zones of the cloud. The map types contains
+// all instance types.
+func newServer(r *dialect.Request, c createServer, allZones []cloudsim.Zone, types map[string]cloudsim.InstanceType) (req cloudsim.CreateInstance, group *placementGroup, err error) {
 	req.UserData = c.UserData
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
-		return req, err
+		return req, nil, err
 	}
 	if errs := validation.IsDNS1123Subdomain(strings.ToLower(c.Name)); len(errs) > 0 {
-		return req, cloudsim.InvalidField("name", fmt.Sprintf("must be a host name of letters, digits, hyphens and dots, got %.80q", c.Name))
-	}
-	types, err := a.types.get(r)
-	if err != nil {
-		return req, err
+		return req, nil, cloudsim.InvalidField("name", fmt.Sprintf("must be a host name of letters, digits, hyphens and dots, got %.80q", c.Name))
 	}
 	for name := range types {
 		if c.ServerType.refersTo(idOf(name), name) {
@@ -238,22 +241,15 @@ func (a *api) newServer(r *dialect.Request, c createServer, allZones []cloudsim.
 		}
 	}
 	if req.Type == "" {
-		return req, errUnknown("server_type", c.ServerType)
+		return req, nil, errUnknown("server_type", c.ServerType)
 	}
 	image := slices.IndexFunc(systemImages(), func(i image) bool { return c.Image.refersTo(i.ID, *i.Name) })
 	if image < 0 {
-		return req, errUnknown("image", c.Image)
+		return req, nil, errUnknown("image", c.Image)
 	}
 	req.Labels[labelImage] = *systemImages()[image].Name
-	place := c.Location
-	if place == "" {
-		place = strings.TrimSuffix(c.Datacenter, datacenterSuffix)
-	}
-	if place == "" && len(allZones) > 0 {
-		place = allZones[0].Name // Hetzner also chooses a location if the request has none
-	}
-	if req.Zone, _, err = findLocation(allZones, place); err != nil {
-		return req, err
+	if req.Zone, err = c.zone(allZones); err != nil {
+		return req, nil, err
 	}
 	if len(c.Networks) > 0 {
 		req.Network = dialect.ID[cloudsim.NetworkID](prefixNetwork, c.Networks[0])
@@ -261,11 +257,33 @@ func (a *api) newServer(r *dialect.Request, c createServer, allZones []cloudsim.
 		req.Labels[labelPublicOnly] = "true"
 	}
 	if c.PlacementGroup != nil && *c.PlacementGroup != 0 {
-		if req.Labels[labelPlacementGroup], err = joinPlacementGroup(r, "placement_group", *c.PlacementGroup); err != nil {
-			return req, err
+		var g placementGroup
+		if req.Labels[labelPlacementGroup], g, err = joinPlacementGroup(r, "placement_group", *c.PlacementGroup); err != nil {
+			return req, nil, err
 		}
+		group = &g
 	}
-	return req, findSSHKeys(r, c.SSHKeys)
+	return req, group, findSSHKeys(r, c.SSHKeys)
+}
+
+// zone returns the zone for a new server. The request contains a location, a datacenter, or neither
+// of the two. As in Hetzner's API, the dialect then chooses a location.
+func (c createServer) zone(allZones []cloudsim.Zone) (zone string, err error) {
+	switch {
+	case c.Datacenter != "" && c.Location != "":
+		return "", cloudsim.InvalidField("datacenter", "must be absent if the request has a location")
+	case c.Datacenter != "":
+		for _, z := range allZones {
+			if id, name := datacenterOf(z.Name, z.Region).key(); c.Datacenter == name || c.Datacenter == fmt.Sprint(id) {
+				return z.Name, nil
+			}
+		}
+		return "", errUnknown("datacenter", c.Datacenter)
+	case c.Location == "" && len(allZones) > 0:
+		return allZones[0].Name, nil
+	}
+	zone, _, err = findLocation(allZones, c.Location)
+	return zone, err
 }
 
 // findLocation returns the zone and the region of the location with the given id or name.

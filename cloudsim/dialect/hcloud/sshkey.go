@@ -64,7 +64,11 @@ func createSSHKey(r *dialect.Request) (int, any, error) {
 			return 0, nil, cloudsim.Errorf(cloudsim.Exists, "the SSH key %q (%d) has the same public key", dialect.OtherName(v.Meta), dialect.Number(v.ID))
 		}
 	}
-	body, err := sshKeys.create(r, c.Name, c.Labels, map[string]string{labelFingerprint: fingerprint}, sshKeyDocument{line})
+	v, err := sshKeys.create(r, c.Name, c.Labels, map[string]string{labelFingerprint: fingerprint}, sshKeyDocument{line})
+	if err != nil {
+		return 0, nil, err
+	}
+	body, err := sshKeys.body(r, v)
 	return http.StatusCreated, body, err
 }
 

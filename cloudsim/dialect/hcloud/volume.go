@@ -92,21 +92,37 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	made := lastAction(d.Meta, "create_volume", volumeBusy(d), resource{dialect.Number(d.ID), "volume"})
 	next := []action{}
 	if c.Server != nil {
-		// The cloud can attach a disk only after the creation of the disk has ended.
-		if d.State == cloudsim.DiskCreating {
-			if d, err = finishThen(r, d.Operation, d.ID, r.Cloud.GetDisk); err != nil {
-				return 0, nil, err
-			}
-		}
-		made = done(made, d.UpdatedAt)
 		id := d.ID
-		if d, err = attachDisk(r, id, *c.Server); err != nil {
-			_, _ = r.Cloud.DeleteDisk(r.Context(), id) // the client does not know this volume
+		if d, err = attachNewDisk(retrying(r), d, *c.Server); err != nil {
+			discardVolume(r, id)
 			return 0, nil, err
 		}
+		made = done(made, d.UpdatedAt)
 		next = append(next, volumeAction(d, "attach_volume"))
 	}
 	return http.StatusCreated, map[string]any{"volume": volumeOf(d), "action": made, "next_actions": next}, nil
+}
+
+// attachNewDisk attaches a new disk to a server. It first waits until the disk exists, because the
+// cloud can attach a disk only after its creation has ended.
+func attachNewDisk(r *dialect.Request, d cloudsim.Disk, server int64) (cloudsim.Disk, error) {
+	if d.State == cloudsim.DiskCreating {
+		if _, err := finishThen(r, d.Operation, d.ID, r.Cloud.GetDisk); err != nil {
+			return d, err
+		}
+	}
+	return attachDisk(r, d.ID, server)
+}
+
+// discardVolume deletes a new volume after a failed attachment, because the client does not know
+// this volume. It also deletes the volume if the client has already disconnected. It waits until the
+// deletion ends, so that the client can repeat its call.
+func discardVolume(r *dialect.Request, id cloudsim.DiskID) {
+	still, cancel := detached(r)
+	defer cancel()
+	if d, err := still.Cloud.DeleteDisk(still.Context(), id); err == nil {
+		_ = finish(still, d.Operation) // the answer contains the error of the creation
+	}
 }
 
 // newVolume returns the request to this cloud for a new disk. preferredType chooses the type of the
@@ -131,8 +147,11 @@ func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (r
 	}
 	if c.Server != nil {
 		i, err := r.Cloud.GetInstance(r.Context(), dialect.ID[cloudsim.InstanceID](prefixInstance, *c.Server))
+		if errors.Is(err, cloudsim.NotFound) {
+			return req, errUnknown("server", *c.Server)
+		}
 		if err != nil {
-			return req, cloudsim.InvalidField("server", fmt.Sprintf("%d: %v", *c.Server, err))
+			return req, err
 		}
 		req.Zone = i.Zone
 		return req, nil
