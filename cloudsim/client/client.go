@@ -139,6 +139,10 @@ func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, i
 		}
 		return nil, cloudsim.Errorf(cloudsim.Unavailable, "cloud at %s: %w", c.URL, errors.Unwrap(err))
 	}
+	if last := resp.Request; last != nil && last.Method != method { // net/http follows most redirects with GET
+		err := cloudsim.Errorf(cloudsim.Unavailable, "%s %s: a redirect to %s changed the method to %s, so the cloud has not done the work: check the URL", method, path, last.URL.Redacted(), last.Method)
+		return nil, errors.Join(err, resp.Body.Close())
+	}
 	if resp.StatusCode < 300 {
 		return resp, nil
 	}

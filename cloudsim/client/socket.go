@@ -51,7 +51,7 @@ func (c *Client) base() string {
 	if strings.HasPrefix(c.URL, socketScheme) {
 		return "http://cloud.invalid"
 	}
-	return strings.TrimSuffix(c.URL, "/")
+	return strings.TrimRight(c.URL, "/")
 }
 
 // Trust makes the transport t accept only certificates of the certificate authorities in the PEM

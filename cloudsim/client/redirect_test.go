@@ -1,0 +1,44 @@
+package client_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// TestRedirectMakesNoFalseSuccess proves that a change fails if a redirect replaces its method with
+// GET. The cloud has then not done the work. A redirected read succeeds.
+func TestRedirectMakesNoFalseSuccess(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	i := must(c.CreateInstance(ctx, instance("a")))(t)
+	proxy := httptest.NewServer(http.RedirectHandler(c.URL, http.StatusMovedPermanently))
+	t.Cleanup(proxy.Close)
+	proxy.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, c.URL+r.URL.Path, http.StatusMovedPermanently)
+	})
+	through := *c
+	through.URL = proxy.URL
+	must(through.GetInstance(ctx, i.ID))(t)
+	if made, err := through.CreateInstance(ctx, instance("b")); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("redirected create: got instance %q, error %v, want Unavailable", made.ID, err)
+	}
+	if gone, err := through.DeleteInstance(ctx, i.ID); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("redirected delete: got state %q, error %v, want Unavailable", gone.State, err)
+	}
+	if err := c.DeleteState(ctx, "."); err == nil {
+		t.Error("the deletion of the state . succeeded, but no state has this name")
+	}
+}
+
+// TestSlashesAtTheEndOfTheURL proves that slashes at the end of the URL do not change the calls.
+func TestSlashesAtTheEndOfTheURL(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	c.URL += "//"
+	if i := must(c.CreateInstance(ctx, instance("a")))(t); i.Name != "a" {
+		t.Errorf("created instance: got %+v, want the name a", i)
+	}
+}
