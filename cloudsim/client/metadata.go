@@ -53,39 +53,45 @@ func NewMetadata(url string) *Metadata {
 func (m *Metadata) Close() { m.http.CloseIdleConnections() }
 
 // Get returns the answer of the service to a path such as /v1/instance. The first call of
-// Get also starts a session of 60 s. Later calls use this session. Get returns Unavailable
-// if a retry may help.
+// Get also starts a session of 60 s. Later calls use this session. If the session has ended, Get
+// starts a new session. Get returns Unavailable if a retry may help.
 func (m *Metadata) Get(ctx context.Context, path string) ([]byte, error) {
-	if m.session == "" {
-		session, err := m.ask(ctx, http.MethodPut, "/v1/token", "Metadata-Token-TTL-Seconds", "60")
-		if err != nil {
-			return nil, err
+	if m.session != "" {
+		raw, status, err := m.ask(ctx, http.MethodGet, path, "Metadata-Token", m.session)
+		if status != http.StatusUnauthorized {
+			return raw, err
 		}
-		m.session = string(session)
 	}
-	return m.ask(ctx, http.MethodGet, path, "Metadata-Token", m.session)
-}
-
-func (m *Metadata) ask(ctx context.Context, method, path, header, value string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, m.URL+path, nil)
+	session, _, err := m.ask(ctx, http.MethodPut, "/v1/token", "Metadata-Token-TTL-Seconds", "60")
 	if err != nil {
 		return nil, err
+	}
+	m.session = string(session)
+	raw, _, err := m.ask(ctx, http.MethodGet, path, "Metadata-Token", m.session)
+	return raw, err
+}
+
+// ask sends a request. It returns the body and the status of the answer. Without an answer, the
+// status is 0.
+func (m *Metadata) ask(ctx context.Context, method, path, header, value string) (raw []byte, status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, m.URL+path, nil)
+	if err != nil {
+		return nil, 0, err
 	}
 	req.Header.Set(header, value)
 	resp, err := m.http.Do(req)
 	if err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, errors.Unwrap(err))
+		return nil, 0, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxMetadata))
-	if err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, err)
+	if raw, err = io.ReadAll(io.LimitReader(resp.Body, maxMetadata)); err != nil {
+		return nil, 0, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, err)
 	}
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		return raw, nil
+		return raw, resp.StatusCode, nil
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError:
-		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s answers %s", req.URL.Host, resp.Status)
+		return nil, resp.StatusCode, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s answers %s", req.URL.Host, resp.Status)
 	}
 	kind := cloudsim.Invalid // a retry does not help
 	switch resp.StatusCode {
@@ -94,5 +100,5 @@ func (m *Metadata) ask(ctx context.Context, method, path, header, value string) 
 	case http.StatusUnauthorized, http.StatusForbidden:
 		kind = cloudsim.Denied
 	}
-	return nil, cloudsim.Errorf(kind, "metadata service at %s answers %s: %.200s", req.URL.Host, resp.Status, strings.TrimSpace(string(raw)))
+	return nil, resp.StatusCode, cloudsim.Errorf(kind, "metadata service at %s answers %s: %.200s", req.URL.Host, resp.Status, strings.TrimSpace(string(raw)))
 }
