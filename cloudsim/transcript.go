@@ -41,10 +41,11 @@ func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 type TranscriptCall struct {
 	RequestID      string  `json:"requestId"`
 	Caller         string  `json:"caller,omitempty"`
-	Token          TokenID `json:"token,omitempty"` // "" if the authorization did not accept the caller
+	Token          TokenID `json:"token,omitempty"` // "" if the caller has no token of the cloud, or is not known
 	Project        string  `json:"project,omitempty"`
 	IdempotencyKey string  `json:"idempotencyKey,omitempty"`
 	IfMatch        string  `json:"ifMatch,omitempty"`
+	DialectCall    string  `json:"dialectCall,omitempty"` // call of another cloud's API that a dialect translated to this call
 	Method         string  `json:"method"`
 	Path           string  `json:"path"` // including the query
 

@@ -48,7 +48,10 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (result Replayed, err 
 		return result, err
 	}
 	p := player{c: c, head: result.Head, secrets: map[cloudsim.TokenID]string{}}
-	p.http = &http.Client{Timeout: c.HTTP.Timeout, Transport: withoutReuse(c.HTTP.Transport)}
+	p.http = &http.Client{
+		Timeout: c.HTTP.Timeout, Transport: withoutReuse(c.HTTP.Transport),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the transcript contains the call to the new path
+	}
 	defer p.http.CloseIdleConnections()
 	for n := 2; lines.Scan(); n++ {
 		var line struct {
@@ -175,7 +178,7 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	}
 	for name, value := range map[string]string{
 		"X-Request-Id": call.RequestID, "Cloud-Project": call.Project, "Idempotency-Key": call.IdempotencyKey,
-		"If-Match": call.IfMatch, "User-Agent": p.c.UserAgent,
+		"If-Match": call.IfMatch, "Dialect-Call": call.DialectCall, "User-Agent": p.c.UserAgent,
 	} {
 		if value != "" {
 			req.Header.Set(name, value)
@@ -184,7 +187,7 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if call.Token == "" {
+	if call.Token == "" && call.Caller == "" { // a caller with an access key or a token of a cluster has a name, but no token
 		return req, nil // the recorded call had no valid token, and this call has none either
 	}
 	secret, made := p.secrets[call.Token]

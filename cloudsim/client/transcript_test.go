@@ -154,3 +154,55 @@ func TestReplayWithoutTimes(t *testing.T) {
 		t.Errorf("replay: got %+v, error %v; want 3 calls", done, err)
 	}
 }
+
+// TestReplayOfADialect proves that a replay repeats the name of a dialect's call and the calls of
+// an access key. A fault can match the name. The caller of an access key has no token.
+func TestReplayOfADialect(t *testing.T) {
+	var out bytes.Buffer
+	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()
+	must(c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "ccm"}))(t)
+	must(c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "writes", Role: cloudsim.RoleWriter, ServiceAccount: "ccm"}))(t)
+	must(c.CreateFault(ctx, cloudsim.CreateFault{Name: "outage", FaultSpec: cloudsim.FaultSpec{
+		Match:  cloudsim.FaultMatch{Operation: "instances.create", DialectCall: "aws.RunInstances"},
+		Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
+	}}))(t)
+	key := must(c.CreateAccessKey(ctx, cloudsim.CreateAccessKey{ServiceAccount: "ccm"}))(t)
+	s := cloudsim.Signature{AccessKey: key.ID, Time: must(c.GetClock(ctx))(t).Now, Region: "sim-1", Service: "ec2", Hash: strings.Repeat("0a", 32)}
+	s.Signature = s.Sign(key.Secret)
+	signed := *c
+	signed.Token = client.StaticToken(s.Token())
+	must(signed.CreateInstance(ctx, instance("a")))(t)
+	named := *c
+	named.HTTP = &http.Client{Transport: withHeader{c.HTTP.Transport, "Dialect-Call", "aws.RunInstances"}}
+	if _, err := named.CreateInstance(ctx, instance("b")); !errors.Is(err, cloudsim.Unavailable) {
+		t.Fatalf("call with a fault: got error %v, want Unavailable", err)
+	}
+	if done, err := replayOnNewCloud(t, out.Bytes()); err != nil || done.Calls != 7 {
+		t.Errorf("replay: got %+v, error %v; want 7 calls", done, err)
+	}
+}
+
+// withHeader is an HTTP transport that adds a header to each request.
+type withHeader struct {
+	http.RoundTripper
+	name, value string
+}
+
+func (w withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(w.name, w.value)
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// TestReplayOfARedirect proves that a replay does not follow a redirect, because the transcript
+// also contains the second call.
+func TestReplayOfARedirect(t *testing.T) {
+	var out bytes.Buffer
+	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()
+	if _, err := c.Do(ctx, http.MethodGet, "/v1//zones", nil); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := replayOnNewCloud(t, out.Bytes()); err != nil || done.Calls != 2 {
+		t.Errorf("replay: got %+v, error %v; want 2 calls", done, err)
+	}
+}

@@ -96,7 +96,7 @@ func (t *Transcript) callOf(r *http.Request, asked *listener, said *recordedResp
 	x := exchangeOf(r.Context())
 	c := cloudsim.TranscriptCall{
 		RequestID: x.requestID, Caller: x.caller, Token: x.token, Project: r.Header.Get("Cloud-Project"),
-		IdempotencyKey: r.Header.Get("Idempotency-Key"), IfMatch: r.Header.Get("If-Match"),
+		IdempotencyKey: r.Header.Get("Idempotency-Key"), IfMatch: r.Header.Get("If-Match"), DialectCall: x.dialectCall,
 		Method: r.Method, Path: r.URL.RequestURI(), Status: said.status,
 	}
 	clean, secret := cloudsim.Redact(asked.heard.Bytes())
