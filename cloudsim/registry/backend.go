@@ -23,19 +23,32 @@ type backend struct {
 
 // GetBlob reads a blob.
 func (b *backend) GetBlob(ctx context.Context, repo string, d oci.Digest) (oci.BlobReader, error) {
-	return b.GetBlobRange(ctx, repo, d, 0, -1)
-}
-
-// GetBlobRange reads a part of a blob.
-func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, from, to int64) (oci.BlobReader, error) {
-	if err := b.guard.allow(ctx, repo, pull); err != nil {
-		return nil, err
-	}
-	desc, err := b.files.blobDescriptor(repo, d)
+	desc, err := b.readableBlob(ctx, repo, d)
 	if err != nil {
 		return nil, err
 	}
+	return b.files.openPart(desc, 0, -1)
+}
+
+// GetBlobRange reads a part of a blob. The part must contain a byte of the blob (RFC 9110 section
+// 14.1.2).
+func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, from, to int64) (oci.BlobReader, error) {
+	desc, err := b.readableBlob(ctx, repo, d)
+	if err != nil {
+		return nil, err
+	}
+	if from >= desc.Size {
+		return nil, oci.ErrRangeInvalid
+	}
 	return b.files.openPart(desc, from, to)
+}
+
+// readableBlob returns the descriptor of a blob that the caller may pull.
+func (b *backend) readableBlob(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, repo, pull); err != nil {
+		return oci.Descriptor{}, err
+	}
+	return b.files.blobDescriptor(repo, d)
 }
 
 // ResolveBlob returns the descriptor of a blob. Clients send this request to find out

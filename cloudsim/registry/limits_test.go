@@ -139,6 +139,18 @@ func TestConformanceSuffixRange(t *testing.T) {
 	}
 }
 
+// TestConformanceRangeAtTheEnd proves that the registry refuses a range that begins at the end of a
+// blob (RFC 9110 section 14.1.2). Otherwise the answer would have an invalid Content-Range.
+func TestConformanceRangeAtTheEnd(t *testing.T) {
+	c := newConformance(t)
+	for _, content := range []string{"0123456789", ""} {
+		d := c.blob(t, "team-a/web", content)
+		path := "/v2/team-a/web/blobs/" + d.String()
+		c.call(t, 416, "GET", path, "", "Range", fmt.Sprintf("bytes=%d-", len(content)))
+		c.call(t, 200, "GET", path, "")
+	}
+}
+
 // TestConformanceManifestReference proves that the reference of a manifest must
 // be a tag or a sha256 digest.
 func TestConformanceManifestReference(t *testing.T) {
