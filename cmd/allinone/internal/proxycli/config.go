@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -93,6 +94,14 @@ func (f *proxyConfigFlags) run(w io.Writer) (err error) {
 	t, err := template.New("manifests").Parse(proxyManifests)
 	if err != nil {
 		return err
+	}
+	for _, name := range []string{"egress.yaml", "manifests.yaml"} { // before certs.Make, which makes the first files
+		switch _, err := os.Lstat(f.File(name)); {
+		case err == nil:
+			return cloudsim.Errorf(cloudsim.Exists, "file %s already exists: choose another folder or delete the file", f.File(name))
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
 	}
 	if err := errors.Join(certs.Make(f.Out, f.Hosts, time.Now()), t.Execute(&manifests, f)); err != nil {
 		return err
