@@ -45,6 +45,10 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 			return e.settledInstance(tx, i)
 		})
 	case cloudsim.KindLoadBalancer:
+		if op.Verb != cloudsim.Create {
+			// The load balancer can still be in state provisioning, because an update replaces its creation.
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of load balancer %s: only its creation can be cancelled", op.Verb, op.Target)
+		}
 		return undoWork(tx, op, loadBalancers, func(l *cloudsim.LoadBalancer) error {
 			if err := l.Move(cloudsim.Cancel); err != nil {
 				return err

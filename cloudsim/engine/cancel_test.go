@@ -50,3 +50,19 @@ func TestCancelCopies(t *testing.T) {
 		t.Errorf("copied data: %v", err)
 	}
 }
+
+// TestCancelUpdateOfANewLoadBalancer proves that a client cannot cancel an update of a load balancer
+// that the cloud is still creating. The load balancer exists afterwards.
+func TestCancelUpdateOfANewLoadBalancer(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	spec := cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, Port: 80}}
+	l := must(e.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "l", Region: "sim-1", LoadBalancerSpec: spec}))(t)
+	l = must(e.UpdateLoadBalancer(ctx, l.ID, cloudsim.UpdateLoadBalancer{Labels: map[string]string{"a": "b"}, LoadBalancerSpec: spec}, 0))(t)
+	_, err := e.CancelOperation(ctx, l.Operation)
+	expectError(t, err, cloudsim.Conflict, "update", string(l.ID))
+	if got := must(e.GetLoadBalancer(ctx, l.ID))(t); got.State != cloudsim.LoadBalancerProvisioning {
+		t.Errorf("after the refused cancellation: got %+v", got)
+	}
+}
