@@ -64,6 +64,9 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	if err := e.checkOverlap(tx, n); err != nil {
 		return n, err
 	}
+	if err := checkNoRoute(tx, n, cloudsim.Network{}); err != nil {
+		return n, err
+	}
 	if err := e.checkRanges(newRanges(n, cloudsim.Network{})); err != nil {
 		return n, err
 	}
@@ -217,6 +220,9 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 		before := n
 		n.Labels, n.NetworkSpec = req.Labels, spec
 		if err := e.checkOverlap(tx, n); err != nil {
+			return err
+		}
+		if err := checkNoRoute(tx, n, before); err != nil {
 			return err
 		}
 		if err := e.checkRanges(newRanges(n, before)); err != nil {

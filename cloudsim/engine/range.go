@@ -131,6 +131,42 @@ func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Insta
 	return nil
 }
 
+// checkNoRoute returns Conflict if a route of another network would redirect traffic of a range that
+// a change adds to a network. The change replaces oldNetwork with newNetwork. For a new network,
+// oldNetwork is the zero value. checkRoute makes the same check for a new route.
+func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
+	wanted := newRanges(newNetwork, oldNetwork)
+	if len(wanted) == 0 {
+		return nil
+	}
+	for r, err := range routes.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		dest, err := netip.ParsePrefix(r.Destination)
+		if err != nil || r.Network == newNetwork.ID {
+			continue
+		}
+		i := slices.IndexFunc(wanted, func(w wantedRange) bool { return w.Overlaps(dest) })
+		if i < 0 {
+			continue
+		}
+		owner, err := networks.Get(tx, string(r.Network))
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(allRanges(owner), func(o cloudsim.PodRange) bool { return o.In == wanted[i].Masked() }) {
+			continue // default networks can have the same ranges
+		}
+		route := "a route of another project"
+		if r.Project == newNetwork.Project {
+			route = "route " + string(r.ID) + " (" + r.Name + ")"
+		}
+		return cloudsim.Errorf(cloudsim.Conflict, "%s %s overlaps %s, the destination of %s: choose another range", wanted[i].field, wanted[i].Prefix, dest, route)
+	}
+	return nil
+}
+
 // routableToPods checks the destination of a route in a default network. All
 // default networks get pod ranges from the same address ranges. If the
 // destination overlaps one of these address ranges, it must be inside a pod

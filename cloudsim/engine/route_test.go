@@ -92,3 +92,27 @@ func TestRouteRefusals(t *testing.T) {
 	must(e.DeleteSubnet(ctx, s.ID))(t)
 	expectError(t, errorOf(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, string(r.ID), "2 more")
 }
+
+// TestNetworkOverARoute proves that a project cannot create a network, or give pod ranges to a
+// network, in the destination of another network's route. The route would redirect the traffic.
+func TestNetworkOverARoute(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	must(e.CreateProject(engine.AsCloud(t.Context()), cloudsim.CreateProject{Name: "other"}))(t)
+	mine, other := enter(t, e, "secret", engine.DefaultProject), enter(t, e, "secret", "other")
+	i := mustInstance(t, e, "a", "sim-1a")
+	r := must(e.CreateRoute(mine, cloudsim.CreateRoute{Name: "r", Destination: "10.99.1.0/24", NextHop: i.ID}))(t)
+	_, err := e.CreateNetwork(other, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
+	expectError(t, err, cloudsim.Conflict, "ipv4 10.99.0.0/16", "10.99.1.0/24", "another project")
+	pods := cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.99.0.0/16"}}}
+	theirs := must(e.ListNetworks(other, cloudsim.ListOptions{}))(t).Items[0]
+	_, err = e.UpdateNetwork(other, theirs.ID, pods, 0)
+	expectError(t, err, cloudsim.Conflict, "podRanges.ipv4 10.99.0.0/16", "10.99.1.0/24")
+	_, err = e.CreateNetwork(mine, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
+	expectError(t, err, cloudsim.Conflict, string(r.ID))
+
+	// A route of the same network, and the route of a default network with the same pod ranges, are
+	// no conflicts.
+	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
+	must(e.UpdateNetwork(other, theirs.ID, pods, 0))(t)
+}
