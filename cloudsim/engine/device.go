@@ -73,7 +73,12 @@ func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		return putAfter(tx, d, err)
 	}
 	op, err := operations.Get(tx, string(d.Operation))
-	if err != nil || op.Over() || !isDue(op, tx.Now) {
+	if err != nil || op.Over() {
+		return putAfter(tx, d, err)
+	}
+	if !isDue(op, tx.Now) {
+		// If a user has set the clock back, the due list possibly no longer contains the operation.
+		err := tx.Later(*op.DueAt, store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Settle, Operation: op.ID})
 		return putAfter(tx, d, err)
 	}
 	if is, err := isHeld(tx, op); is || err != nil {

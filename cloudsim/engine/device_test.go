@@ -190,3 +190,35 @@ func TestInvalidDeviceReports(t *testing.T) {
 		t.Errorf("instance after invalid reports: got %+v", got)
 	}
 }
+
+// In TestDeviceReportAfterTheClockGoesBack, a user sets the clock back to a time before the due time
+// of an attachment that waits for a report. The test proves that the attachment completes at its
+// due time after the report, or after the end of all reports.
+func TestDeviceReportAfterTheClockGoesBack(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	for name, report := range map[string]func(*engine.Engine, cloudsim.InstanceID, cloudsim.DiskID) (cloudsim.Instance, error){
+		"report": func(e *engine.Engine, i cloudsim.InstanceID, d cloudsim.DiskID) (cloudsim.Instance, error) {
+			return e.ReportDevices(ctx, i, deviceReport(d, true, ""))
+		},
+		"end of reports": func(e *engine.Engine, i cloudsim.InstanceID, _ cloudsim.DiskID) (cloudsim.Instance, error) {
+			return e.ForgetDevices(ctx, i)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, down := boot(t, file(t), frozen, slowDisks)
+			defer down()
+			i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
+			advance(t, e, ctx, time.Hour)
+			must(e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{}}))(t)
+			must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+			advance(t, e, ctx, 30*time.Second)
+			must(e.SetClock(ctx, cloudsim.SetClock{Time: &newYear}))(t)
+			must(report(e, i.ID, d.ID))(t)
+			advance(t, e, ctx, time.Hour+21*time.Second)
+			got := must(e.GetDisk(ctx, d.ID))(t)
+			if op := must(e.GetOperation(ctx, got.Operation))(t); got.State != cloudsim.DiskInUse || op.State != cloudsim.OperationDone {
+				t.Errorf("after the due time: got state %s and operation %s, want in-use and done", got.State, op.State)
+			}
+		})
+	}
+}
