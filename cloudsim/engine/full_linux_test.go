@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -82,6 +83,36 @@ func TestFullDisk(t *testing.T) {
 	eventually.True(t, "all instances run when the disk has space again", func() bool { return ready() == many })
 	if err := e.Check(); err != nil {
 		t.Errorf("damaged: %v", err)
+	}
+}
+
+// TestFullDiskOfStates proves that an import and a save return Unavailable if the disk for saved
+// states is full. The saved state of the import is not damaged, so the error must not be Invalid.
+func TestFullDiskOfStates(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("the small disk of the test cannot be created: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, withStates(dir))
+	defer down()
+	state := changedState(t, func(*bbolt.Tx) error { return nil })
+	for _, space := range []string{"for the file of the state", "for no file"} {
+		_, err := e.ImportState(ctx, "s", bytes.NewReader(state))
+		if cloudsim.KindOf(err) != cloudsim.Unavailable {
+			t.Errorf("import to a disk with space %s: got error %v, want Unavailable", space, err)
+		}
+		if err := fill(filepath.Join(dir, "filler")); !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("the disk is not full: %v", err)
+		}
+	}
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); cloudsim.KindOf(err) != cloudsim.Unavailable {
+		t.Errorf("save to a full disk: got error %v, want Unavailable", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
@@ -99,7 +100,7 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 	defer func() { _ = os.Remove(f.Name()) }() // if this fails, the next start removes the file
 	err = writeContent(f)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return s, err
+		return s, fullDiskError(err)
 	}
 	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
 		return s, taken
@@ -110,6 +111,17 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 		return s, err
 	}
 	return stateAt(path)
+}
+
+// fullDiskError returns Unavailable if err is a failed write to a full disk. Otherwise it returns
+// err. Without fullDiskError, an import to a full disk would return Invalid, because
+// statefile.Reader converts each error of its io.Reader to Invalid.
+func fullDiskError(err error) error {
+	write, ok := errors.AsType[*os.PathError](err)
+	if ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)) {
+		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot write to the folder of saved states: %w: free some space, then repeat the request", write.Err)
+	}
+	return err
 }
 
 // forgetScratch removes temporary files that a killed process left.
@@ -161,7 +173,7 @@ func (ss *stateManager) withUnpacked(f io.Reader, fn func(from *store.Store, dat
 	defer func() { _ = os.RemoveAll(dir) }() // if this fails, the next start removes the directory
 	from, err := store.Unarchive(r, filepath.Join(dir, "unpacked.db"))
 	if err != nil {
-		return err
+		return fullDiskError(err)
 	}
 	defer func() { _ = from.Close() }() // an error does not matter, because the deferred call above removes the directory
 	if err := r.EndSection(r.Head.DiskData); err != nil {
