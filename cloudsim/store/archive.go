@@ -126,8 +126,12 @@ func isBucketName(name string) bool {
 	return false
 }
 
-// checkShape checks the schema, the lengths of keys and values, and the
-// encoding of due work. Table.Check checks the tables, and CheckJournal checks
+// maxSequence is the greatest sequence of a bucket in a saved state. The loaded cloud can then add
+// any number of events and resources without an overflow.
+const maxSequence = 1 << 63
+
+// checkShape checks the schema, the clock, the sequences of buckets, the lengths of keys and values,
+// and the encoding of due work. Table.Check checks the tables, and CheckJournal checks
 // the journal.
 func (t *Tx) checkShape() error {
 	meta := t.read(bucketMeta)
@@ -139,7 +143,13 @@ func (t *Tx) checkShape() error {
 			return fmt.Errorf("%s has %d bytes", k, len(v))
 		}
 	}
+	if rate := t.Clock().Rate; !(rate >= 0 && rate <= cloudsim.MaxClockRate) { // NaN is invalid, too
+		return fmt.Errorf("the clock has the rate %v", rate)
+	}
 	return t.tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		if n := b.Sequence(); n > maxSequence {
+			return fmt.Errorf("bucket %s has the sequence %d", name, n)
+		}
 		key, value := 0, 0 // expected lengths in bytes; 0 means any length
 		family, _, _ := strings.Cut(string(name), "/")
 		switch family {

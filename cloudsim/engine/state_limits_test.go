@@ -1,0 +1,71 @@
+package engine_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// TestImportRefusesWrongNumbers proves that an import refuses a saved state with an impossible clock
+// rate, and a saved state whose journal has used all revisions. With a negative rate, the loop in
+// Run would never wait. Without free revisions, the revisions would begin at 0 again.
+func TestImportRefusesWrongNumbers(t *testing.T) {
+	clock := func(rate float64) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error {
+			now := uint64(time.Now().UnixNano())
+			raw := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, now), now)
+			return tx.Bucket([]byte("meta")).Put([]byte("clock"), binary.BigEndian.AppendUint64(raw, math.Float64bits(rate)))
+		}
+	}
+	for name, change := range map[string]func(*bolt.Tx) error{
+		"negative rate": clock(-1), "rate without a value": clock(math.NaN()), "infinite rate": clock(math.Inf(1)),
+		"last revision": func(tx *bolt.Tx) error {
+			journal := tx.Bucket([]byte("journal"))
+			gaps := fmt.Sprintf("[[%d,%d]]", journal.Sequence()+1, uint64(math.MaxUint64))
+			return errors.Join(journal.SetSequence(math.MaxUint64), tx.Bucket([]byte("meta")).Put([]byte("gaps"), []byte(gaps)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+			defer stop()
+			_, err := e.ImportState(engine.AsCloud(t.Context()), "s", bytes.NewReader(changedState(t, change)))
+			expectError(t, err, cloudsim.Invalid, "damaged")
+		})
+	}
+}
+
+// changedState returns an exported state after a change of its records.
+func changedState(t *testing.T, change func(*bolt.Tx) error) []byte {
+	t.Helper()
+	path := file(t)
+	_, stop := boot(t, path, instant)
+	stop()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(change), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	var out bytes.Buffer
+	if err := st.Archive(statefile.NewWriter(&out), nil); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
