@@ -269,3 +269,42 @@ func TestStaleReadIsThePast(t *testing.T) {
 		}
 	})
 }
+
+// TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource, even if
+// the journal ends with revisions that have no events. After the load of a saved state, the journal
+// ends in this way.
+func TestStaleReadAfterALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant, withStates(t.TempDir()))
+		defer down()
+		ctx := enter(t, e, "secret", "default")
+		i := mustInstance(t, e, "a", "sim-1a")
+		time.Sleep(time.Minute)
+		must(e.StopInstance(ctx, i.ID))(t)
+		f := mustFault(t, e, fault("a", "instances.*", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStaleRead, AgeSeconds: 30})))
+		must(e.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t)
+		if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
+			t.Fatal(err)
+		}
+		stale := engine.Under(enter(t, e, "secret", "default"), engine.Strike{Fault: &f})
+		if got := must(e.GetInstance(stale, i.ID))(t); got.State != cloudsim.InstanceRunning {
+			t.Errorf("instance 30 s ago: got state %s, want running", got.State)
+		}
+	})
+}
+
+// TestStaleListOfAProject proves that a stale list of tokens contains the tokens of the call's
+// project, and no tokens without a project.
+func TestStaleListOfAProject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant)
+		defer down()
+		mine := must(e.CreateToken(enter(t, e, "secret", "default"), cloudsim.CreateToken{Name: "mine", Role: cloudsim.RoleWriter}))(t)
+		f := mustFault(t, e, fault("a", "tokens.*", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStaleRead, AgeSeconds: 1})))
+		time.Sleep(time.Minute)
+		stale := engine.Under(enter(t, e, mine.Secret, ""), engine.Strike{Fault: &f})
+		if l := must(e.ListTokens(stale, cloudsim.ListOptions{}))(t); len(l.Items) != 1 || l.Items[0].ID != mine.ID {
+			t.Errorf("got %+v, want only token %s", l.Items, mine.ID)
+		}
+	})
+}

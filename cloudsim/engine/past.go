@@ -25,8 +25,11 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	before := map[string]*T{} // last value of each resource up to the earlier time
 	for rev, end := tx.Floor(), tx.Revision(); rev < end; {
 		evs, _, err := tx.Since(rev, 1000)
-		if err != nil || len(evs) == 0 {
+		if err != nil {
 			return p, err
+		}
+		if len(evs) == 0 {
+			break // after the load of a saved state, the last revisions have no events
 		}
 		for _, ev := range evs {
 			rev = ev.Rev
@@ -86,9 +89,10 @@ func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error)
 	}
 }
 
-// rows yields the resources as they were at the earlier time, sorted by id. It yields only
-// resources with ids greater than o.After. It copies the whole table to memory.
-func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) iter.Seq2[T, error] {
+// rows yields the resources of a project as they were at the earlier time, sorted by id. For the
+// project "" it yields the resources of all projects. It yields only resources with ids greater
+// than o.After. It copies the whole table to memory.
+func (p past[T]) rows(tx *store.Tx, t store.Table[T], project cloudsim.ProjectID, o cloudsim.ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T
 		for v, err := range t.Scan(tx, "", "") {
@@ -107,7 +111,7 @@ func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) it
 		}
 		slices.SortFunc(all, func(a, b T) int { return strings.Compare(t.ID(&a), t.ID(&b)) })
 		for _, v := range all {
-			if t.ID(&v) <= o.After || o.Source != "" && !slices.Contains(indexValues(t, bySource, &v), o.Source) {
+			if t.ID(&v) <= o.After || project != "" && t.Meta(&v).Project != project || o.Source != "" && !slices.Contains(indexValues(t, bySource, &v), o.Source) {
 				continue
 			}
 			if !yield(v, nil) {

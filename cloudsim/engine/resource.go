@@ -120,7 +120,7 @@ func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.
 			if err != nil {
 				return err
 			}
-			l.Revision, all = p.rev, p.rows(tx, t, o)
+			l.Revision, all = p.rev, p.rows(tx, t, projectToList(call, t), o)
 		}
 		for v, err := range all {
 			if err != nil {
@@ -152,15 +152,21 @@ func indexValues[T any](t store.Table[T], index string, v *T) []string {
 	return nil
 }
 
+// projectToList returns the project whose resources a list of table t contains, or "" for all
+// projects.
+func projectToList[T any](call Call, t store.Table[T]) cloudsim.ProjectID {
+	if t.Prefix == "" {
+		return "" // resources of the catalogue belong to no project
+	}
+	return call.Project
+}
+
 // rows yields all resources that match the options o. It may also yield resources that do not
 // match, so the caller must check each resource. rows reads an index if o selects a source or an
 // instance, or if a call of one project selects a name or the kind of a record. Otherwise rows
 // reads all resources of the project.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
-	project := call.Project
-	if t.Prefix == "" {
-		project = "" // resources of the catalogue belong to no project
-	}
+	project := projectToList(call, t)
 	if o.Source != "" {
 		if t.Index[bySource] == nil {
 			return func(func(T, error) bool) {}
