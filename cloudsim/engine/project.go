@@ -55,8 +55,8 @@ func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
 }
 
 // CreateProject creates a project, or returns the existing project with the requested name. It
-// returns Conflict if the name is the id of another project, because callers select a project by
-// its name or its id.
+// returns Conflict if the name is the id of another project, and Invalid if the name can be the id of
+// a later project. The reason is that callers select a project by its name or its id.
 func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) (p cloudsim.Project, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err
@@ -65,6 +65,8 @@ func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) 
 		p, err = idempotent(tx, call, projects, req, func() (cloudsim.Project, error) {
 			have, err := findProject(tx, req.Name)
 			switch {
+			case errors.Is(err, cloudsim.NotFound) && isIDForm(projects, req.Name):
+				return have, errFormOfID(projects.Kind, req.Name)
 			case errors.Is(err, cloudsim.NotFound):
 				return e.makeProject(tx, req)
 			case err != nil:

@@ -29,6 +29,22 @@ func TestProjectNames(t *testing.T) {
 	}
 }
 
+// TestNamesAreNoIDs proves that a new project or service account cannot have a name with the form of
+// an id. Otherwise a later project or account could have this id, and callers that use the name
+// would get the later project or account.
+func TestNamesAreNoIDs(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", "")
+	_, err := e.CreateProject(admin, cloudsim.CreateProject{Name: "proj-000003"})
+	expectError(t, err, cloudsim.Invalid, "name", "proj-000003")
+	_, err = e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: "sa-00000a"})
+	expectError(t, err, cloudsim.Invalid, "name", "sa-00000a")
+	for _, name := range []string{"proj-3", "proj-00000x", "sa-000003"} {
+		must(e.CreateProject(admin, cloudsim.CreateProject{Name: name}))(t)
+	}
+}
+
 // TestDamagedRecords proves that the engine returns an error if the record of a project or token is
 // damaged. The engine must not create a second project or token with the name that a damaged record
 // contains.

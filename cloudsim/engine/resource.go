@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -251,4 +252,15 @@ func errReferenceNotFound(field, id, hint string) error {
 // but differs from the request.
 func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q exists as %s with %s", kind, name, id, differs)
+}
+
+// isIDForm reports whether a name has the form of the ids of table t.
+func isIDForm[T any](t store.Table[T], name string) bool {
+	number, ok := strings.CutPrefix(name, t.Prefix+"-")
+	return ok && len(number) >= 6 && strings.Trim(number, "0123456789abcdef") == ""
+}
+
+// errFormOfID returns the Invalid error for a new resource whose name has the form of an id.
+func errFormOfID(kind cloudsim.ResourceKind, name string) error {
+	return cloudsim.InvalidField("name", fmt.Sprintf("must not have the form of the id of a %s, because callers select a %s by its name or its id; got %q", kind, kind, name))
 }

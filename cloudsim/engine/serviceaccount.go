@@ -86,7 +86,9 @@ func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, err
 	return v, err
 }
 
-// CreateServiceAccount creates a service account without permissions.
+// CreateServiceAccount creates a service account without permissions. It returns Invalid for a new
+// account whose name can be the id of another account, because callers select an account by its
+// name or its id.
 func (ac *access) CreateServiceAccount(ctx context.Context, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
 	if err := req.Validate(); err != nil {
 		return a, err
@@ -110,6 +112,8 @@ func (ac *access) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServ
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
 		return a, err
+	case isIDForm(serviceAccounts, req.Name):
+		return a, errFormOfID(serviceAccounts.Kind, req.Name)
 	}
 	if err := ac.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaServiceAccounts, N: 1}); err != nil {
 		return a, err
