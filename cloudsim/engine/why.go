@@ -180,8 +180,12 @@ func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind,
 	if !named {
 		word = object
 	}
+	text, err := json.Marshal(word) // the journal contains names as JSON: the name of a record can contain quotes
+	if err != nil {
+		return "", "", err
+	}
 	hears := call.eventFilter()
-	err = tx.Mentions(`"`+word+`"`, func(ev cloudsim.Event) error {
+	err = tx.Mentions(string(text), func(ev cloudsim.Event) error {
 		if !hears(ev) || named && !strings.EqualFold(string(ev.Kind), wantKind) {
 			return nil
 		}

@@ -176,3 +176,17 @@ func tells(w cloudsim.Why, request, cause, text string) bool {
 	}
 	return false
 }
+
+// TestWhyFindsEachName proves that Why finds a record by its kind and name if JSON escapes characters
+// of the name.
+func TestWhyFindsEachName(t *testing.T) {
+	e, stop := boot(t, file(t), instant)
+	defer stop()
+	ctx := engine.AsCloud(t.Context())
+	for _, name := range []string{"R&D", `say "hi"`, "a<b", `a\b`, "Köln"} {
+		r := must(e.CreateRecord(ctx, cloudsim.CreateRecord{Name: name, Kind: "group", Document: []byte("{}")}))(t)
+		if w, err := e.Why(ctx, "record/"+name); err != nil || w.ID != string(r.ID) {
+			t.Errorf("%s: got %q, error %v; want %s", name, w.ID, err, r.ID)
+		}
+	}
+}
