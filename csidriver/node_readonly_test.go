@@ -67,6 +67,33 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 	}
 }
 
+// TestReadOnlyDespiteFlagRW proves that a volume is read-only if the request or the access mode
+// requires this, even if the mount flags contain rw. A repeated call succeeds.
+func TestReadOnlyDespiteFlagRW(t *testing.T) {
+	b := newNodeBench(t)
+	v, c := b.volume("pvc-1"), mounted("ext4", "rw")
+	reader := mounted("ext4", "rw")
+	reader.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
+	for name, c := range map[string]*csi.VolumeCapability{"request": c, "access mode": reader} {
+		b.publish(v, mounted("ext4"))
+		wantCode(t, "stage for writing", b.stage(v, mounted("ext4")), codes.OK) // makes the filesystem
+		wantCode(t, "unstage", b.unstage(v), codes.OK)
+		if c == reader {
+			must(t)(b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)}))
+			b.publish(v, c)
+		}
+		for range 2 {
+			wantCode(t, name+": stage", b.stage(v, c), codes.OK)
+			wantCode(t, name+": publish", b.show(v, "pod", c, true), codes.OK)
+		}
+		if err := os.WriteFile(b.path("pod/file"), nil, 0o600); err == nil {
+			t.Errorf("%s: the read-only volume accepts writes", name)
+		}
+		b.clear(v)
+		must(t)(b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)}))
+	}
+}
+
 // TestBlockReadOnly proves that the device of a read-only block volume refuses
 // writes. A read-only bind mount alone does not prevent writes to the device.
 // The driver does not publish the volume read-only at one path and writable at

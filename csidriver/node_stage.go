@@ -204,8 +204,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		return permanentError(err)
 	}
 	options := u.flags
-	if u.readOnly() && !slices.Contains(options, "ro") {
-		options = append([]string{"ro"}, options...)
+	if u.readOnly() {
+		options = append(slices.Clone(options), "ro") // the last option wins, and the flags can contain rw
 	}
 	err = machine.MountDevice(l, at, u.fsType, options)
 	if errors.Is(err, machine.ErrOptions) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -61,7 +62,7 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 		options = append([]string{"nouuid"}, options...) // the original of a copied disk may be mounted with the same UUID
 	}
 	if readOnly {
-		options = append([]string{"ro"}, options...)
+		options = append(slices.Clone(options), "ro") // the last option wins
 	}
 	bits, own := parse(options)
 	err = unix.Mount(l.Device(), path, fsType, bits, own)
@@ -259,9 +260,20 @@ func (l *Loop) Of() ([]Mount, error) { return mounts(l.Has) }
 // Has reports whether m is a mount of l.
 func (l *Loop) Has(m Mount) bool {
 	if m.IsDevice() {
-		return m.Root == "/"+filepath.Base(l.Device())
+		return m.Root == "/"+filepath.Base(l.Device()) && m.isInDev()
 	}
 	return m.Major == loop.Major && m.Minor == l.Number
+}
+
+// isInDev reports whether the mounted device file is in /dev. A pod can have its own tmpfs, and can
+// give any name to a file in this tmpfs.
+func (m Mount) isInDev() bool {
+	if m.FSType == "devtmpfs" { // the kernel has only one devtmpfs
+		return true
+	}
+	var s unix.Stat_t
+	err := unix.Stat("/dev", &s)
+	return err == nil && s.Dev == unix.Mkdev(uint32(m.Major), uint32(m.Minor)) //nolint:gosec // device numbers
 }
 
 func mounts(want func(Mount) bool) (found []Mount, err error) {
