@@ -485,12 +485,12 @@ func giveToGroup(root *os.Root, name string, gid int) error {
 		return err
 	}
 	defer f.Close()
-	if err := unix.Fchownat(int(f.Fd()), "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
-		return &fs.PathError{Op: "chown", Path: name, Err: err}
-	}
-	info, err := f.Stat()
+	info, err := f.Stat() // read the mode before the chown, because a chown clears the setuid bit
 	if err != nil {
 		return err
+	}
+	if err := unix.Fchownat(int(f.Fd()), "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
+		return &fs.PathError{Op: "chown", Path: name, Err: err}
 	}
 	self := fmt.Sprintf("/proc/self/fd/%d", f.Fd()) // fchmod(2) refuses an O_PATH descriptor
 	switch {

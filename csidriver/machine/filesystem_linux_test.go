@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,4 +114,32 @@ func open(t *testing.T, path string) *os.File {
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	return f
+}
+
+// TestGiveToGroupKeepsModes proves that GiveToGroup changes only the permissions of the group. A
+// program keeps its setuid bit and its setgid bit, which the kernel clears at a change of the group.
+func TestGiveToGroupKeepsModes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files to any group")
+	}
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"setuid": os.ModeSetuid | 0o755, "setgid": os.ModeSetgid | 0o750, "sticky": os.ModeSticky | 0o700} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := GiveToGroup(dir, 1234); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := info.Sys().(*syscall.Stat_t); info.Mode() != mode|0o060 || st.Gid != 1234 {
+			t.Errorf("%s: got mode %s and group %d, want mode %s and group 1234", name, info.Mode(), st.Gid, mode|0o060)
+		}
+		if err := errors.Join(os.Remove(path), os.Chown(dir, 0, 0)); err != nil { // the next call must not skip the files
+			t.Fatal(err)
+		}
+	}
 }
