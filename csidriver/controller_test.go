@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // TestOneNameIsOneVolume proves that concurrent CreateVolume calls with the
@@ -142,10 +144,14 @@ func TestBadRequests(t *testing.T) {
 		"unknown key":          {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"colour": "red"} }, codes.InvalidArgument},
 		"iops is not a number": {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
 		"unknown type":         {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "gold"} }, codes.InvalidArgument},
-		"unknown filesystem":   {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted("ntfs")} }, codes.InvalidArgument},
-		"unknown snapshot":     {from("snap-00ffff", ""), codes.NotFound},
-		"unknown volume":       {from("", "disk-00ffff"), codes.NotFound},
-		"path as volume id":    {from("", "../x"), codes.NotFound},
+		"type without regional volumes": {func(r *csi.CreateVolumeRequest) {
+			r.Parameters, r.CapacityRange.RequiredBytes = map[string]string{"type": "fast", "replication": "regional"}, 4*gib
+			r.AccessibilityRequirements = nil
+		}, codes.InvalidArgument},
+		"unknown filesystem": {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted("ntfs")} }, codes.InvalidArgument},
+		"unknown snapshot":   {from("snap-00ffff", ""), codes.NotFound},
+		"unknown volume":     {from("", "disk-00ffff"), codes.NotFound},
+		"path as volume id":  {from("", "../x"), codes.NotFound},
 	} {
 		_, err := b.CreateVolume(t.Context(), b.request("pvc-x", c.change))
 		wantCode(t, name, err, c.want)
@@ -314,6 +320,26 @@ func TestForcedDetach(t *testing.T) {
 	wantCode(t, "detach again", detach(time.Minute), codes.OK)
 	if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCapacityOfRegionalInOneRegion proves that a zone has no regional capacity if its region has
+// no other zone, because both replicas of a regional disk are in one region.
+func TestCapacityOfRegionalInOneRegion(t *testing.T) {
+	b := &bench{t: t, dir: t.TempDir(), size: "small"}
+	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
+		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "far"}})
+		c.Catalogue.Zones = append(c.Catalogue.Zones, cloudsim.Zone{Meta: cloudsim.Meta{Name: "far-a"}, Region: "far"})
+	}))
+	b.vm = b.instance("node-1", "sim-1a")
+	b.serve(NodeConfig{Instance: b.vm.ID, DisksDir: b.dir})
+	for zone, want := range map[string]bool{"far-a": false, "sim-1a": true} {
+		got, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{
+			Parameters: map[string]string{"replication": "regional"}, AccessibleTopology: topologyOf(DefaultName, zone)[0],
+		})
+		if err != nil || (got.GetAvailableCapacity() > 0) != want || (got.GetMaximumVolumeSize() != nil) != want {
+			t.Errorf("regional capacity of %s: got %v, %v; want capacity %t", zone, got, err, want)
+		}
 	}
 }
 

@@ -113,6 +113,16 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	if err != nil {
 		return nil, err
 	}
+	regions := map[string]string{} // region by zone, for regional volumes
+	if s.regional {
+		zones, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, z := range zones {
+			regions[z.Name] = z.Region
+		}
+	}
 	zone := zonesIn(c.cfg.Name, req.GetAccessibleTopology())
 	free, largest := int64(0), 0
 	for _, p := range pools {
@@ -121,7 +131,7 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 		}
 		freeGiB := p.FreeGiB
 		if s.regional { // the second replica needs space in another zone
-			freeGiB = min(freeGiB, freeBeside(pools, p))
+			freeGiB = min(freeGiB, freeBeside(pools, p, regions))
 		}
 		free += int64(freeGiB) * gib
 		largest = max(largest, min(freeGiB, t.MaxGiB))
@@ -135,10 +145,11 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 }
 
 // freeBeside returns the largest free capacity in GiB of a pool that has the
-// same disk type as the given pool, but is in another zone.
-func freeBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool) (freeGiB int) {
+// same disk type as the given pool, but is in another zone of the same region.
+// The map regions contains the region of each zone.
+func freeBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool, regions map[string]string) (freeGiB int) {
 	for _, p := range pools {
-		if p.Type == pool.Type && p.Zone != pool.Zone {
+		if p.Type == pool.Type && p.Zone != pool.Zone && regions[p.Zone] == regions[pool.Zone] {
 			freeGiB = max(freeGiB, p.FreeGiB)
 		}
 	}

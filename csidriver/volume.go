@@ -172,6 +172,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 			if o, err = c.raise(ctx, o, err); err == nil {
 				return c.place(ctx, o)
 			}
+		case onlyAbout(err, "replicaZones") && !c.isRegional(ctx, o.disk.Type):
+			return d, invalidArgument("parameters."+keyReplication, "must be zonal for disk type %s, which does not support regional volumes", o.disk.Type)
 		case onlyAbout(err, "zone", "replicaZones", "sourceSnapshot", "sourceDisk"):
 			// The source may be unavailable in this zone. After RESOURCE_EXHAUSTED, the
 			// scheduler tries another node.
@@ -181,6 +183,13 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 		return d, err
 	}
 	return d, err
+}
+
+// isRegional reports whether the disk type supports regional disks. It returns
+// true if the cloud does not answer.
+func (c *controller) isRegional(ctx context.Context, diskType string) bool {
+	t, err := c.cloud.GetDiskType(ctx, diskType)
+	return err != nil || t.Regional
 }
 
 // raise increases the size in the order o to the minimum of the disk type. The
