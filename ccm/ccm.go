@@ -71,7 +71,7 @@ var (
 // events about Services and Nodes with the given event recorder.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
-	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}}
+	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}, absenceLasts: minAbsenceLasts}
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances:     i,

@@ -300,6 +300,7 @@ func (r *runner) newProvider(c *appconfig.CompletedConfig) cloudprovider.Interfa
 	r.gate = &gate{next: api.HTTP.Transport}
 	api.HTTP.Transport = r.gate
 	r.created = New(r.log, api, settings, c.EventRecorder)
+	r.created.instances.setMonitorPeriod(c.ComponentConfig.KubeCloudShared.NodeMonitorPeriod.Duration)
 	if r.leases = r.electionLeases(c); r.leases != nil {
 		r.created.onLeading = r.leases.setIdentity
 	}

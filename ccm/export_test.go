@@ -130,6 +130,13 @@ func (p *Provider) Age(d time.Duration) {
 	}
 }
 
+// WithMonitorPeriod configures p for the given time between two calls of
+// InstanceExists for a Node.
+func (p *Provider) WithMonitorPeriod(period time.Duration) *Provider {
+	p.instances.setMonitorPeriod(period)
+	return p
+}
+
 // RunAllocator returns a function that runs an allocator of pod ranges. If
 // clusterName is not empty, the allocator also creates the routes of this
 // cluster.

@@ -37,6 +37,8 @@ type instances struct {
 
 	seen atomic.Pointer[place] // cloud and project in which this process last found an instance of this cluster
 
+	absenceLasts time.Duration // see setMonitorPeriod
+
 	mu     sync.Mutex
 	last   observation
 	absent map[nodeKey]absenceRecord // empty if NodeDeletionGrace is 0
@@ -65,12 +67,20 @@ type place struct {
 // the first and of the last answer that did not contain the instance.
 type absenceRecord struct{ firstMissed, lastMissed time.Time }
 
-// absenceLasts is the lifetime of an absenceRecord. If upstream does not call
-// InstanceExists again within this time, the CCM deletes the record. Upstream
-// calls InstanceExists every few seconds while a Node is not ready, but does
-// not call InstanceExists for a ready Node. A Node that became ready again has
-// an instance, so the CCM must delete the record of the absence.
-const absenceLasts = time.Minute
+// minAbsenceLasts is the shortest lifetime of an absenceRecord. If upstream does
+// not call InstanceExists again within the lifetime, the CCM deletes the record.
+// Upstream calls InstanceExists every few seconds while a Node is not ready, but
+// does not call InstanceExists for a ready Node. A Node that became ready again
+// has an instance, so the CCM must delete the record of the absence.
+const minAbsenceLasts = time.Minute
+
+// setMonitorPeriod sets the lifetime of an absenceRecord for the time between
+// two calls of InstanceExists for a Node (--node-monitor-period). The lifetime
+// must be longer than this time. Otherwise each call would begin a new
+// NodeDeletionGrace, and the CCM would never delete the Node.
+func (s *instances) setMonitorPeriod(period time.Duration) {
+	s.absenceLasts = max(minAbsenceLasts, 3*period)
+}
 
 type nodeKey struct{ name, providerID string }
 
@@ -129,7 +139,7 @@ func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, key := time.Now(), keyOf(node)
-	maps.DeleteFunc(s.absent, func(_ nodeKey, a absenceRecord) bool { return now.Sub(a.lastMissed) > absenceLasts })
+	maps.DeleteFunc(s.absent, func(_ nodeKey, a absenceRecord) bool { return now.Sub(a.lastMissed) > s.absenceLasts })
 	a, known := s.absent[key]
 	switch {
 	case known && now.Sub(a.firstMissed) >= grace:

@@ -468,3 +468,30 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 		t.Errorf("unexpected log: %q", said)
 	}
 }
+
+// With a long --node-monitor-period, upstream calls InstanceExists rarely. The
+// test proves that the CCM nevertheless deletes the Node after NodeDeletionGrace.
+func TestNodeDeletionGraceWithRareCalls(t *testing.T) {
+	r := newRig(t)
+	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 5 * time.Minute}
+	r.provider = r.restarted().WithMonitorPeriod(2 * time.Minute)
+	i := r.createMachine(t, "node-1")
+	n := initialisedNode(i)
+	r.letFind(t, i)
+	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the cloud forgets the instance", func() bool {
+		_, err := r.cloud.GetInstance(t.Context(), i.ID)
+		return errors.Is(err, cloudsim.NotFound)
+	})
+	for minute := 0; minute <= 6; minute += 2 {
+		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || there != (minute < 5) {
+			t.Errorf("after %d minutes: got %v, %v; want %v", minute, there, err, minute < 5)
+		}
+		r.provider.Age(2 * time.Minute)
+	}
+	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 1 {
+		t.Errorf("unexpected log: %q", said)
+	}
+}
