@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,12 +32,15 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 		} `json:"auth"`
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
+	var document json.RawMessage
+	if err := d.Decode(&document); err != nil {
 		return a, fmt.Errorf("the plugin's answer is not a CredentialProviderResponse: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return a, fmt.Errorf("the plugin's answer has more data after the JSON document")
+	}
+	if err := unmarshalStrict(document, &r); err != nil {
+		return a, fmt.Errorf("the plugin's answer is not a CredentialProviderResponse: %w", err)
 	}
 	switch {
 	case r.APIVersion != p.APIVersion || r.Kind != "CredentialProviderResponse":
@@ -53,7 +57,7 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	}
 	var not string
 	for key, cred := range r.Auth {
-		if ok, why := keyMatches(key, image); !ok {
+		if ok, why := keyMatches(registryOf(key), image); !ok && !isDockerHub(key, image) {
 			not = fmt.Sprintf(": key %q does not match: %s", key, why)
 		} else if cred.Username == "" && cred.Password != "" {
 			return a, fmt.Errorf("the plugin's answer has a password without a user name: containerd ignores such a password")
@@ -65,4 +69,30 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 		return a, fmt.Errorf("the plugin's answer has no credentials for %s%s; cache duration: %s", image, not, a.CacheDuration)
 	}
 	return a, nil
+}
+
+// registryOf returns the key of an answer without the path /v1/ or /v2/, because
+// the kubelet ignores this path.
+func registryOf(key string) string {
+	scheme, rest, ok := strings.Cut(key, "://")
+	if !ok {
+		scheme, rest = "https", key
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	if after, ok := strings.CutPrefix(path, "v2/"); ok {
+		path = after
+	} else {
+		path = strings.TrimPrefix(path, "v1/")
+	}
+	if path != "" {
+		path = "/" + path
+	}
+	return scheme + "://" + host + path
+}
+
+// isDockerHub reports whether the kubelet uses the key of an answer for an
+// image of Docker Hub, although the host of the image has another name.
+func isDockerHub(key, image string) bool {
+	host, _, _ := strings.Cut(image, "/")
+	return host == "docker.io" && strings.TrimPrefix(strings.TrimPrefix(registryOf(key), "https://"), "http://") == "index.docker.io"
 }

@@ -11,6 +11,7 @@ package doctor
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -20,7 +21,9 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kubelet "k8s.io/kubelet/config/v1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -37,10 +40,22 @@ type Provider kubelet.CredentialProvider
 
 // Read reads a configuration as strictly as the kubelet does.
 func Read(raw []byte) (c Config, err error) {
-	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
+	raw, err = yaml.YAMLToJSONStrict(raw)
+	if err == nil {
+		err = unmarshalStrict(raw, &c)
+	}
+	if err != nil {
 		return c, fmt.Errorf("CredentialProviderConfig is not valid, so the kubelet would not start: %w", err)
 	}
 	return c, nil
+}
+
+// unmarshalStrict decodes a JSON document as the kubelet does. It refuses
+// unknown and repeated fields. The case of field names matters, in contrast to
+// encoding/json.
+func unmarshalStrict(raw []byte, into any) error {
+	strict, err := json.UnmarshalStrict(raw, into)
+	return errors.Join(append(strict, err)...)
 }
 
 // Lint returns the problems of c. It reports errors that prevent the start of
@@ -106,6 +121,19 @@ func lintTokens(t *kubelet.ServiceAccountTokenAttributes, bad func(string, ...an
 	for _, k := range t.RequiredServiceAccountAnnotationKeys {
 		if slices.Contains(t.OptionalServiceAccountAnnotationKeys, k) {
 			bad("tokenAttributes: the annotation key %s is both required and optional: the kubelet does not start", k)
+		}
+	}
+	for field, keys := range map[string][]string{
+		"requiredServiceAccountAnnotationKeys": t.RequiredServiceAccountAnnotationKeys,
+		"optionalServiceAccountAnnotationKeys": t.OptionalServiceAccountAnnotationKeys,
+	} {
+		for i, k := range keys {
+			if slices.Contains(keys[:i], k) {
+				bad("tokenAttributes.%s contains %s twice: the kubelet does not start", field, k)
+			}
+			if why := validation.IsQualifiedName(strings.ToLower(k)); len(why) > 0 {
+				bad("tokenAttributes.%s contains %q, which is not an annotation key: %s: the kubelet does not start", field, k, strings.Join(why, "; "))
+			}
 		}
 	}
 }

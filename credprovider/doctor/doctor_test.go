@@ -76,20 +76,22 @@ providers:
     cacheType: Token
     requireServiceAccount: false
     requiredServiceAccountAnnotationKeys: [a/b]
-    optionalServiceAccountAnnotationKeys: [a/b]
+    optionalServiceAccountAnnotationKeys: [a/b, c d, A/B, A/B]
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(c.Lint(), "\n")
 	for _, word := range []string{"file name", "v1beta1", "defaultCacheDuration", "wildcard in the path", "requireServiceAccount", "cacheType",
-		"two providers", "0s or more", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", "a user or a query", "capital letters"} {
+		"two providers", "0s or more", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", `"c d"`, "A/B twice", "a user or a query", "capital letters"} {
 		if !strings.Contains(got, word) {
 			t.Errorf("the report does not contain %s:\n%s", word, got)
 		}
 	}
-	if _, err := doctor.Read([]byte("unknown: 1")); err == nil {
-		t.Error("an unknown field caused no error")
+	for _, field := range []string{"unknown", "Providers", "apiversion"} {
+		if _, err := doctor.Read([]byte("kind: CredentialProviderConfig\n" + field + ": null\n")); err == nil {
+			t.Errorf("the unknown field %s caused no error", field)
+		}
 	}
 }
 
@@ -101,14 +103,23 @@ func TestReadAnswer(t *testing.T) {
 	const auth = `"auth":{"registry.sim:5000":{"username":"u","password":"p"}}}`
 	for raw, want := range map[string]string{
 		head + auth: "", head + `"cacheDuration":"5m",` + auth: "", head + strings.Replace(auth, "registry", "https://registry", 1): "",
-		"":                                    "not a CredentialProviderResponse",
-		"log line\n" + head + auth:            "not a CredentialProviderResponse",
-		head + auth + "{}":                    "more data",
-		head + `"more":1,` + auth:             "unknown field",
-		head + `"cacheDuration":"1d",` + auth: "not a duration",
-		head + `"cacheDuration":0,` + auth:    "not a CredentialProviderResponse",
-		strings.Replace(head, "/v1", "/v1beta1", 1) + auth:    "must be a",
-		strings.Replace(head, `"Image"`, `"image"`, 1) + auth: "cacheKeyType",
+		"":                         "not a CredentialProviderResponse",
+		"log line\n" + head + auth: "not a CredentialProviderResponse",
+		head + auth + "{}":         "more data",
+		head + `"more":1,` + auth:  "unknown field",
+		head + strings.Replace(auth, "auth", "Auth", 1):                         `unknown field "Auth"`,
+		head + strings.Replace(auth, "password", "Password", 1):                 `unknown field "auth.registry.sim:5000.Password"`,
+		head + `"cacheKeyType":"Image",` + auth:                                 `duplicate field "cacheKeyType"`,
+		head + strings.Replace(auth, ":5000", ":5000/v2/", 1):                   "",
+		head + strings.Replace(auth, "registry", "http://registry", 1):          "",
+		head + strings.Replace(auth, ":5000", ":5000/v1/app", 1):                "",
+		head + strings.Replace(auth, ":5000", ":5000/v1", 1):                    "the path",
+		head + strings.Replace(auth, ":5000", ":5000/v2/app/", 1):               "the path",
+		head + strings.Replace(auth, "registry.sim:5000", "index.docker.io", 1): "the port differs",
+		head + `"cacheDuration":"1d",` + auth:                                   "not a duration",
+		head + `"cacheDuration":0,` + auth:                                      "not a CredentialProviderResponse",
+		strings.Replace(head, "/v1", "/v1beta1", 1) + auth:                      "must be a",
+		strings.Replace(head, `"Image"`, `"image"`, 1) + auth:                   "cacheKeyType",
 		head + `"auth":{}}`:                                      "no credentials",
 		head + strings.Replace(auth, ":5000", "", 1):             "the port differs",
 		head + strings.Replace(auth, ":5000", ":443", 1):         "the port differs",
@@ -118,6 +129,12 @@ func TestReadAnswer(t *testing.T) {
 		a, err := p.ReadAnswer([]byte(raw), "registry.sim:5000/app")
 		if want == "" && (err != nil || len(a.Users) != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %+v %v; want %q", raw, a, err, want)
+		}
+	}
+	for _, key := range []string{"index.docker.io", "https://index.docker.io/v1/", "docker.io/library"} {
+		a, err := p.ReadAnswer([]byte(head+strings.Replace(auth, "registry.sim:5000", key, 1)), "docker.io/library/app")
+		if err != nil || len(a.Users) != 1 {
+			t.Errorf("key %s for an image of Docker Hub: %+v %v", key, a, err)
 		}
 	}
 }
