@@ -59,6 +59,16 @@ type templateValues struct {
 	ReservedCPU    int64 // thousandths of a CPU
 }
 
+// glob returns the paths that match a pattern in the folder dir. In contrast to filepath.Glob, the
+// path of the folder is not a pattern, so it can contain characters such as [.
+func glob(dir, pattern string) ([]string, error) {
+	found, err := fs.Glob(os.DirFS(dir), pattern)
+	for i, name := range found {
+		found[i] = filepath.Join(dir, name)
+	}
+	return found, err
+}
+
 // folder is the host's folder of a machine, with its disk, configuration and logs.
 type folder string
 

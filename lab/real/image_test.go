@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // readArchive returns a map from the names in a tar file to the contents. The content of a link is
@@ -171,5 +173,49 @@ func TestClone(t *testing.T) {
 	}
 	if err := cloneStore(filepath.Join(from, "nowhere"), to); err != nil {
 		t.Errorf("an existing disk was created again: %v", err)
+	}
+}
+
+// TestCloneOfImages proves that a new machine gets the files of an image as the store has them. The
+// owners and attributes of folders stay, because a container may run as another user, and because
+// overlayfs hides files with an attribute. A file of an image with the ending .db is not a database
+// of containerd.
+func TestCloneOfImages(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the test needs root")
+	}
+	const snapshot, opaque = "io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs", "trusted.overlay.opaque"
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "disk")
+	home, was := filepath.Join(from, snapshot, "home"), time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	if err := errors.Join(
+		os.MkdirAll(home, 0o700), os.Chown(home, 1000, 1001),
+		os.WriteFile(filepath.Join(home, "users.db"), nil, 0o600), os.Chmod(filepath.Join(home, "users.db"), 0o644),
+		os.Symlink("/nowhere/a.db", filepath.Join(home, "link.db")),
+		unix.Mknod(filepath.Join(home, "deleted.db"), unix.S_IFCHR, 0), // marks a file that a lower layer contains
+		os.Chtimes(home, was, was),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setxattr(home, opaque, []byte("y"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
+		t.Fatal(err)
+	}
+	if err := cloneStore(from, to); err != nil {
+		t.Fatal(err)
+	}
+	describe := func(root string) (all []string) {
+		dir := filepath.Join(root, snapshot, "home")
+		for _, name := range []string{"", "users.db", "link.db", "deleted.db"} {
+			var s unix.Stat_t
+			if err := unix.Lstat(filepath.Join(dir, name), &s); err != nil {
+				t.Fatal(err)
+			}
+			mark := make([]byte, 8)
+			n, _ := unix.Lgetxattr(filepath.Join(dir, name), opaque, mark)
+			all = append(all, fmt.Sprintf("%q: mode %o, owner %d:%d, changed %d, opaque %q", name, s.Mode, s.Uid, s.Gid, s.Mtim.Sec, mark[:max(n, 0)]))
+		}
+		return all
+	}
+	if diff := cmp.Diff(describe(from), describe(to)); diff != "" {
+		t.Errorf("files of the machine (-store +machine):\n%s", diff)
 	}
 }

@@ -42,7 +42,7 @@ func (s imageStore) archivePaths() ([]string, error) {
 		if dir == "" {
 			continue
 		}
-		found, err := filepath.Glob(filepath.Join(dir, "*.tar"))
+		found, err := glob(dir, "*.tar")
 		if err != nil {
 			return nil, err
 		}
@@ -285,6 +285,7 @@ func cloneStore(src, dst string) error {
 	if err := os.RemoveAll(work); err != nil {
 		return err
 	}
+	var folders []string // relative to src
 	err := filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -293,29 +294,77 @@ func cloneStore(src, dst string) error {
 		if err != nil {
 			return err
 		}
-		return cloneEntry(path, filepath.Join(work, rel), d)
+		to := filepath.Join(work, rel)
+		switch {
+		case d.IsDir():
+			folders = append(folders, rel)
+			return cloneFolder(path, to)
+		case isDatabase(rel):
+			return copyFile(path, to)
+		}
+		return os.Link(path, to)
 	})
+	for _, rel := range slices.Backward(folders) { // each new file in a folder changes the time of the folder
+		if err == nil {
+			err = copyTimes(filepath.Join(src, rel), filepath.Join(work, rel))
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("copying the images: %w", err)
 	}
 	return os.Rename(work, dst)
 }
 
-func cloneEntry(src, dst string, d fs.DirEntry) error {
-	info, err := d.Info()
-	if err != nil {
+// isDatabase reports whether a file of the store is a database of containerd. The databases are in
+// the folders of plugins. The files of images are in deeper folders, and can have any name.
+func isDatabase(rel string) bool {
+	return strings.HasSuffix(rel, ".db") && strings.Count(rel, "/") < 2
+}
+
+// cloneFolder creates an empty folder with the owner, the mode and the attributes of the folder src.
+// Images need the owners. With the attribute trusted.overlay.opaque, a folder hides the files of
+// lower layers.
+func cloneFolder(src, dst string) error {
+	var s unix.Stat_t
+	if err := unix.Lstat(src, &s); err != nil {
+		return &fs.PathError{Op: "lstat", Path: src, Err: err}
+	}
+	if err := errors.Join(os.Mkdir(dst, 0o700), os.Lchown(dst, int(s.Uid), int(s.Gid))); err != nil {
 		return err
 	}
-	switch {
-	case d.IsDir():
-		if err := os.Mkdir(dst, 0o700); err != nil {
-			return err
-		}
-		return os.Chmod(dst, info.Mode()) // Mkdir drops the sticky bit and the permission bits of the umask
-	case strings.HasSuffix(src, ".db"):
-		return copyFile(src, dst)
+	if err := unix.Chmod(dst, s.Mode&0o7777); err != nil { // Mkdir drops the sticky bit and the permission bits of the umask
+		return &fs.PathError{Op: "chmod", Path: dst, Err: err}
 	}
-	return os.Link(src, dst)
+	names := make([]byte, 64<<10) // the kernel's limit: xattr(7)
+	n, err := unix.Llistxattr(src, names)
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	if err != nil {
+		return &fs.PathError{Op: "listxattr", Path: src, Err: err}
+	}
+	value := make([]byte, 64<<10)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
+		if name == "" {
+			continue
+		}
+		n, err := unix.Lgetxattr(src, name, value)
+		if err == nil {
+			err = unix.Lsetxattr(dst, name, value[:n], 0)
+		}
+		if err != nil {
+			return fmt.Errorf("attribute %s of %s: %w", name, src, err)
+		}
+	}
+	return nil
+}
+
+func copyTimes(src, dst string) error {
+	var s unix.Stat_t
+	if err := unix.Lstat(src, &s); err != nil {
+		return &fs.PathError{Op: "lstat", Path: src, Err: err}
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, dst, []unix.Timespec{s.Atim, s.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 func copyFile(src, dst string) (err error) {
