@@ -200,6 +200,9 @@ func (c cgroup) pids() ([]int, error) {
 				return ignoreGone(err)
 			}
 			raw, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			if errors.Is(err, unix.EOPNOTSUPP) {
+				return nil // in a threaded cgroup, a parent cgroup lists the processes: see the kernel's cgroup-v2 documentation
+			}
 			if err != nil {
 				return ignoreGone(err)
 			}
