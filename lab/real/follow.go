@@ -96,16 +96,17 @@ const nameEvery = 500 * time.Millisecond
 // awaitName waits while the cluster has a Node with the instance's name that belongs to an
 // earlier instance. The cloud controller manager deletes this Node. Without this wait, the
 // new kubelet would use the old Node, and would lose this Node when the cloud controller
-// manager deletes it.
-func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance) error {
+// manager deletes it. If changed notifies about a newer version of the instance first, awaitName
+// returns false. A user may have stopped or deleted the instance.
+func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance, changed notification) (free bool, err error) {
 	said := false
 	for {
 		other, err := h.cfg.NodeOf(ctx, i.Name)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if other == "" || providerid.Same(other, i.ProviderID) {
-			return nil
+			return true, nil
 		}
 		if !said {
 			said = true
@@ -113,7 +114,10 @@ func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance) error {
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
+		case <-changed:
+			changed.notify() // the caller of reconcile needs this notification
+			return false, nil
 		case <-time.After(nameEvery):
 		}
 	}

@@ -384,6 +384,9 @@ func (h *hypervisor) reconcile(ctx context.Context, m *machine, k *machineInput)
 			return false, err
 		}
 	}
+	if free, err := h.awaitName(ctx, i, k.changed); err != nil || !free {
+		return false, err
+	}
 	return false, m.boot(ctx, i)
 }
 

@@ -284,3 +284,27 @@ func TestRestoreDuringDeletion(t *testing.T) {
 		t.Errorf("deleted machine: goroutine ended %v, %d machines known, %v", done, len(h.inputs), err)
 	}
 }
+
+// TestDeletionWhileNameIsTaken proves that the hypervisor deletes a machine that waits for the
+// deletion of an earlier Node, if a user deletes the instance of the machine in the meantime.
+func TestDeletionWhileNameIsTaken(t *testing.T) {
+	asked := newNotification()
+	h := newTestHypervisor(t, Config{Dir: t.TempDir(), NodeOf: func(context.Context, string) (string, error) {
+		asked.notify()
+		return "cloudsim://sim-1/sim-1a/i-000001", nil
+	}})
+	m := h.newMachine("i-000002")
+	k := &machineInput{changed: newNotification()}
+	h.inputs[m.id] = k
+	k.set(cloudsim.Instance{ID: m.id, ProviderID: "cloudsim://sim-1/sim-1a/i-000002", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1", Revision: 1}}, false)
+	ctx, stop := context.WithTimeout(t.Context(), 10*nameEvery)
+	defer stop()
+	ended := make(chan struct{})
+	go func() { h.manage(ctx, m, k); close(ended) }()
+	<-asked
+	k.set(cloudsim.Instance{ID: m.id, Meta: cloudsim.Meta{Name: "one", Revision: 2}}, true)
+	<-ended
+	if ctx.Err() != nil || len(h.inputs) > 0 {
+		t.Errorf("the hypervisor still manages the machine of a deleted instance: %v", ctx.Err())
+	}
+}

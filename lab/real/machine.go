@@ -177,9 +177,6 @@ func isFirst(pid int) bool {
 // boot switches the machine on.
 func (m *machine) boot(ctx context.Context, i cloudsim.Instance) error {
 	began := time.Now()
-	if err := m.h.awaitName(ctx, i); err != nil {
-		return err
-	}
 	address, err := netip.ParseAddr(i.InternalIP())
 	if err != nil {
 		return fmt.Errorf("internal address of %s: %w", i.ID, err)
