@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -120,18 +121,18 @@ var volumeObjects []byte
 // classes. It also applies a CSIDriver object for each name in serveAs. These are the names of
 // legacy drivers under which the CSI driver also answers (KEP-625).
 func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
-	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
+	files, err := fs.Glob(os.DirFS(crds), "*.yaml") // in contrast to filepath.Glob, the path crds is not a pattern
 	if err != nil {
 		return err
 	}
 	slices.Sort(files)
 	for _, f := range files {
-		raw, err := os.ReadFile(f)
+		raw, err := os.ReadFile(filepath.Join(crds, f))
 		if err != nil {
 			return err
 		}
 		if err := apply(ctx, k, raw); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Base(f), err)
+			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
 	if err := apply(ctx, k, volumeObjects); err != nil {

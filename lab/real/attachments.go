@@ -54,6 +54,21 @@ func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.D
 	return wanted, a.listed
 }
 
+// awaits reports whether the cloud waits for a report about an instance to complete an attachment or
+// detachment. The cloud may have lost an earlier report with the same content: it may have loaded a
+// saved state, or a user may have detached the disk by force and attached it again.
+func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevices) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range a.disks {
+		at, ok := d.Attachment(id)
+		if ok && at.State != cloudsim.AttachmentAttached && at.Ready != report.Of(d.ID).Ready {
+			return true
+		}
+	}
+	return false
+}
+
 // isAttached returns true if a disk is attached to an instance, unless the cloud is detaching the
 // disk.
 func isAttached(d cloudsim.Disk, id cloudsim.InstanceID) bool {

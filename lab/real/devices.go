@@ -122,11 +122,12 @@ func (d *machineDevices) failures() error {
 }
 
 // report sends the cloud a list of the machine's disks. If the last report contained the same list,
-// report sends nothing. While the machine is off, the list contains all attached disks as ready,
-// because the machine gets the devices of these disks at its next start.
+// and the cloud does not wait for this list, report sends nothing. While the machine is off, the
+// list contains all attached disks as ready, because the machine gets the devices of these disks at
+// its next start.
 func (d *machineDevices) report(ctx context.Context) error {
 	now, known := d.state()
-	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) {
+	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) && !d.attached.awaits(d.id, now) {
 		return nil
 	}
 	_, err := d.cloud.ReportDevices(ctx, d.id, now)
@@ -445,12 +446,12 @@ func (d *machineDevices) adopt() error {
 // dir is the hypervisor's folder.
 func cleanDevices(ctx context.Context, dir string) error {
 	var errs []error
-	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", spareFolder, "*"))
+	files, err := glob(dir, "machines/*/"+spareFolder+"/*")
 	errs = append(errs, err)
 	for _, f := range files {
 		errs = append(errs, release(ctx, f))
 	}
-	mounts, err := filepath.Glob(filepath.Join(dir, "machines", "*", "dev"))
+	mounts, err := glob(dir, "machines/*/dev")
 	errs = append(errs, err)
 	for _, at := range mounts {
 		errs = append(errs, unmountDev(folder(filepath.Dir(at))))

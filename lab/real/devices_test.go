@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
@@ -44,7 +45,7 @@ func newDeviceBench(t *testing.T) *deviceBench {
 	}
 	name := fmt.Sprintf("cloudsim-devices-%d", os.Getpid())
 	h := &hypervisor{log: slog.New(slog.NewTextHandler(t.Output(), nil)), cgroup: cgroup{all, name}, cfg: Config{
-		Dir: t.TempDir(), Name: name,
+		Dir: filepath.Join(t.TempDir(), "a [lab]"), Name: name,
 		Disks: Disks{Dir: t.TempDir(), Links: func(id cloudsim.DiskID) []string { return []string{"/dev/disk/by-id/other-" + string(id)} }},
 	}}
 	t.Cleanup(func() {
@@ -95,7 +96,7 @@ func attachedTo(id cloudsim.InstanceID) cloudsim.Attachment {
 // listNodes returns the loop devices and the links to disks in the /dev of a machine.
 func (d *machineDevices) listNodes() (all []string) {
 	for _, pattern := range []string{"loop*", "disk/by-id/*"} {
-		found, _ := filepath.Glob(d.folder.path("dev", pattern))
+		found, _ := glob(d.folder.path("dev"), pattern)
 		for _, f := range found {
 			all = append(all, filepath.Base(f))
 		}
@@ -422,5 +423,47 @@ func TestLongDeviceError(t *testing.T) {
 	}
 	if err := now.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReportAfterLoadState proves that the hypervisor repeats its report if the cloud has lost the
+// report. The cloud loses the report if it loads a state from a time before the report.
+func TestReportAfterLoadState(t *testing.T) {
+	cloud := cloudtest.Start(t)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	i, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "one", Zone: "sim-1a", Type: "small"})
+	ok(err)
+	_, err = cloud.WaitOperation(t.Context(), i.Operation)
+	ok(err)
+	disk, err := cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 1})
+	ok(err)
+	_, err = cloud.WaitOperation(t.Context(), disk.Operation)
+	ok(err)
+	h := &hypervisor{log: slog.New(slog.DiscardHandler), cfg: Config{Name: "cloudsim-test", Cloud: cloud}}
+	d := h.newDevices(i.ID, folder(t.TempDir()), cgroup{}, h.log) // the machine is off, so it has all attached disks at its next start
+	report := func() {
+		t.Helper()
+		all, _, err := cloudsim.All(t.Context(), cloud.ListDisks, cloudsim.ListOptions{})
+		ok(err)
+		h.wantedDisks.replace(all)
+		ok(d.report(t.Context()))
+	}
+	report()
+	disk, err = cloud.AttachDisk(t.Context(), disk.ID, cloudsim.AttachDisk{Instance: i.ID})
+	ok(err)
+	_, err = cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
+	ok(err)
+	for _, step := range []string{"first report", "report after the load of a state"} {
+		report()
+		got, err := cloud.GetDisk(t.Context(), disk.ID)
+		if err != nil || got.State != cloudsim.DiskInUse {
+			t.Errorf("disk after the %s: got the state %s, %v; want %s", step, got.State, err, cloudsim.DiskInUse)
+		}
+		ok(cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}))
 	}
 }

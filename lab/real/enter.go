@@ -17,7 +17,7 @@ func EnterCommand(dir, name, host string, command []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	folders, err := filepath.Glob(filepath.Join(dir, "machines", "*"))
+	folders, err := glob(dir, "machines/*")
 	if err != nil {
 		return nil, err
 	}

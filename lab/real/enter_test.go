@@ -27,7 +27,7 @@ func TestEnterCommand(t *testing.T) {
 	if err := errors.Join(writeName(two.folder, "node-2"), two.cgroup.child("machine").join(first.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
-	steal := fmt.Sprintf("cd %s && mknod stolen b %d %d && head -c 1 stolen", two.folder.path("dev"), loop.Major, one.have["disk-000001"].number)
+	steal := fmt.Sprintf("cd '%s' && mknod stolen b %d %d && head -c 1 stolen", two.folder.path("dev"), loop.Major, one.have["disk-000001"].number)
 	for script, works := range map[string]bool{"head -c 1 /dev/zero": true, steal: false} {
 		argv, err := EnterCommand(b.h.cfg.Dir, b.h.cfg.Name, "node-2", []string{"sh", "-c", script})
 		if err != nil {

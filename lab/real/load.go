@@ -38,7 +38,7 @@ const workPattern = "load-*"
 // killed the command. It also deletes the files of a load that still runs, and this load then
 // fails.
 func removeUnfinishedLoads(dir string) error {
-	unfinished, err := filepath.Glob(filepath.Join(dir, loadedDir, workPattern))
+	unfinished, err := glob(filepath.Join(dir, loadedDir), workPattern)
 	for _, work := range unfinished {
 		err = errors.Join(err, os.RemoveAll(work))
 	}
@@ -119,7 +119,7 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	dirs, err := filepath.Glob(filepath.Join(m.Dir, "machines", "*"))
+	dirs, err := glob(m.Dir, "machines/*")
 	if err != nil {
 		return nil, nil, err
 	}

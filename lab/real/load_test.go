@@ -40,7 +40,7 @@ sha256:dd application/vnd.oci.image.manifest.v1+json sha256:bb 1.0 MiB linux/amd
 // The user root of a machine can change the machine's /etc/hostname. The hypervisor's commands do
 // not read this file, so they still find the machine by the name of its node.
 func TestNodeNamesOfMachines(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "a [lab]")
 	for _, id := range []string{"i-000001", "i-000002"} {
 		if err := os.MkdirAll(filepath.Join(dir, "machines", id, "etc"), 0o700); err != nil {
 			t.Fatal(err)
@@ -144,7 +144,7 @@ func TestLoadFullDisk(t *testing.T) {
 
 // removeUnfinishedLoads deletes the files of a killed load, and keeps the archives of loaded images.
 func TestRemoveUnfinishedLoads(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "a [lab]")
 	for _, path := range []string{"load-123/layout/blob", "abc.tar"} {
 		path = filepath.Join(dir, loadedDir, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
