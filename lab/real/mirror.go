@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
@@ -63,7 +64,10 @@ func (f folder) writeMirrors(mirrors []Mirror) error {
 		return err
 	}
 	files := map[string][]byte{}
-	for _, m := range mirrors {
+	for i, m := range mirrors {
+		if slices.Contains(mirrors[:i], m) {
+			continue // two equal tables make the file invalid, and containerd could pull no image of the registry
+		}
 		path := filepath.Join(m.Host, "hosts.toml")
 		files[path] = fmt.Appendf(files[path], "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
 	}

@@ -46,14 +46,15 @@ func TestMirrorServes(t *testing.T) {
 	}
 }
 
-// The file of a registry lists the registry's mirrors in the given order. The next call of
-// writeMirrors deletes the files of registries that have no mirror any more.
+// The file of a registry lists the registry's mirrors in the given order. It lists each mirror once,
+// because containerd cannot read a file with two equal tables. The next call of writeMirrors deletes
+// the files of registries that have no mirror any more.
 func TestMirrorFiles(t *testing.T) {
 	f := folder(t.TempDir())
 	if err := f.writeMirrors([]Mirror{{"old.example.com", "http://a"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.writeMirrors([]Mirror{{"docker.io", "http://b"}, {"ghcr.io", "http://c"}, {"docker.io", "http://a"}}); err != nil {
+	if err := f.writeMirrors([]Mirror{{"docker.io", "http://b"}, {"ghcr.io", "http://c"}, {"docker.io", "http://a"}, {"docker.io", "http://b"}}); err != nil {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]string{
