@@ -17,9 +17,15 @@ type Proxy struct{ HTTP, HTTPS, No string }
 // Env returns the environment variables for the container runtime of machines. NO_PROXY also
 // contains the networks of the lab. Env returns an error if HTTP or HTTPS is not the URL of a
 // proxy. It also returns an error for a proxy on the loopback interface of the host, because
-// machines cannot reach this interface.
-func (p Proxy) Env(n Networks) ([]string, error) {
-	var env []string
+// machines cannot reach this interface. The result still contains the other proxy.
+func (p Proxy) Env(n Networks) (env []string, err error) {
+	bad := func(format, name string) {
+		reason := fmt.Errorf(format, name)
+		if err != nil {
+			reason = fmt.Errorf("%w; %w", err, reason)
+		}
+		err = reason
+	}
 	for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}} {
 		if v.value == "" {
 			continue
@@ -28,21 +34,22 @@ func (p Proxy) Env(n Networks) ([]string, error) {
 		if !strings.Contains(value, "://") {
 			value = "http://" + value // as curl and Go's standard library do
 		}
-		u, err := url.Parse(value)
-		if err != nil || u.Hostname() == "" {
-			return nil, fmt.Errorf("the value of %s is not the URL of a proxy, so machines pull images without this proxy", v.name)
+		u, invalid := url.Parse(value)
+		switch {
+		case invalid != nil || u.Hostname() == "":
+			bad("the value of %s is not the URL of a proxy, so machines pull images without this proxy", v.name)
+		case real.OnLoopback(u):
+			bad("the proxy in %s is on the loopback of this host, so machines pull images without this proxy", v.name)
+		default:
+			env = append(env, v.name+"="+v.value)
 		}
-		if real.OnLoopback(u) {
-			return nil, fmt.Errorf("the proxy in %s is on the loopback of this host, so machines pull images without this proxy", v.name)
-		}
-		env = append(env, v.name+"="+v.value)
 	}
 	if env == nil {
-		return nil, nil
+		return nil, err
 	}
 	direct := slices.DeleteFunc([]string{p.No, "localhost", "127.0.0.1", "::1", n.VPC, n.Pods, ServiceRange, ".svc", ".cluster.local"},
 		func(s string) bool { return s == "" })
-	return append(env, "NO_PROXY="+strings.Join(direct, ",")), nil
+	return append(env, "NO_PROXY="+strings.Join(direct, ",")), err
 }
 
 // Internet describes whether real machines reach networks outside the host.
