@@ -28,7 +28,13 @@ func TestPullAdvice(t *testing.T) {
 			}}},
 		}
 	}
+	debug := waiting("debug", "web:v1", "ContainerCreating", corev1.PullIfNotPresent)
+	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", ImagePullPolicy: corev1.PullAlways}}}
+	debug.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{
+		Name: "debugger", Image: "tools", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}},
+	}}
 	kube := fake.NewClientset(
+		debug,
 		waiting("always", "web", "ImagePullBackOff", corev1.PullAlways),
 		waiting("missing", "web:v2", "ErrImagePull", corev1.PullIfNotPresent),
 		waiting("mirrored", "ghcr.io/web:v1", "ErrImagePull", corev1.PullIfNotPresent),
@@ -46,6 +52,7 @@ func TestPullAdvice(t *testing.T) {
 	t.Cleanup(stop)
 	want := []string{
 		"always: The node cannot pull the image web, and imagePullPolicy is Always. To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: load web",
+		"debug: The node cannot pull the image tools, and imagePullPolicy is Always. To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: load tools",
 		"mirrored: The node does not have the image ghcr.io/web:v1 and cannot pull it. Check that the mirror http://mirror runs and has the image. If your computer has the image, load it: load ghcr.io/web:v1",
 		"missing: The node does not have the image web:v2 and cannot pull it. If your computer has the image, load it: load web:v2",
 	}
