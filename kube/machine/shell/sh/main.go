@@ -51,7 +51,7 @@ func run(args []string) error {
 		defer f.Close()
 		in, name, args = f, args[0], args[1:]
 	}
-	r, err := interp.New(interp.StdIO(os.Stdin, os.Stdout, os.Stderr),
+	r, err := interp.New(interp.StdIO(os.Stdin, os.Stdout, os.Stderr), interp.ExecHandlers(runToEnd),
 		interp.Params(append(append(options, "--"), args...)...))
 	if err != nil {
 		return err
@@ -104,10 +104,8 @@ func interactive(r *interp.Runner) error {
 				fmt.Print("> ")
 				continue
 			}
-			for _, s := range statements {
-				if err := r.Run(context.Background(), s); r.Exited() {
-					return err
-				}
+			if exited, err := runLine(r, statements); exited {
+				return err
 			}
 			fmt.Print("$ ")
 		}
@@ -115,4 +113,30 @@ func interactive(r *interp.Runner) error {
 			return nil
 		}
 	}
+}
+
+// runLine runs the statements of a line until Ctrl-C. It reports whether the shell must end. If a
+// program cannot run, runLine prints the reason, and the shell continues.
+func runLine(r *interp.Runner, statements []*syntax.Stmt) (exited bool, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	for _, s := range statements {
+		err := r.Run(ctx, s)
+		var status interp.ExitStatus
+		switch {
+		case ctx.Err() != nil:
+			return false, nil
+		case err != nil && !errors.As(err, &status):
+			fmt.Fprintln(os.Stderr, "sh:", err)
+		case r.Exited():
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// runToEnd runs a program to its end, even after Ctrl-C. The terminal sends the signal of Ctrl-C to
+// the program, too, and the program can handle the signal.
+func runToEnd(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
+	return func(ctx context.Context, args []string) error { return next(context.WithoutCancel(ctx), args) }
 }
