@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -96,6 +97,9 @@ func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
 	ids, texts := md.Get(wire.KeyAgentID), md.Get(wire.KeyAgentIdentifiers)
 	if len(ids) != 1 || ids[0] == "" {
 		return bad("metadata %s must have exactly one value, and the value must not be empty", wire.KeyAgentID)
+	}
+	if !utf8.ValidString(ids[0]) { // the metrics have the id as a label, and Prometheus panics for such a label
+		return bad("metadata %s must be valid UTF-8, got %q", wire.KeyAgentID, ids[0])
 	}
 	if len(texts) > 1 {
 		return bad("metadata %s must have at most one value", wire.KeyAgentIdentifiers)

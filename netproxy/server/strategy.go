@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Strategy is a rule that chooses an agent for a destination. The server tries its strategies in
@@ -60,6 +61,9 @@ func parseTarget(protocol, address string) (target, error) {
 	t := target{protocol: protocol, address: address}
 	if protocol != "tcp" && protocol != "udp" {
 		return t, fmt.Errorf("protocol must be tcp or udp, got %q", protocol)
+	}
+	if !utf8.ValidString(address) { // an agent's stream cannot carry such a text, and would end with all its connections
+		return t, fmt.Errorf("address must be valid UTF-8, got %q", address)
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
