@@ -133,7 +133,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.log.Warn("agents may state any identifier: one compromised node can receive the connections of all nodes")
 	}
 	s.log.Info("network proxy server started", "id", s.cfg.ID, "agents", s.cfg.Agents.Addr(), "strategies", s.cfg.Strategies)
-	timer := s.drainTimer(ctx, cut)
+	timer := s.drainTimer(ctx, cut, agents.Stop)
 	err := run.All(ctx, parts...)
 	stop()
 	s.clients.Wait()
@@ -145,11 +145,16 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
+// cutTime is the time in which the connections of clients end after drainTimer has called cut.
+const cutTime = time.Second
+
 // drainTimer starts a goroutine. The goroutine waits for the end of ctx and then
-// for the drain timeout. Then it calls cut. The caller must call the returned
-// function when all clients have ended. The returned function stops the
+// for the drain timeout. Then it calls cut. If clients have not ended after
+// cutTime, it calls cutAgents, because a connection to a target that does not
+// read ends only with the connection to its agent. The caller must call the
+// returned function when all clients have ended. The returned function stops the
 // goroutine.
-func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
+func (s *Server) drainTimer(ctx context.Context, cut, cutAgents func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
@@ -166,11 +171,18 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 		defer end.Stop()
 		select {
 		case <-over:
+			return
 		case <-end.C:
-			if n := s.conns.count(); n > 0 {
-				s.log.Warn("cutting connections that did not end in time", "connections", n)
-			}
-			cut()
+		}
+		if n := s.conns.count(); n > 0 {
+			s.log.Warn("cutting connections that did not end in time", "connections", n)
+		}
+		cut()
+		end.Reset(cutTime)
+		select {
+		case <-over:
+		case <-end.C:
+			cutAgents()
 		}
 	})
 	return func() {
