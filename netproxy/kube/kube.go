@@ -83,14 +83,16 @@ func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Ident
 	}
 	id.Host = []string{name}
 	var own *corev1.Node
-	others := map[string]bool{}
+	others := map[netip.Addr]bool{} // not texts, because one IPv6 address has several texts
 	for i, n := range nodes.Items {
 		if n.Name == name {
 			own = &nodes.Items[i]
 			continue
 		}
 		for _, a := range n.Status.Addresses {
-			others[a.Address] = true
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				others[ip.Unmap()] = true
+			}
 		}
 	}
 	if own == nil {
@@ -98,8 +100,9 @@ func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Ident
 	}
 	for _, a := range own.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
+		ip = ip.Unmap()
 		switch {
-		case err != nil || others[a.Address]: // omit host names, which a node could invent, and addresses that another node also reports
+		case err != nil || others[ip]: // omit host names, which a node could invent, and addresses that another node also reports
 		case ip.Is4():
 			id.IPv4 = append(id.IPv4, ip)
 		default:

@@ -30,9 +30,10 @@ func TestReviewer(t *testing.T) {
 	api := fake.NewClientset(
 		node("node-1", []string{"10.1.0.0/24", "fd00:1::/64"}, "10.0.0.1", "fd00::1"),
 		node("node-2", nil, "10.0.0.2"),
-		node("thief", nil, "10.0.0.9", "10.0.0.2"),
+		node("node-3", nil, "10.0.0.3", "fd00::3"),
+		node("thief", nil, "10.0.0.9", "10.0.0.2", "fd00:0::3", "::ffff:10.0.0.3"),
 	)
-	bound := map[string]string{"one": "node-1", "two": "node-2", "thief": "thief", "gone": "node-9"}
+	bound := map[string]string{"one": "node-1", "two": "node-2", "three": "node-3", "thief": "thief", "gone": "node-9"}
 	api.PrependReactor("create", "tokenreviews", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		review := a.(k8stesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
 		user := authenticationv1.UserInfo{Username: "system:serviceaccount:kube-system:agent"}
@@ -49,6 +50,7 @@ func TestReviewer(t *testing.T) {
 	for token, want := range map[string]string{
 		"one":     "cidr=10.1.0.0%2F24&cidr=fd00%3A1%3A%3A%2F64&host=node-1&ipv4=10.0.0.1&ipv6=fd00%3A%3A1",
 		"two":     "host=node-2", // the node thief reports the address of node-2, too
+		"three":   "host=node-3", // the node thief reports the addresses of node-3 with other texts
 		"thief":   "host=thief&ipv4=10.0.0.9",
 		"gone":    "host=node-9",
 		"unbound": "",
