@@ -218,6 +218,7 @@ func (a *Agent) openSession(ctx, live context.Context, p place, running *sync.Wa
 		return err
 	}
 	if !a.add(s) {
+		s.end(nil) // otherwise live would hold the context of the session until the agent stops
 		s.hangUp()
 		return nil
 	}

@@ -46,11 +46,17 @@ func (o *Outbox) Offer(p *Packet) bool {
 	}
 }
 
+// maxPosted is the maximum number of packets that wait after calls of Post.
+const maxPosted = 1 << 16
+
 // Post adds the packet p without waiting. Run may send p before packets that earlier calls of
-// Send have added.
+// Send have added. If maxPosted packets wait, Post drops p. The peer then does not read its
+// stream, and could otherwise use all memory with packets that need an answer.
 func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
-	o.posted = append(o.posted, p)
+	if len(o.posted) < maxPosted {
+		o.posted = append(o.posted, p)
+	}
 	o.mu.Unlock()
 	notify(o.changed)
 }

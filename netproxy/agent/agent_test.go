@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/netproxy/server"
+)
+
+// If several servers share an address, the agent can reach a server with which it already has a
+// session. The agent then keeps nothing of the new session.
+func TestDuplicateSessionsLeaveNothing(t *testing.T) {
+	listen := func(network, addr string) net.Listener {
+		ln, err := net.Listen(network, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	sc := server.Default()
+	sc.ID, sc.Count, sc.InsecureAgents, sc.DrainTimeout = "one", 2, true, 0 // the second server does not run
+	sc.Agents = listen("tcp", "127.0.0.1:0")
+	sc.Frontends = []server.Frontend{{Mode: server.GRPC, Listener: listen("unix", filepath.Join(t.TempDir(), "sock"))}}
+	ctx, stop := context.WithCancel(t.Context())
+	var running, sessions sync.WaitGroup
+	running.Go(func() {
+		if err := server.Run(ctx, slog.New(slog.DiscardHandler), sc); err != nil {
+			t.Error(err)
+		}
+	})
+	defer running.Wait()
+	defer stop()
+	c := Default()
+	c.ID, c.Servers = "agent", []string{sc.Agents.Addr().String()}
+	a, err := New(slog.New(slog.DiscardHandler), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, cancel := context.WithCancel(context.Background())
+	defer sessions.Wait()
+	defer cancel()
+	contexts := func() int { return reflect.ValueOf(live).Elem().FieldByName("children").Len() }
+	a.sync(ctx, live, &sessions)
+	before := contexts()
+	for range 50 {
+		a.sync(ctx, live, &sessions)
+	}
+	if after := contexts(); a.connected() != 1 || after != before {
+		t.Errorf("after 50 duplicate sessions: %d sessions and %d contexts, want 1 session and %d contexts", a.connected(), after, before)
+	}
+}
