@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -157,12 +158,15 @@ func (q *query) dropEmpty(list string) {
 }
 
 // A filter selects resources for a list. A resource matches the filter if one of the resource's
-// values matches one of the expressions in the field match.
+// values matches one of the patterns in the field match.
 type filter struct {
 	name   string
 	values []string
-	match  []*regexp.Regexp
+	match  []pattern
 }
+
+// maxFilterValue is the largest number of characters of a filter value. EC2 has the same limit.
+const maxFilterValue = 255
 
 // decodeFilters decodes the filters of a call: the parameters Filter.1.Name, Filter.1.Value.1 and
 // so on.
@@ -180,20 +184,31 @@ func (q *query) decodeFilters() (all []filter) {
 		if len(f.values) == 0 {
 			q.fail(coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(name)+" must have a value"))
 		}
-		for _, v := range f.values {
-			f.match = append(f.match, compilePattern(v))
+		for n, v := range f.values {
+			if utf8.RuneCountInString(v) > maxFilterValue {
+				q.fail(errInvalid(prefix+".Value."+strconv.Itoa(n+1), v, fmt.Sprintf("at most %d characters", maxFilterValue)))
+			}
+			f.match = append(f.match, parsePattern(v))
 		}
 		all = append(all, f)
 	}
 	return all
 }
 
-// compilePattern returns a regular expression for the value of a filter. In the value, * stands for
-// any characters, ? stands for one character, and \ removes the special meaning of the next
-// character.
-func compilePattern(value string) *regexp.Regexp {
-	var b strings.Builder
-	b.WriteString(`(?s)^`)
+// pattern is a filter value in decoded form. It is not a regular expression, because the dialect
+// decodes filters before the cloud has checked the signature, and the compilation of a regular
+// expression is slow.
+type pattern []rune
+
+// Special elements of a pattern. No character has these values.
+const (
+	anyText      rune = -1 // any number of characters
+	anyCharacter rune = -2 // one character
+)
+
+// parsePattern decodes the value of a filter. In the value, * stands for any characters, ? stands
+// for one character, and \ removes the special meaning of the next character.
+func parsePattern(value string) (p pattern) {
 	escaped := false
 	for _, c := range value {
 		switch {
@@ -201,16 +216,40 @@ func compilePattern(value string) *regexp.Regexp {
 			escaped = true
 			continue
 		case !escaped && c == '*':
-			b.WriteString(`.*`)
+			c = anyText
 		case !escaped && c == '?':
-			b.WriteString(`.`)
-		default:
-			b.WriteString(regexp.QuoteMeta(string(c)))
+			c = anyCharacter
 		}
 		escaped = false
+		if c != anyText || len(p) == 0 || p[len(p)-1] != anyText {
+			p = append(p, c)
+		}
 	}
-	b.WriteString(`$`)
-	return regexp.MustCompile(b.String())
+	return p
+}
+
+// matches reports whether the pattern matches the whole text. If a character does not match,
+// matches goes back to the last element anyText, and lets this element match one more character.
+func (p pattern) matches(text string) bool {
+	rest := []rune(text)
+	at, n := 0, 0 // the next element of p, and the next character of rest
+	last, from := -1, 0
+	for n < len(rest) {
+		switch {
+		case at < len(p) && p[at] == anyText:
+			last, from = at, n
+			at++
+		case at < len(p) && (p[at] == anyCharacter || p[at] == rest[n]):
+			at++
+			n++
+		case last >= 0:
+			from++
+			at, n = last+1, from
+		default:
+			return false
+		}
+	}
+	return at == len(p) || at == len(p)-1 && p[at] == anyText
 }
 
 // literalValue returns the first value of a filter. The second result is true if the filter has no
@@ -345,7 +384,7 @@ func (k kind[T, I]) matcher(filters []filter) (func(T) bool, error) {
 	return func(v T) bool {
 		for _, f := range filters {
 			if !slices.ContainsFunc(k.valuesOf(f.name, v), func(s string) bool {
-				return slices.ContainsFunc(f.match, func(re *regexp.Regexp) bool { return re.MatchString(s) })
+				return slices.ContainsFunc(f.match, func(p pattern) bool { return p.matches(s) })
 			}) {
 				return false
 			}
