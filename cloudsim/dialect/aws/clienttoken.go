@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"net/url"
 	"regexp"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -37,21 +39,40 @@ func (q *query) clientToken() string {
 	return cmp.Or(v, q.ID)
 }
 
-// parametersHash returns a hash of all parameters of the request.
-func (q *query) parametersHash() string {
-	sum := sha256.Sum256([]byte(q.Form.Encode()))
+// parametersHash returns a hash of all parameters of the request. The parameter tags contains the
+// tags in the request. The hash does not depend on their order, because the EBS CSI driver sends the
+// same tags in another order when it repeats a request.
+func (q *query) parametersHash(tags map[string]string) string {
+	const list = "TagSpecification."
+	form := url.Values{}
+	for name, values := range q.Form {
+		if !strings.HasPrefix(name, list) {
+			form[name] = values
+		}
+	}
+	for key, value := range tags {
+		form.Set(list+key, value)
+	}
+	sum := sha256.Sum256([]byte(form.Encode()))
 	return hex.EncodeToString(sum[:16])
 }
 
+// nameFor returns the name of a new resource of the given kind. In EC2, a ClientToken is valid in
+// one region. So the name depends on the region of the request.
+func (q *query) nameFor(kind, token string) string {
+	return dialect.Name(kind + "/" + q.region() + "/" + token)
+}
+
 // findCreated looks for the resource with the given name. An earlier request with the same
-// ClientToken has created this resource, if it exists. If the earlier request had other parameters,
-// findCreated returns an error with the code mismatch, as EC2 does.
-func findCreated[T any, I ~string](q *query, k kind[T, I], name string) (v T, found bool, err error) {
+// ClientToken has created this resource, if it exists. The argument hash is the result of
+// parametersHash. If the earlier request had other parameters, findCreated returns an error with the
+// code mismatch, as EC2 does.
+func findCreated[T any, I ~string](q *query, k kind[T, I], name, hash string) (v T, found bool, err error) {
 	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) == 0 {
 		return v, false, err
 	}
-	if v = l.Items[0]; k.meta(v).Labels[labelParameters] != q.parametersHash() {
+	if v = l.Items[0]; k.meta(v).Labels[labelParameters] != hash {
 		return v, false, coded(http.StatusBadRequest, mismatch, "the "+k.one+" "+idOf(k.prefix, k.id(v))+" was created with the same ClientToken and other parameters: use a new ClientToken")
 	}
 	return v, true, nil

@@ -66,7 +66,7 @@ func (q *query) decodeLaunch() launchRequest {
 	case len(l.groups) > maxInstanceGroups:
 		q.fail(errInvalid("SecurityGroupId", strconv.Itoa(len(l.groups)), "a list of at most 5 groups"))
 	}
-	l.Labels, err = dialect.WithLabels(l.Labels, map[string]string{labelImage: image, labelParameters: q.parametersHash()})
+	l.Labels, err = dialect.WithLabels(l.Labels, map[string]string{labelImage: image, labelParameters: q.parametersHash(l.Labels)})
 	if err != nil {
 		q.fail(err)
 	}
@@ -93,19 +93,22 @@ func runInstances(q *query) (any, error) {
 	if err := l.setSecurityGroups(q, network); err != nil {
 		return nil, err
 	}
-	var made []cloudsim.Instance
+	var all, made []cloudsim.Instance // made contains only the instances that this request has created
 	for n := range l.most {
-		i, err := l.create(q, n)
+		i, isNew, err := l.create(q, n)
 		if err != nil && (n < l.least || failureOf(err).Code != "InstanceLimitExceeded") {
 			return nil, terminateCreated(q, made, err)
 		}
 		if err != nil {
 			break // as in EC2, the result has fewer instances than MaxCount
 		}
-		made = append(made, i)
+		all = append(all, i)
+		if isNew {
+			made = append(made, i)
+		}
 	}
-	r, err := readInstanceResources(q, made)
-	return &runInstancesAnswer{reservation: reservationOf(made, r)}, err
+	r, err := readInstanceResources(q, all)
+	return &runInstancesAnswer{reservation: reservationOf(all, r)}, err
 }
 
 type runInstancesAnswer struct {
@@ -153,19 +156,20 @@ func (l *launchRequest) setSecurityGroups(q *query, network cloudsim.NetworkID) 
 
 // create creates one instance of a request. The number n distinguishes the instances of the
 // request. If an earlier request with the same ClientToken has created the instance with this
-// number, create returns the existing instance.
-func (l *launchRequest) create(q *query, n int) (cloudsim.Instance, error) {
+// number, create returns the existing instance. Then the result isNew is false.
+func (l *launchRequest) create(q *query, n int) (i cloudsim.Instance, isNew bool, err error) {
 	req := l.CreateInstance
-	req.Name = dialect.Name("instance/" + l.token + "/" + strconv.Itoa(n))
-	if i, found, err := findCreated(q, instances, req.Name); found || err != nil {
-		return i, err
+	req.Name = q.nameFor("instance", l.token+"/"+strconv.Itoa(n))
+	if i, found, err := findCreated(q, instances, req.Name, req.Labels[labelParameters]); found || err != nil {
+		return i, false, err
 	}
-	i, err := q.Cloud.CreateInstance(q.Context(), req)
-	return i, translateKind(translateField(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
+	i, err = q.Cloud.CreateInstance(q.Context(), req)
+	return i, true, translateKind(translateField(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
 }
 
 // terminateCreated terminates the instances that a failed request has created, and returns cause,
-// which is the error of the request. If cause has a status of 500 or more, terminateCreated
+// which is the error of the request. It does not terminate the instances of an earlier request with
+// the same ClientToken, because these instances may already be in use. If cause has a status of 500 or more, terminateCreated
 // terminates nothing. In this case the client repeats the request, and the repeated request finds
 // the instances. If a termination fails, terminateCreated returns the error of the termination.
 func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {

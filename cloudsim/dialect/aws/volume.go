@@ -141,7 +141,7 @@ func createVolume(q *query) (any, error) {
 	snapshotID, token := q.text("SnapshotId"), q.clientToken()
 	p := performance{Type: cmp.Or(q.text("VolumeType"), defaultVolumeType), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
 	req := cloudsim.CreateDisk{
-		Name: dialect.Name("volume/" + token), Zone: q.text("AvailabilityZone"), IOPS: p.IOPS, ThroughputMiBps: p.Throughput,
+		Name: q.nameFor("volume", token), Zone: q.text("AvailabilityZone"), IOPS: p.IOPS, ThroughputMiBps: p.Throughput,
 		SizeGiB: q.integer("Size", 1, cloudsim.MaxDiskGiB, 0), MultiAttach: q.flag("MultiAttachEnabled"),
 	}
 	q.refuseTrue("this cloud does not encrypt disks", "Encrypted")
@@ -151,7 +151,8 @@ func createVolume(q *query) (any, error) {
 	q.checkPresent(req.Zone != "", "AvailabilityZone")
 	q.checkPresent(req.SizeGiB > 0 || snapshotID != "", "Size, or the parameter SnapshotId,")
 	var err error
-	if req.Labels, err = dialect.WithLabels(q.decodeTagsFor("volume"), map[string]string{labelVolumeType: p.Type, labelParameters: q.parametersHash()}); err != nil {
+	tags := q.decodeTagsFor("volume")
+	if req.Labels, err = dialect.WithLabels(tags, map[string]string{labelVolumeType: p.Type, labelParameters: q.parametersHash(tags)}); err != nil {
 		q.fail(err)
 	}
 	if err := q.finish(); err != nil {
@@ -173,11 +174,11 @@ func createVolume(q *query) (any, error) {
 		}
 		req.SourceSnapshot = found[0].ID
 	}
-	d, found, err := findCreated(q, volumes, req.Name)
+	d, found, err := findCreated(q, volumes, req.Name, req.Labels[labelParameters])
 	if err == nil && !found {
 		d, err = q.Cloud.CreateDisk(q.Context(), req)
 	}
-	return &createVolumeAnswer{volume: volumeOf(d)}, translateKind(translateField(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Exists: mismatch})
+	return &createVolumeAnswer{volume: volumeOf(d)}, translateKind(translateField(err, volumeParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "VolumeLimitExceeded", cloudsim.Exists: mismatch})
 }
 
 // findVolume returns the disk of the volume with the given id.

@@ -1,0 +1,95 @@
+package aws_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// withTwoRegions adds the region sim-2 with the zone sim-2a to the catalogue.
+func withTwoRegions() cloudtest.Option {
+	return cloudtest.WithConfig(func(c *engine.Config) {
+		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "sim-2"}})
+		c.Catalogue.Zones = append(c.Catalogue.Zones, cloudsim.Zone{Meta: cloudsim.Meta{Name: "sim-2a"}, Region: "sim-2"})
+	})
+}
+
+// TestClientTokenOrder proves that a repeated request finds the first resource even if its tags have
+// another order. The EBS CSI driver reads the tags from a map, so their order is random.
+func TestClientTokenOrder(t *testing.T) {
+	w := start(t)
+	const a, b = "Key=a&TagSpecification.1.Tag.N.Value=1", "Key=b&TagSpecification.1.Tag.N.Value=2"
+	tags := func(kind string, all ...string) string {
+		out := "&ClientToken=x&TagSpecification.1.ResourceType=" + kind
+		for n, one := range all {
+			out += strings.ReplaceAll("&TagSpecification.1.Tag.N."+one, "N", string(rune('1'+n)))
+		}
+		return out
+	}
+	for kind, call := range map[string]string{"volume": createVolume + "&Size=10", "instance": runOne} {
+		for _, order := range [][]string{{a, b}, {b, a}} {
+			w.succeed(t, "sim-1", call+tags(kind, order...))
+		}
+		if status, code, body := w.query(t, "sim-1", call+tags(kind, a)); status != http.StatusBadRequest || code != "IdempotentParameterMismatch" {
+			t.Errorf("%s with fewer tags: got %d %s, want IdempotentParameterMismatch", kind, status, body)
+		}
+	}
+	instances, err := w.cloud.ListInstances(t.Context(), cloudsim.ListOptions{})
+	if err != nil || len(instances.Items) != 1 {
+		t.Errorf("got %d instances, error %v; want 1", len(instances.Items), err)
+	}
+	disks, err := w.cloud.ListDisks(t.Context(), cloudsim.ListOptions{})
+	if err != nil || len(disks.Items) != 1 {
+		t.Errorf("got %d disks, error %v; want 1", len(disks.Items), err)
+	}
+}
+
+// TestClientTokenRegions proves that the same request in another region creates another resource, as
+// in EC2.
+func TestClientTokenRegions(t *testing.T) {
+	w := start(t, withTwoRegions())
+	for _, region := range []string{"sim-1", "sim-2"} {
+		if body := w.succeed(t, region, runOne+"&ClientToken=x"); !strings.Contains(body, "<availabilityZone>"+region+"a<") {
+			t.Errorf("instance in %s: got %s", region, body)
+		}
+		w.succeed(t, region, "Action=CreateVolume&Size=10&ClientToken=x&AvailabilityZone="+region+"a")
+	}
+}
+
+// TestClientTokenKeepsInstances proves that a repeated request that fails does not terminate the
+// instances of the first request.
+func TestClientTokenKeepsInstances(t *testing.T) {
+	w := start(t)
+	const run = runInstances + "&MinCount=2&MaxCount=2&ClientToken=x"
+	w.succeed(t, "sim-1", run)
+	if _, err := w.cloud.DeleteInstance(t.Context(), "i-000002"); err != nil {
+		t.Fatal(err)
+	}
+	w.breakCall(t, "instances.create", cloudsim.FaultQuota)
+	if status, code, body := w.query(t, "sim-1", run); code != "InstanceLimitExceeded" {
+		t.Errorf("got %d %s, want InstanceLimitExceeded", status, body)
+	}
+	if i, err := w.cloud.GetInstance(t.Context(), "i-000001"); err != nil || i.State != cloudsim.InstanceRunning {
+		t.Errorf("first instance: got %+v, error %v; want state running", i, err)
+	}
+}
+
+// TestTagsOfOtherRegion proves that a request cannot change the tags of a resource in another region.
+func TestTagsOfOtherRegion(t *testing.T) {
+	w := start(t, withTwoRegions())
+	w.succeed(t, "sim-1", runOne)
+	w.succeed(t, "sim-1", createVolume+"&Size=10")
+	for id, want := range map[string]string{"i-00000000000000001": "InvalidInstanceID.NotFound", "vol-00000000000000001": "InvalidVolume.NotFound"} {
+		for _, action := range []string{"CreateTags", "DeleteTags"} {
+			query := "Action=" + action + "&Tag.1.Key=a&Tag.1.Value=b&ResourceId.1=" + id
+			if status, code, body := w.query(t, "sim-2", query); code != want {
+				t.Errorf("%s of %s in another region: got %d %s, want %s", action, id, status, body, want)
+			}
+			w.succeed(t, "sim-1", query)
+		}
+	}
+}
