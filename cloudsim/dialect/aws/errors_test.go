@@ -320,6 +320,7 @@ func TestErrors(t *testing.T) {
 		{"Action=DeleteRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=0.0.0.0/0", "InvalidParameterValue", "DestinationCidrBlock"},
 		{"Action=ReplaceRoute&RouteTableId=rtb-00000000000000001&DestinationCidrBlock=10.244.1.0/24&InstanceId=i-00000000000000001", "InvalidParameterValue", "10.244.1.0/24"},
 		{"Action=DescribeVolumes&VolumeId.1=vol-00000000000000001", "InvalidVolume.NotFound", "vol-00000000000000001"},
+		{"Action=DescribeInstances&Filter.1.Name=tag:a&Filter.1.Value.1=b&Filter.1.Value.2=" + strings.Repeat("*", 80_000), "InvalidParameterValue", "Filter.1.Value.2"},
 		{"Action=DescribeVpcs&VpcId.1=vpc-00000000000000099", "InvalidVpcID.NotFound", "vpc-00000000000000099"},
 		{"Action=DescribeSubnets&SubnetId.1=subnet-00000000000000099", "InvalidSubnetID.NotFound", "subnet-00000000000000099"},
 		{"Action=DescribeAvailabilityZones&ZoneName.1=us-east-1a", "InvalidParameterValue", "us-east-1a"},

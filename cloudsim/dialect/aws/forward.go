@@ -2,7 +2,9 @@ package aws
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -104,14 +106,6 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 	if changeRouting != nil {
 		changeRouting(&r)
 	}
-	groupIDs, port := idsInLabel(*l, labelGroups), listenerPort
-	if len(groupIDs) == 0 {
-		groupIDs, port = r.groupsOfTargets(l.ID), targetPort
-	}
-	rules, err := rulesOf(q, groupIDs, g)
-	if err != nil {
-		return err
-	}
 	l.Listeners, l.DrainTimeoutSeconds = []cloudsim.Listener{}, 0
 	for _, li := range r.listeners {
 		if li.Doc.LoadBalancer != l.ID {
@@ -138,29 +132,47 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 	} else if len(l.Listeners) == 0 {
 		l.DrainTimeoutSeconds = defaultDrain
 	}
-	permit(&l.LoadBalancerSpec, rules, port)
-	return nil
+	groupIDs := idsInLabel(*l, labelGroups)
+	if len(groupIDs) == 0 {
+		return r.permitTargets(q, &l.LoadBalancerSpec, g)
+	}
+	rules, err := rulesOf(q, groupIDs, g)
+	permit(&l.LoadBalancerSpec, rules)
+	return err
 }
 
-// groupsOfTargets returns the ids of the security groups to which the targets of a load balancer
-// belong. The dialect uses the rules of these groups only if the load balancer itself has no
-// security groups. In AWS, a load balancer without security groups preserves the IP addresses of
-// its clients by default. So the rules for the targets apply to these addresses.
-func (r routing) groupsOfTargets(id cloudsim.LoadBalancerID) (all []string) {
-	for _, li := range r.listeners {
-		if li.Doc.LoadBalancer != id {
-			continue
-		}
-		g, _ := r.getTargetGroup(li.Doc.TargetGroup)
-		for _, target := range g.Doc.Targets {
-			for _, id := range groupIDsOf(r.instances[target]) {
-				if !slices.Contains(all, id) {
-					all = append(all, id)
+// permitTargets is the counterpart of permit for a load balancer without security groups. In AWS,
+// such a load balancer preserves the IP addresses of its clients by default. So the rules for a
+// target apply to these addresses. If no rule permits connections to a target, permitTargets removes
+// the target from the listener. The parameter g is the same as in computeListeners.
+func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group) error {
+	known := map[string][]rule{} // rules of lists of security groups
+	var open [][]netip.Prefix    // permitted ranges of each remaining target, without duplicates
+	for n := range l.Listeners {
+		li, permitted := &l.Listeners[n], []cloudsim.Target{}
+		for _, t := range li.Targets {
+			ids := groupIDsOf(r.instances[t.Instance])
+			key := strings.Join(ids, ",")
+			if _, ok := known[key]; !ok {
+				rules, err := rulesOf(q, ids, g)
+				if err != nil {
+					return err
 				}
+				known[key] = rules
+			}
+			ranges := permittedRanges(known[key], string(li.Protocol), li.TargetPort)
+			if len(ranges) == 0 {
+				continue
+			}
+			permitted = append(permitted, t)
+			if !slices.ContainsFunc(open, func(have []netip.Prefix) bool { return slices.Equal(have, ranges) }) {
+				open = append(open, ranges)
 			}
 		}
+		li.Targets = permitted
 	}
-	return all
+	setSourceRanges(l, open)
+	return nil
 }
 
 // hasNoGroups returns a function that reports whether a load balancer is a network load balancer of

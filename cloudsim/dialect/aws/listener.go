@@ -90,18 +90,10 @@ func deleteListeners(q *query) (any, error) {
 	return emptyAnswer(q), err
 }
 
-// listenerPort returns the port of a listener. The rules of a load balancer's security groups apply
-// to this port.
-func listenerPort(l cloudsim.Listener) int { return l.Port }
-
-// targetPort returns the port of a listener's targets. The rules of the targets' security groups
-// apply to this port.
-func targetPort(l cloudsim.Listener) int { return l.TargetPort }
-
 // permit sets the source ranges and the targets of a load balancer, so that a client can connect
-// only if the rules of security groups permit the client. The parameter port is listenerPort or
-// targetPort. In AWS, each rule has a range of ports. In this cloud, a load balancer has one list
-// of source ranges for all its listeners. So permit does the following:
+// only if the rules of the load balancer's security groups permit the client. In AWS, each rule has
+// a range of ports. In this cloud, a load balancer has one list of source ranges for all its
+// listeners. So permit does the following:
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. Then it refuses all connections.
@@ -110,15 +102,21 @@ func targetPort(l cloudsim.Listener) int { return l.TargetPort }
 //
 // So a client can connect only if AWS also permits the connection. A rule with a security group as
 // its source permits no connection to a load balancer.
-func permit(l *cloudsim.LoadBalancerSpec, rules []rule, port func(cloudsim.Listener) int) {
+func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	var open [][]netip.Prefix // permitted ranges of each listener that has permitted ranges
 	for n := range l.Listeners {
-		if ranges := permittedRanges(rules, string(l.Listeners[n].Protocol), port(l.Listeners[n])); len(ranges) > 0 {
+		if ranges := permittedRanges(rules, string(l.Listeners[n].Protocol), l.Listeners[n].Port); len(ranges) > 0 {
 			open = append(open, ranges)
 		} else {
 			l.Listeners[n].Targets = []cloudsim.Target{}
 		}
 	}
+	setSourceRanges(l, open)
+}
+
+// setSourceRanges sets the source ranges of a load balancer to the ranges that are in each list in
+// open. If there is no such range, all listeners refuse connections.
+func setSourceRanges(l *cloudsim.LoadBalancerSpec, open [][]netip.Prefix) {
 	l.SourceRanges = nil
 	for _, r := range slices.Concat(open...) {
 		permitted := !slices.ContainsFunc(open, func(ranges []netip.Prefix) bool {

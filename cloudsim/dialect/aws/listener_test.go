@@ -32,7 +32,7 @@ func TestPermit(t *testing.T) {
 		"families of a port": {[]rule{tcp(80, 80, "::/0"), tcp(443, 443, "0.0.0.0/0")}, nil, []int{80, 443}},
 	} {
 		l := cloudsim.LoadBalancerSpec{Listeners: []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80}, {Protocol: cloudsim.TCP, Port: 443}}, SourceRanges: []string{"192.0.2.0/24"}}
-		permit(&l, tc.rules, listenerPort)
+		permit(&l, tc.rules)
 		var refused []int
 		for _, li := range l.Listeners {
 			if li.Targets != nil {
@@ -60,7 +60,7 @@ func TestPermitOnly(t *testing.T) {
 			ip := fmt.Sprintf("10.%d.%d.0/%d", random.IntN(2), random.IntN(2), []int{0, 8, 16, 24}[random.IntN(4)])
 			rules = append(rules, rule{Protocol: []string{"tcp", "udp", "-1"}[random.IntN(3)], From: from, To: from + random.IntN(2), CIDR: netip.MustParsePrefix(ip).Masked().String()})
 		}
-		permit(&l, rules, listenerPort)
+		permit(&l, rules)
 		client := netip.MustParseAddr(fmt.Sprintf("10.%d.%d.1", random.IntN(2), random.IntN(2)))
 		in := func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(client) }
 		for _, li := range l.Listeners {

@@ -183,7 +183,7 @@ func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cl
 			l.Listeners[n].Targets = nil // nil means the targets of the load balancer
 			l.Listeners[n].ProxyProtocol = proxyProtocol(*l, l.Listeners[n].TargetPort)
 		}
-		permit(&l.LoadBalancerSpec, rules, listenerPort)
+		permit(&l.LoadBalancerSpec, rules)
 		return nil
 	})
 }
@@ -237,9 +237,10 @@ func createLoadBalancer(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	permit(&l.LoadBalancerSpec, rules, listenerPort)
+	permit(&l.LoadBalancerSpec, rules)
 	req.LoadBalancerSpec = l.LoadBalancerSpec
 	l, err = q.Cloud.CreateLoadBalancer(q.Context(), req)
+	err = translateKind(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "TooManyLoadBalancers"})
 	if errors.Is(err, cloudsim.Exists) {
 		return nil, coded(http.StatusBadRequest, "DuplicateLoadBalancerName", "a load balancer with the name "+clip(name)+" and other settings exists already")
 	}

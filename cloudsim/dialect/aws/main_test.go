@@ -27,15 +27,16 @@ import (
 // world contains a cloud, the URL of a dialect for this cloud, and an access key of a service
 // account with the role writer.
 type world struct {
-	cloud *client.Client
-	url   string
-	key   cloudsim.AccessKey
+	cloud  *client.Client
+	url    string
+	key    cloudsim.AccessKey
+	region string // region of the signatures
 }
 
 // start runs a cloud and a dialect until the test ends.
 func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	tb.Helper()
-	w := &world{cloud: cloudtest.Start(tb, opts...)}
+	w := &world{cloud: cloudtest.Start(tb, opts...), region: "sim-1"}
 	ctx := context.Background()
 	if _, err := w.cloud.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "aws"}); err != nil {
 		tb.Fatal(err)
@@ -80,7 +81,7 @@ func (w *world) sign(tb testing.TB, at time.Time, service, body string, amz map[
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := cloudsim.Signature{AccessKey: w.key.ID, Time: at.UTC().Truncate(time.Second), Region: "sim-1", Service: service}
+	s := cloudsim.Signature{AccessKey: w.key.ID, Time: at.UTC().Truncate(time.Second), Region: w.region, Service: service}
 	date := s.Time.Format(cloudsim.SignatureTime)
 	signed := map[string]string{"host": r.Host, "x-amz-date": date}
 	maps.Copy(signed, amz)
@@ -135,4 +136,37 @@ func do(tb testing.TB, r *http.Request) (status int, code, body string) {
 func (w *world) call(tb testing.TB, form url.Values) (status int, code, body string) {
 	tb.Helper()
 	return do(tb, w.request(tb, time.Now(), form))
+}
+
+// query sends a signed request for the given region. The text query contains the parameters.
+func (w *world) query(tb testing.TB, region, query string) (status int, code, body string) {
+	tb.Helper()
+	form, err := url.ParseQuery(query)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	other := *w
+	other.region = region
+	return other.call(tb, form)
+}
+
+// succeed sends the same request as the method query. It ends the test if the answer is an error.
+func (w *world) succeed(tb testing.TB, region, query string) (body string) {
+	tb.Helper()
+	status, _, body := w.query(tb, region, query)
+	if status != http.StatusOK {
+		tb.Fatalf("%.200s: got %d %s", query, status, body)
+	}
+	return body
+}
+
+// breakCall creates a fault with the given effect for a call of the cloud's API.
+func (w *world) breakCall(tb testing.TB, operation string, effect cloudsim.FaultEffectType) {
+	tb.Helper()
+	name := strings.ToLower(strings.ReplaceAll(operation, ".", "-"))
+	if _, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: operation}, Effect: cloudsim.FaultEffect{Type: effect},
+	}}); err != nil {
+		tb.Fatal(err)
+	}
 }

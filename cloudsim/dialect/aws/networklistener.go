@@ -180,7 +180,7 @@ func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListe
 	case errors.Is(err, cloudsim.Exists):
 		return nil, errDuplicateListener(li)
 	case err != nil:
-		return nil, err
+		return nil, translateKind(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "TooManyListeners"})
 	}
 	if err := applyRecords(q, users, nil); err != nil {
 		return nil, err

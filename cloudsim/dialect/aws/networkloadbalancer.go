@@ -177,6 +177,7 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 	}
 	req.HealthCheck.Protocol, req.DrainTimeoutSeconds = cloudsim.HealthTCP, defaultDrain
 	l, err := q.Cloud.CreateLoadBalancer(q.Context(), req)
+	err = translateKind(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "TooManyLoadBalancers"})
 	if errors.Is(err, cloudsim.Exists) {
 		// sameNetworkSettings ignores the listeners and attributes of the existing load balancer,
 		// because CreateLoadBalancer does not set them.

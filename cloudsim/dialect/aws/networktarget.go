@@ -137,7 +137,7 @@ func describeTargetHealth(q *query) (any, error) {
 		switch {
 		case !used:
 			add(id, targetHealth{"unused", "Target.NotInUse", "no listener forwards to the target group"})
-		case at < 0: // the data plane has not reported the health yet, or the listener refuses all connections
+		case at < 0: // the data plane has not reported the health yet, or no rule permits connections to the target
 			add(id, targetHealth{"initial", "Elb.RegistrationInProgress", "Target registration is in progress"})
 		case statuses[at].Health == cloudsim.TargetInitial:
 			add(id, targetHealth{"initial", "Elb.InitialHealthChecking", "Initial health checks in progress"})

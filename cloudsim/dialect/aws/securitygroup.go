@@ -210,13 +210,21 @@ type createGroupAnswer struct {
 	Tags  items[tag] `xml:"tagSet"`
 }
 
-// groupTextRE is the format of the names and descriptions of groups in EC2.
+// groupTextRE is the format of the names and descriptions of groups, and of the descriptions of
+// rules, in EC2.
 var groupTextRE = regexp.MustCompile(`^[-A-Za-z0-9 ._:/()#,@\[\]+=&;{}!$*]{1,255}$`)
 
 // decodeGroupText returns the value of a required parameter that contains the name or the
 // description of a security group.
 func (q *query) decodeGroupText(name string) string {
-	v := q.requiredText(name)
+	q.checkPresent(q.left[name] != "", name)
+	return q.decodeOptionalGroupText(name)
+}
+
+// decodeOptionalGroupText returns the value of a parameter with the same format, or "" if the
+// parameter is absent.
+func (q *query) decodeOptionalGroupText(name string) string {
+	v := q.text(name)
 	if v != "" && !groupTextRE.MatchString(v) {
 		q.fail(errInvalid(name, v, "1 to 255 letters, digits, spaces and ._-:/()#,@[]+=&;{}!$*"))
 	}
@@ -245,6 +253,7 @@ func createGroup(q *query) (any, error) {
 		return nil, err
 	}
 	g, err := storeGroup(q, group{groupDocument: doc}, labels)
+	err = translateKind(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "SecurityGroupLimitExceeded"})
 	if errors.Is(err, cloudsim.Exists) {
 		return nil, coded(http.StatusBadRequest, "InvalidGroup.Duplicate", "the security group "+clip(doc.Name)+" exists already in the VPC "+idOf(prefixVPC, network.ID))
 	}

@@ -116,12 +116,12 @@ func (q *query) decodeRules() (all []rule) {
 		}
 		for _, family := range []struct{ list, field string }{{"IpRanges", "CidrIp"}, {"Ipv6Ranges", "CidrIpv6"}} {
 			q.forEach(prefix+family.list, func(at string) {
-				add(rule{CIDR: q.cidr(at+family.field, family.field == "CidrIpv6"), Description: q.text(at + "Description")})
+				add(rule{CIDR: q.cidr(at+family.field, family.field == "CidrIpv6"), Description: q.decodeOptionalGroupText(at + "Description")})
 			})
 		}
 		q.forEach(prefix+"Groups", func(at string) {
 			_ = q.text(at + "UserId") // the dialect knows only groups of the caller's project
-			add(rule{Group: q.requiredText(at + "GroupId"), Description: q.text(at + "Description")})
+			add(rule{Group: q.requiredText(at + "GroupId"), Description: q.decodeOptionalGroupText(at + "Description")})
 		})
 		if len(all) == before {
 			q.fail(coded(http.StatusBadRequest, "MissingParameter", "the permission "+strings.TrimSuffix(prefix, ".")+" must have a source in IpRanges, Ipv6Ranges or Groups"))

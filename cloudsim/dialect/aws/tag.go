@@ -112,22 +112,22 @@ func tagResource(q *query, id string, dryRun bool, changeLabels func(labels map[
 	return dialect.Retry(func() error {
 		switch prefix {
 		case prefixInstance:
-			return tagOne(q, instances, id, dryRun, changeLabels, func(i cloudsim.Instance, labels map[string]string) error {
+			return tagOne(q, instances, id, inRegionOf(q), dryRun, changeLabels, func(i cloudsim.Instance, labels map[string]string) error {
 				_, err := q.Cloud.UpdateInstance(q.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
 				return err
 			})
 		case prefixVolume:
-			return tagOne(q, volumes, id, dryRun, changeLabels, func(d cloudsim.Disk, labels map[string]string) error {
+			return tagOne(q, volumes, id, diskIn(q), dryRun, changeLabels, func(d cloudsim.Disk, labels map[string]string) error {
 				_, err := q.Cloud.UpdateDisk(q.Context(), d.ID, cloudsim.UpdateDisk{Labels: labels}, d.Revision)
 				return err
 			})
 		case prefixGroup:
-			return tagOne(q, groups, id, dryRun, changeLabels, func(g group, labels map[string]string) error {
+			return tagOne(q, groups, id, nil, dryRun, changeLabels, func(g group, labels map[string]string) error {
 				_, err := storeGroup(q, g, labels)
 				return err
 			})
 		case prefixRouteTable:
-			return tagOne(q, routeTables, id, dryRun, changeLabels, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
+			return tagOne(q, routeTables, id, nil, dryRun, changeLabels, func(t mainTable, labels map[string]string) error { return t.storeTags(q, labels) })
 		case prefixSnapshot:
 			if _, err := readByIDs(q, snapshots, []string{id}, snapshotIn(q)); err != nil {
 				return err
@@ -138,8 +138,11 @@ func tagResource(q *query, id string, dryRun bool, changeLabels func(labels map[
 	})
 }
 
-func tagOne[T any, I ~string](q *query, k kind[T, I], id string, dryRun bool, changeLabels func(labels map[string]string), update func(T, map[string]string) error) error {
-	all, err := readByIDs(q, k, []string{id}, nil)
+// tagOne changes the tags of the resource with the given id. The parameters k and isVisible are the
+// same as in readByIDs, and the other parameters are the same as in tagResource. The function update
+// writes the new labels of the resource.
+func tagOne[T any, I ~string](q *query, k kind[T, I], id string, isVisible func(T) bool, dryRun bool, changeLabels func(labels map[string]string), update func(T, map[string]string) error) error {
+	all, err := readByIDs(q, k, []string{id}, isVisible)
 	if err != nil || dryRun {
 		return err
 	}

@@ -212,7 +212,7 @@ func createTargetGroup(q *query) (any, error) {
 	wanted := g.Doc
 	g, err = storeObject(q, targetGroupRecords, g)
 	if err != nil && !errors.Is(err, cloudsim.Exists) {
-		return nil, err
+		return nil, translateKind(err, map[cloudsim.Kind]string{cloudsim.Exhausted: "TooManyTargetGroups"})
 	}
 	r, readErr := readRouting(q)
 	if readErr != nil {
