@@ -110,7 +110,7 @@ func (c Config) Validate() error {
 	}
 	for _, m := range c.Mirrors {
 		if _, err := real.ParseMirror(m); err != nil {
-			bad("--registry-mirror %q: %w", m, err)
+			bad("--registry-mirror: %w", err)
 		}
 	}
 	if len(c.Mirrors) > 0 && (c.Nodes != lab.Real || c.NoInternet) {

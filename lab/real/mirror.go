@@ -18,7 +18,7 @@ type Mirror struct {
 	URL  string // URL of the mirror, with the scheme http or https
 }
 
-// ParseMirror parses the form HOST=URL.
+// ParseMirror parses the form HOST=URL. Its errors contain no password of the URL.
 func ParseMirror(s string) (Mirror, error) {
 	host, address, ok := strings.Cut(s, "=")
 	m := Mirror{host, address}
@@ -31,11 +31,14 @@ func ParseMirror(s string) (Mirror, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return m, err
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the URL
+		}
+		return m, fmt.Errorf("the URL of the mirror of %s is not valid: %w", host, err)
 	case u.Scheme != "http" && u.Scheme != "https":
-		return m, fmt.Errorf("the URL %s must begin with http:// or https://", address)
+		return m, fmt.Errorf("the URL of the mirror of %s must begin with http:// or https://", host)
 	case u.Hostname() == "":
-		return m, fmt.Errorf("the URL %s has no host", address)
+		return m, fmt.Errorf("the URL of the mirror of %s has no host", host)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return m, fmt.Errorf("the URL %s may have only a scheme, a host, a port and a path", u.Redacted())
 	case OnLoopback(u):

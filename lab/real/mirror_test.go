@@ -23,12 +23,18 @@ func TestParseMirror(t *testing.T) {
 		"docker.io=http://:5000":              "has no host",
 		"docker.io=http://mirror:port":        "invalid port",
 		"docker.io=http://user:secret@mirror": "http://user:xxxxx@mirror may have only",
+		"docker.io=user:secret@mirror":        "must begin with http",
+		"docker.io=http://user:secret@m:port": "invalid port",
 		"docker.io=http://mirror?x=y":         "may have only",
 		"docker.io=http://127.0.0.1:5000":     "loopback",
 		"docker.io=http://localhost:5000":     "loopback",
 		"docker.io=http://[::1]:5000":         "loopback",
 	} {
-		if _, err := ParseMirror(s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		_, err := ParseMirror(s)
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error contains the password: %v", s, err)
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got error %v, want %q", s, err, want)
 		}
 	}

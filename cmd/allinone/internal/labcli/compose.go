@@ -149,7 +149,7 @@ func newComposeMachinesCommand(e cli.Env) *cobra.Command {
 		for _, s := range mirrors {
 			m, err := real.ParseMirror(s)
 			if err != nil {
-				return cloudsim.Errorf(cloudsim.Invalid, "--registry-mirror %q: %w", s, err)
+				return cloudsim.Errorf(cloudsim.Invalid, "--registry-mirror: %w", err)
 			}
 			pulls.Mirrors = append(pulls.Mirrors, m)
 		}
