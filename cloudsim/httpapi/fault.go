@@ -19,6 +19,11 @@ import (
 // operations to control and repair the cloud.
 var unaffectedNouns = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
+// identityGet is the operation with which the console finds out the rights of a user. Faults affect
+// this operation only in calls of dialects. With it, a user can open the console and repair the
+// cloud. A dialect uses the operation to check its caller.
+const identityGet = "identity.get"
+
 // withFaults returns a function that calls fn and applies the fault rules before and after
 // this call.
 func withFaults[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
@@ -27,6 +32,9 @@ func withFaults[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)
 	}
 	a.targets = append(a.targets, cloudsim.FaultTarget{Operation: o.id, Method: o.method, Path: o.path, Summary: o.summary})
 	return func(ctx context.Context, in *I) (*O, error) {
+		if o.id == identityGet && exchangeOf(ctx).dialectCall == "" {
+			return fn(ctx, in)
+		}
 		hit, err := a.engine.Decide(ctx, subjectOf(o.id, in))
 		if err != nil {
 			return nil, err

@@ -165,6 +165,22 @@ func TestFaultLatency(t *testing.T) {
 	}
 }
 
+// TestFaultOfIdentity proves that a fault affects the operation identity.get only in the call of a
+// dialect.
+func TestFaultOfIdentity(t *testing.T) {
+	c := cloudtest.Start(t)
+	createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{})
+	if _, err := c.WhoAmI(t.Context()); err != nil {
+		t.Errorf("direct call: got error %v", err)
+	}
+	if _, err := c.ListZones(t.Context(), cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("another call: got error %v, want Unavailable", err)
+	}
+	if resp, _ := sendRequest(t, c, "GET", "/v1/whoami", "", "Dialect-Call", "hcloud.pricing.get"); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("call of a dialect: got status %d, want 503", resp.StatusCode)
+	}
+}
+
 // TestFaultsLetGo proves that a caller can cancel a call that a fault delays. The cloud then ends
 // the call, and the call changes nothing.
 func TestFaultsLetGo(t *testing.T) {
@@ -241,7 +257,7 @@ func TestFaultTargets(t *testing.T) {
 			continue // needs a body, and the API checks the body first
 		}
 		path := strings.ReplaceAll(target.Path, "{id}", "x-000001")
-		if resp, raw := sendRequest(t, c, target.Method, path, ""); resp.StatusCode != http.StatusServiceUnavailable {
+		if resp, raw := sendRequest(t, c, target.Method, path, "", "Dialect-Call", "hcloud.pricing.get"); resp.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("%s with a fault: got %s %s, want 503", target.Operation, resp.Status, raw)
 		}
 	}

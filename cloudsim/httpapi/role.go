@@ -23,7 +23,7 @@ func (a *api) roleRoutes() {
 	gets(a, "roleBindings", "/v1/role-bindings/{id}", "a role binding", engine.Manage, e.GetRoleBinding, revOf[cloudsim.RoleBinding])
 	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Remove a role from a service account, from the next call on; watches that need the role end", engine.Manage, e.DeleteRoleBinding)
 
-	handle(a, op{id: "identity.get", method: http.MethodGet, path: "/v1/whoami", summary: "Show the caller's identity and permissions", access: engine.Enter}, a.whoAmI)
+	handle(a, op{id: identityGet, method: http.MethodGet, path: "/v1/whoami", summary: "Show the caller's identity and permissions", access: engine.Enter}, a.whoAmI)
 }
 
 func (a *api) createRole(ctx context.Context, in *create[cloudsim.CreateRole]) (*body[cloudsim.Role], error) {

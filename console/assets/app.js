@@ -91,7 +91,7 @@ function App() {
     <main id="main" tabindex="-1"><${Banner} />
       ${notice.value && html`<div class="banner info" role="status"><span>${notice.value}</span><span class="grow"></span><button onClick=${() => (notice.value = '')}>Dismiss</button></div>`}
       ${h?.cluster && !h.cluster.live && html`<div class="banner" role="status"><b>The view of the cluster is not current.</b><span>${h.cluster.problem}</span></div>`}
-      ${loaded.value ? html`<${View} />` : link.value.problem ? html`<div class="banner" role="alert"><b>The console cannot read the cloud:</b><span>${link.value.problem}. The page tries again. If a fault causes this, find it with <code>allinone cloud faults list</code> and delete it.</span></div>` : html`<p class="muted">Reading the cloud…</p>`}</main>
+      ${loaded.value ? html`<${View} />` : link.value.problem ? html`<div class="banner" role="alert"><b>The console cannot read the cloud:</b><span>${link.value.problem}. The page tries again.</span></div>` : html`<p class="muted">Reading the cloud…</p>`}</main>
     ${view === 'map' && html`<aside id="panel" tabindex="-1" aria-label="Selected object" class=${selected.value ? 'open' : ''}><${Panel} /></aside>`}
     <footer><span>revision ${h?.rev ?? '…'}</span><span>${h?.viewers ?? 1} ${(h?.viewers ?? 1) === 1 ? 'viewer' : 'viewers'}</span><span class="grow"></span><span><kbd>/</kbd> find</span></footer>
     <${Confirm} /><${Toast} /><div class="sr" aria-live="polite">${said.value}</div></div>`;
