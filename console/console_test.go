@@ -437,6 +437,12 @@ func TestDifferences(t *testing.T) {
 		put(none)
 		expect("")
 	}
+	for _, id := range []string{"hcloud://1", "aws:///sim-1a/i-00000000000000001"} { // ids of cloud controller managers that use a dialect
+		put(func(n *console.Node) { n.ProviderID, n.Ready = id, "Unknown" })
+		expect("running-not-ready")
+	}
+	put(none)
+	expect("")
 	sink.Put(console.KindNode, "node-9", console.Node{Name: "node-9", Ready: "True"})
 	expect("no-instance")
 	sink.Delete(console.KindNode, "node-9")

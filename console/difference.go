@@ -99,7 +99,7 @@ var pairRules = []rule{
 		return Difference{Label: "NotReady", Text: "The instance runs, but its Node is not Ready.", Expected: "The kubelet reports again, or a person looks at the instance."}, true
 	}},
 	{"provider-id", func(p pair) (d Difference, ok bool) {
-		if p.instance == nil || p.node == nil || p.node.ProviderID == "" || p.node.ProviderID == p.instance.ProviderID {
+		if p.instance == nil || p.node == nil || p.node.ProviderID == "" || providerid.Same(p.node.ProviderID, p.instance.ProviderID) {
 			return d, false
 		}
 		return Difference{Label: "provider id", Text: fmt.Sprintf("The Node has the provider id %q, but the instance with its name has %q.", p.node.ProviderID, p.instance.ProviderID), Expected: "The CCM deletes the Node, and the kubelet registers it again."}, true
