@@ -66,7 +66,9 @@ function pairs() {
     if (!zones.has(zone)) zones.set(zone, []);
     zones.get(zone).push(pair);
   };
-  for (const i of everywhere('instance').sort((a, b) => compare(a.name, b.name))) {
+  const instances = everywhere('instance').sort((a, b) => compare(a.name, b.name));
+  for (const i of instances) nodes.delete(byProvider.get(i.providerID)?.name); // an instance with the same name in another project is not the instance of this Node
+  for (const i of instances) {
     const n = byProvider.get(i.providerID) ?? nodes.get(i.name);
     if (n) nodes.delete(n.name);
     if (isChosenProject(i)) add(i.zone, { key: i.id, instance: i, node: n, found: differences.get(`instance ${i.id}`) ?? [] });

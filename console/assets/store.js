@@ -325,4 +325,7 @@ function readRoute() {
 addEventListener('hashchange', () => (location.hash.startsWith('#c=') ? begin() : readRoute())); // a link can be opened in a tab of the console
 readRoute();
 
-export const can = (operation) => (identity.value?.grants ?? []).some((g) => g.permissions.some((p) => p === '*' || p === operation || (p === '@write' && !/^(faults|holds|clock|states)\./.test(operation))));
+/** names reports whether a permission is the name of an operation, or a pattern that matches the name. In a pattern, * stands for any characters. */
+const names = (p, operation) => new RegExp(`^${p.replaceAll('.', '\\.').replaceAll('*', '.*')}$`).test(operation);
+
+export const can = (operation) => (identity.value?.grants ?? []).some((g) => g.permissions.some((p) => names(p, operation) || (p === '@write' && !/^(faults|holds|clock|states)\./.test(operation))));

@@ -75,6 +75,9 @@ export function Faults() {
 
 const clockAction = (label, command, method, path, body, said, more) => ({ id: method === 'PUT' ? 'clock.set' : 'clock.advance', label, command, said, run: () => call(method, path, body), ...more });
 
+/** nanos returns a time of the API in nanoseconds. Date.parse returns only whole milliseconds, so a step would end before its operation. */
+export const nanos = (at) => BigInt(Date.parse(at)) * 1000000n + BigInt((at.match(/\.\d{3}(\d+)/)?.[1] ?? '').padEnd(6, '0'));
+
 export function Time() {
   version.value;
   const c = head.value?.clock;
@@ -82,7 +85,7 @@ export function Time() {
   const frozen = c.rate === 0;
   const waiting = all('operation').filter((o) => o.state === 'running').sort((a, b) => Date.parse(a.dueAt ?? 0) - Date.parse(b.dueAt ?? 0));
   const next = waiting.find((o) => o.dueAt && !o.heldBy); // the clock also has nextDue, which can be far away: for example, the expiry of a token
-  const secondsTo = (now) => Math.max(0, (Date.parse(next.dueAt) - Date.parse(now)) / 1000);
+  const secondsTo = (now) => (Math.max(0, Number(nanos(next.dueAt) - nanos(now))) / 1e9).toFixed(9).replace(/\.?0+$/, '');
   const list = [];
   const undo = () => perform(clockAction('Undo', '', 'PUT', '/v1/clock', c.mode === 'real' ? { real: true } : { rate: c.rate }, 'The clock runs as before'));
   if (frozen) list.push(clockAction('Resume', 'allinone cloud clock resume', 'PUT', '/v1/clock', { rate: 1 }, 'The clock runs', { primary: true, undo }));
@@ -90,7 +93,7 @@ export function Time() {
   if (next && frozen) {
     const step = clockAction('Step to the next operation', `allinone cloud clock advance ${secondsTo(c.now)}s`, 'POST', '/v1/clock/advance', null, 'One step: the clock moved to the next operation');
     // The page's copy of the clock can be a second old.
-    list.push({ ...step, run: async () => call('POST', '/v1/clock/advance', { seconds: secondsTo((await call('GET', '/v1/clock')).now) }) });
+    list.push({ ...step, run: async () => call('POST', '/v1/clock/advance', { seconds: Number(secondsTo((await call('GET', '/v1/clock')).now)) }) });
   }
   for (const [label, s, text] of [['+1 s', 1, '1s'], ['+1 min', 60, '1m'], ['+1 h', 3600, '1h']]) list.push(clockAction(label, `allinone cloud clock advance ${text}`, 'POST', '/v1/clock/advance', { seconds: s }, `The clock moved ${label}`));
   list.push(clockAction('×60', 'allinone cloud clock set --rate 60', 'PUT', '/v1/clock', { rate: 60 }, 'The clock runs 60 times faster', { undo }));

@@ -63,7 +63,7 @@ func TestFaultsAndClock(t *testing.T) {
 	p.press("Freeze")
 	p.awaitText("The cloud's clock is frozen")
 	c.runCommand("cloud", "instances", "stop", "node-1")
-	c.runCommand("cloud", "clock", "advance", "1s") // so that the operations are not due at the same time
+	c.runCommand("cloud", "clock", "advance", "1.000999999s") // so that the operations are not due at the same time, or at the same fraction of a millisecond
 	c.runCommand("cloud", "instances", "stop", "node-2")
 	p.awaitText("stop node-1")
 	p.awaitText("stop node-2")
