@@ -65,17 +65,19 @@ func (w *Watcher) Run(ctx context.Context, sink console.Sink) {
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithTransform(trim))
 	core, storage := factory.Core().V1(), factory.Storage().V1()
-	passChanges(core.Nodes().Informer(), v.putNode, v.deleteNode)
-	passChanges(core.Pods().Informer(), v.putPod, v.deletePod)
-	passChanges(core.Services().Informer(), v.putService, v.deleteService)
-	passChanges(core.PersistentVolumes().Informer(), v.putVolume, v.deleteVolume)
-	passChanges(storage.VolumeAttachments().Informer(), v.putAttachment, v.deleteAttachment)
+	passed := []cache.InformerSynced{
+		passChanges(core.Nodes().Informer(), v.putNode, v.deleteNode),
+		passChanges(core.Pods().Informer(), v.putPod, v.deletePod),
+		passChanges(core.Services().Informer(), v.putService, v.deleteService),
+		passChanges(core.PersistentVolumes().Informer(), v.putVolume, v.deleteVolume),
+		passChanges(storage.VolumeAttachments().Informer(), v.putAttachment, v.deleteAttachment),
+	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	synced := make(chan struct{})
 	go func() {
 		defer close(synced)
-		factory.WaitForCacheSync(ctx.Done())
+		cache.WaitForCacheSync(ctx.Done(), passed...)
 	}()
 	for ctx.Err() == nil {
 		problem := ""
@@ -111,8 +113,10 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// passChanges passes the changes of an informer to putFn and removeFn.
-func passChanges[T any](i cache.SharedIndexInformer, putFn, removeFn func(T)) {
+// passChanges passes the changes of an informer to putFn and removeFn. The returned function reports
+// whether putFn has received all objects of the first list. Before this time, the console would
+// report differences for the missing objects.
+func passChanges[T any](i cache.SharedIndexInformer, putFn, removeFn func(T)) cache.InformerSynced {
 	call := func(fn func(T), obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
@@ -121,11 +125,15 @@ func passChanges[T any](i cache.SharedIndexInformer, putFn, removeFn func(T)) {
 			fn(o)
 		}
 	}
-	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails only for a stopped informer
+	passed, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { call(putFn, obj) },
 		UpdateFunc: func(_, obj any) { call(putFn, obj) },
 		DeleteFunc: func(obj any) { call(removeFn, obj) },
 	})
+	if err != nil {
+		return i.HasSynced // fails only for a stopped informer
+	}
+	return passed.HasSynced
 }
 
 func (v *view) putNode(n *v1.Node) {
