@@ -36,7 +36,11 @@ func RequestLink(ctx context.Context, cl *client.Client, consoleURL string, link
 		}
 		req.Header.Set("Authorization", "Bearer "+secret)
 	}
-	resp, err := cl.HTTP.Do(req)
+	hc := cl.HTTP
+	if strings.HasPrefix(cl.URL, "unix://") { // the transport of this client can reach only the socket of the cloud
+		hc = &http.Client{Timeout: hc.Timeout}
+	}
+	resp, err := hc.Do(req)
 	if err != nil {
 		return "", cloudsim.Errorf(cloudsim.Unavailable, "no console answers at %s: %w; start a cloud, or set --console-url", base, errors.Unwrap(err))
 	}
