@@ -74,6 +74,8 @@ var secretPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`),
 	regexp.MustCompile(`(?i)([?&;](?:[a-z0-9_-]*(?:signature|token|secret|password|credential|api_?key)|sig)=)[^&;\s"']+`),
 	regexp.MustCompile(`(?i)("[^"]*(?:password|passwd|secret|token|credential|private_?key|api_?key|user_?data)[^"]*"\s*:\s*)"(?:[^"\\]|\\.)*"?`),
+	regexp.MustCompile(`(?i)(\\"[^"]*(?:password|passwd|secret|token|credential|private_?key|api_?key|user_?data)[^"]*\\"\s*:\s*)\\"(?:[^"\\]|\\\\(?:\\.|[^\\]))*(?:\\")?`), // JSON in a quoted text
+	regexp.MustCompile(`(?i)(\b[a-z0-9_-]*(?:token|password|secret)=)"(?:[^"\\]|\\.)*"?`),                                                                                   // the format of klog and slog
 	regexp.MustCompile(`(?i)(\b[a-z0-9_-]*(?:token|password|secret)=)[^&;\s"']+`),
 }
 
