@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -191,5 +192,36 @@ func TestExec(t *testing.T) {
 	}
 	if _, err := httpdriver.NewExec(" "); err == nil {
 		t.Error("NewExec accepts an empty command")
+	}
+}
+
+// TestExecWithChild proves that a call succeeds although a child process keeps the output of the
+// program open.
+func TestExecWithChild(t *testing.T) {
+	d, err := httpdriver.NewExec(`f() { sleep 3 & echo '{"name":"a","running":true}'; }; f`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := d.GetMachine(t.Context(), "a"); err != nil || !m.Running {
+		t.Errorf("got %+v, %v", m, err)
+	}
+}
+
+// TestExecEndsChildren proves that a program that sh has started does not continue after the end of
+// the context.
+func TestExecEndsChildren(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "created")
+	d, err := httpdriver.NewExec(`f() { (sleep 1; touch ` + file + `); }; f`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := d.CreateMachine(ctx, conform.Machine{Name: "a"}); err == nil {
+		t.Error("the call succeeded after the end of the context")
+	}
+	time.Sleep(2 * time.Second)
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the program has created the machine after the end of the context")
 	}
 }

@@ -44,6 +44,7 @@ type program string
 // RoundTrip implements http.RoundTripper.
 func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 	cmd := exec.CommandContext(r.Context(), "sh", "-c", string(p)+` "$@"`, "sh", r.Method, r.URL.RequestURI()) //nolint:gosec // the user's command
+	ownGroup(cmd)                                                                                              // so that the end of the context kills all processes of the command
 	cmd.WaitDelay = killDelay                                                                                  // a child process may keep the program's output open
 	var out, stderr limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
@@ -52,7 +53,7 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 		cmd.Stdin = r.Body
 	}
 	resp := &http.Response{StatusCode: http.StatusOK, Request: r}
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) { // ErrWaitDelay: the program has succeeded, but its child process keeps the output open
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || r.Context().Err() != nil {
 			return nil, fmt.Errorf("run the driver: %w", err)
