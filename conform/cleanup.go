@@ -73,6 +73,7 @@ func (c CleanupConfig) deleteServices(ctx context.Context, kube kubernetes.Inter
 		if err != nil || len(all.Items) == 0 {
 			return err
 		}
+		var errs []error
 		for _, s := range all.Items {
 			if s.DeletionTimestamp != nil {
 				continue
@@ -82,14 +83,12 @@ func (c CleanupConfig) deleteServices(ctx context.Context, kube kubernetes.Inter
 			if apierrors.IsConflict(err) {
 				continue // the Service has changed since the list: the next list contains the change
 			}
-			if err := c.reportDeleted("service", s.Namespace+"/"+s.Name, err); err != nil {
-				return err
-			}
+			errs = append(errs, c.reportDeleted("service", s.Namespace+"/"+s.Name, err))
 		}
 		select {
 		case <-time.After(poll):
 		case <-deadline.C:
-			return nil // no CCM removes the finalizers in time, so cleanCluster removes them
+			return errors.Join(errs...) // no CCM removes the finalizers in time, so cleanCluster removes them
 		case <-ctx.Done():
 			return ctx.Err()
 		}

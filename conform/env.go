@@ -466,11 +466,11 @@ func (e *env) service(ctx context.Context, suffix string, change ...func(*v1.Ser
 	for _, c := range change {
 		c(s)
 	}
+	e.addCleanup(func(ctx context.Context) error { return e.removeService(ctx, s) }) // first, because the reply to the creation can be lost
 	created, err := e.kube.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("create Service: %w", err)
 	}
-	e.addCleanup(func(ctx context.Context) error { return e.removeService(ctx, created) })
 	return created, nil
 }
 

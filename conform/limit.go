@@ -11,6 +11,9 @@ import (
 // errLimit is the cancellation cause of the context of a check that exceeds its time limit.
 var errLimit = errors.New("the check has exceeded its time limit")
 
+// errCleanup is the cancellation cause of the context of a cleanup that exceeds cleanupTimeout.
+var errCleanup = errors.New("the cleanup of the check has exceeded its time limit")
+
 // errHangs means that a call of the driver does not return.
 var errHangs = errors.New("the call of the driver does not return")
 
@@ -53,7 +56,7 @@ func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(
 	case r := <-results:
 		return r.value, r.err
 	case <-time.After(poll):
-		if errors.Is(context.Cause(ctx), errLimit) {
+		if cause := context.Cause(ctx); errors.Is(cause, errLimit) || errors.Is(cause, errCleanup) {
 			d.hangs.Add(1)
 		}
 		var none T

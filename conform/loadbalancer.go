@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -306,12 +307,15 @@ func checkCollision(ctx context.Context, e *env, _ Machine) error {
 		return err
 	}
 	other := e.prefix
+	e.addCleanup(func(ctx context.Context) error { // first, because the reply to the creation can be lost
+		if err := e.kube.CoreV1().Namespaces().Delete(ctx, other, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+			return err
+		}
+		return nil
+	})
 	if _, err := e.kube.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other, Labels: map[string]string{LabelRun: e.run}}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	e.addCleanup(func(ctx context.Context) error {
-		return e.kube.CoreV1().Namespaces().Delete(ctx, other, metav1.DeleteOptions{})
-	})
 	_, second, err := e.createBalanced(ctx, "web", func(s *v1.Service) { s.Namespace = other })
 	if err != nil {
 		return err

@@ -362,7 +362,7 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 		}
 	}
 	interrupted := ctx.Err() != nil
-	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	cleaning, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTimeout, errCleanup)
 	defer cancel()
 	err = errors.Join(err, e.cleanup(cleaning))
 	stop()
