@@ -31,16 +31,13 @@ func ParseMirror(s string) (Mirror, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // without the URL
-		}
-		return m, fmt.Errorf("the URL of the mirror of %s is not valid: %w", host, err)
+		return m, fmt.Errorf("the URL of the mirror of %s is not valid", host) // err can contain a part of a password
 	case u.Scheme != "http" && u.Scheme != "https":
 		return m, fmt.Errorf("the URL of the mirror of %s must begin with http:// or https://", host)
 	case u.Hostname() == "":
 		return m, fmt.Errorf("the URL of the mirror of %s has no host", host)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return m, fmt.Errorf("the URL %s may have only a scheme, a host, a port and a path", u.Redacted())
+		return m, fmt.Errorf("the URL of the mirror of %s may have only a scheme, a host, a port and a path", host)
 	case OnLoopback(u):
 		return m, fmt.Errorf("machines cannot reach %s, because it is on the loopback of this host: let the mirror listen on another computer", u.Host)
 	}
