@@ -367,6 +367,31 @@ func TestServeFinishesRequests(t *testing.T) {
 	}
 }
 
+// TestServeEndsWaitingRequests proves that Serve ends a request that waits for the cloud after the end
+// of the context of Serve.
+func TestServeEndsWaitingRequests(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	d := oneCallDialect(func(r *dialect.Request) (int, any, error) {
+		stop()
+		<-r.Context().Done()
+		return 0, nil, r.Context().Err()
+	})
+	h := dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: "http://127.0.0.1:1"})
+	go func() { ended <- dialect.Serve(ctx, ln, h) }()
+	if status, _, body := post(t, "http://"+ln.Addr().String()+"/things/1", "x", "my-id", ""); status == http.StatusOK {
+		t.Errorf("request at the end of the server: got %d %q, want an error", status, body)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+}
+
 // TestDisconnectIsNoInternalError proves that the server does not log an error of the dialect if the
 // client disconnects.
 func TestDisconnectIsNoInternalError(t *testing.T) {

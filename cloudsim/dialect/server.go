@@ -397,14 +397,22 @@ const replyTimeout = 30 * time.Second
 // shutdownGrace is the maximum time for which Serve waits for running requests after ctx has ended.
 const shutdownGrace = 5 * time.Second
 
+// requestGrace is the time for which the running requests can still call the cloud after ctx has
+// ended. It is shorter than shutdownGrace, because a request can wait for an operation that a
+// stopped cloud never completes.
+const requestGrace = time.Second
+
 // Serve serves a dialect on ln until ctx ends. Then it waits until the running requests end, but at
 // most for the time shutdownGrace.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+	requests, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(requestGrace, end) })()
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) }, // the end of ctx does not end running requests
+		BaseContext:       func(net.Listener) context.Context { return requests },
 	}
 	return run.HTTP(ctx, srv, ln, shutdownGrace, run.Limits{})
 }
