@@ -5,12 +5,27 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
+
+// A countingContext counts the contexts that depend on it. The package context calls AfterFunc for
+// each new context, and calls the result when this context ends.
+type countingContext struct {
+	context.Context
+	never chan struct{}
+	count atomic.Int32
+}
+
+func (c *countingContext) Done() <-chan struct{} { return c.never }
+
+func (c *countingContext) AfterFunc(func()) (stop func() bool) {
+	c.count.Add(1)
+	return func() bool { return c.count.Add(-1) >= 0 }
+}
 
 // If several servers share an address, the agent can reach a server with which it already has a
 // session. The agent then keeps nothing of the new session.
@@ -41,16 +56,15 @@ func TestDuplicateSessionsLeaveNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, cancel := context.WithCancel(context.Background())
-	defer sessions.Wait()
-	defer cancel()
-	contexts := func() int { return reflect.ValueOf(live).Elem().FieldByName("children").Len() }
+	live := &countingContext{Context: context.Background(), never: make(chan struct{})}
+	defer sessions.Wait() // the end of the server ends the session
+	defer stop()
 	a.sync(ctx, live, &sessions)
-	before := contexts()
+	before := live.count.Load()
 	for range 50 {
 		a.sync(ctx, live, &sessions)
 	}
-	if after := contexts(); a.connected() != 1 || after != before {
+	if after := live.count.Load(); a.connected() != 1 || after != before {
 		t.Errorf("after 50 duplicate sessions: %d sessions and %d contexts, want 1 session and %d contexts", a.connected(), after, before)
 	}
 }

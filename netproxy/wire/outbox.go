@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -14,6 +15,7 @@ type Outbox struct {
 
 	mu     sync.Mutex
 	posted []*Packet
+	full   bool // Post had no space for a packet
 }
 
 // NewOutbox makes an empty Outbox. The Outbox sends packets only during a call of Run.
@@ -46,23 +48,29 @@ func (o *Outbox) Offer(p *Packet) bool {
 	}
 }
 
-// maxPosted is the maximum number of packets that wait after calls of Post.
+// maxPosted is the maximum number of packets that wait after calls of Post. While Run sends these
+// packets, Post can add the same number again.
 const maxPosted = 1 << 16
 
+// errFull is the error of Run if Post had no space for a packet.
+var errFull = errors.New("the peer does not read its stream, and too many packets wait")
+
 // Post adds the packet p without waiting. Run may send p before packets that earlier calls of
-// Send have added. If maxPosted packets wait, Post drops p. The peer then does not read its
-// stream, and could otherwise use all memory with packets that need an answer.
+// Send have added. If maxPosted packets wait, Post drops p, and Run returns an error. Otherwise a
+// peer that does not read its stream could use all memory with packets that need an answer.
 func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
 	if len(o.posted) < maxPosted {
 		o.posted = append(o.posted, p)
+	} else {
+		o.full = true
 	}
 	o.mu.Unlock()
 	notify(o.changed)
 }
 
-// Run calls sendFn with one packet at a time. Run returns when ctx ends or when
-// sendFn returns an error.
+// Run calls sendFn with one packet at a time. Run returns when ctx ends, when sendFn returns an
+// error, or when too many packets wait.
 func (o *Outbox) Run(ctx context.Context, sendFn func(*Packet) error) error {
 	for {
 		select {
@@ -82,9 +90,12 @@ func (o *Outbox) Run(ctx context.Context, sendFn func(*Packet) error) error {
 
 func (o *Outbox) flush(send func(*Packet) error) error {
 	o.mu.Lock()
-	all := o.posted
+	all, full := o.posted, o.full
 	o.posted = nil
 	o.mu.Unlock()
+	if full {
+		return errFull
+	}
 	for _, p := range all {
 		if err := send(p); err != nil {
 			return err

@@ -1,8 +1,12 @@
 package wire
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
-// If the peer does not read its stream, the packets of Post use a limited amount of memory.
+// If the peer does not read its stream, the packets of Post use a limited amount of memory. The
+// stream then ends with an error.
 func TestOutboxBoundsPostedPackets(t *testing.T) {
 	o := NewOutbox()
 	for range 2 * maxPosted {
@@ -10,5 +14,9 @@ func TestOutboxBoundsPostedPackets(t *testing.T) {
 	}
 	if n := len(o.posted); n != maxPosted {
 		t.Errorf("%d packets wait, want %d", n, maxPosted)
+	}
+	err := o.Run(t.Context(), func(*Packet) error { return nil })
+	if !errors.Is(err, errFull) {
+		t.Errorf("Run: got error %v, want %v", err, errFull)
 	}
 }
