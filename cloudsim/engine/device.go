@@ -78,7 +78,7 @@ func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	}
 	if !isDue(op, tx.Now) {
 		// If a user has set the clock back, the due list possibly no longer contains the operation.
-		err := tx.Later(*op.DueAt, store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Settle, Operation: op.ID})
+		err := tx.LaterOnce(*op.DueAt, store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Settle, Operation: op.ID})
 		return putAfter(tx, d, err)
 	}
 	if is, err := isHeld(tx, op); is || err != nil {

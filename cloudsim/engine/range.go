@@ -147,22 +147,25 @@ func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 		if err != nil || r.Network == newNetwork.ID {
 			continue
 		}
-		i := slices.IndexFunc(wanted, func(w wantedRange) bool { return w.Overlaps(dest) })
-		if i < 0 {
+		overlapping := slices.DeleteFunc(slices.Clone(wanted), func(w wantedRange) bool { return !w.Overlaps(dest) })
+		if len(overlapping) == 0 {
 			continue
 		}
 		owner, err := networks.Get(tx, string(r.Network))
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(allRanges(owner), func(o cloudsim.PodRange) bool { return o.In == wanted[i].Masked() }) {
-			continue // default networks can have the same ranges
+		i := slices.IndexFunc(overlapping, func(w wantedRange) bool { // default networks can have the same ranges
+			return !slices.ContainsFunc(allRanges(owner), func(o cloudsim.PodRange) bool { return o.In == w.Masked() })
+		})
+		if i < 0 {
+			continue
 		}
 		route := "a route of another project"
 		if r.Project == newNetwork.Project {
 			route = "route " + string(r.ID) + " (" + r.Name + ")"
 		}
-		return cloudsim.Errorf(cloudsim.Conflict, "%s %s overlaps %s, the destination of %s: choose another range", wanted[i].field, wanted[i].Prefix, dest, route)
+		return cloudsim.Errorf(cloudsim.Conflict, "%s %s overlaps %s, the destination of %s: choose another range", overlapping[i].field, overlapping[i].Prefix, dest, route)
 	}
 	return nil
 }

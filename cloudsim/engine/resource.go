@@ -153,7 +153,7 @@ func indexValues[T any](t store.Table[T], index string, v *T) []string {
 	return nil
 }
 
-// projectToList returns the project whose resources a list of table t contains, or "" for all
+// projectToList returns the project of the resources that a list of table t contains, or "" for all
 // projects.
 func projectToList[T any](call Call, t store.Table[T]) cloudsim.ProjectID {
 	if t.Prefix == "" {
@@ -260,7 +260,7 @@ func isIDForm[T any](t store.Table[T], name string) bool {
 	return ok && len(number) >= 6 && strings.Trim(number, "0123456789abcdef") == ""
 }
 
-// errFormOfID returns the Invalid error for a new resource whose name has the form of an id.
+// errFormOfID returns the Invalid error for a new resource with a name in the form of an id.
 func errFormOfID(kind cloudsim.ResourceKind, name string) error {
 	return cloudsim.InvalidField("name", fmt.Sprintf("must not have the form of the id of a %s, because callers select a %s by its name or its id; got %q", kind, kind, name))
 }

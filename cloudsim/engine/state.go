@@ -95,7 +95,7 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 	}
 	f, err := os.CreateTemp(ss.cfg.StateDir, scratchPrefix) // CreateTemp creates the file with mode 0600
 	if err != nil {
-		return s, err
+		return s, fullDiskError(err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // if this fails, the next start removes the file
 	err = writeContent(f)
@@ -117,9 +117,10 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 // err. Without fullDiskError, an import to a full disk would return Invalid, because
 // statefile.Reader converts each error of its io.Reader to Invalid.
 func fullDiskError(err error) error {
-	write, ok := errors.AsType[*os.PathError](err)
-	if ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)) {
-		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot write to the folder of saved states: %w: free some space, then repeat the request", write.Err)
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, full) {
+			return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot write to the folder of saved states: %w: free some space, then repeat the request", full)
+		}
 	}
 	return err
 }
@@ -168,7 +169,7 @@ func (ss *stateManager) withUnpacked(f io.Reader, fn func(from *store.Store, dat
 	}
 	dir, err := os.MkdirTemp(ss.cfg.StateDir, scratchPrefix)
 	if err != nil {
-		return err
+		return fullDiskError(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // if this fails, the next start removes the directory
 	from, err := store.Unarchive(r, filepath.Join(dir, "unpacked.db"))

@@ -18,7 +18,7 @@ import (
 )
 
 // TestImportRefusesWrongNumbers proves that an import refuses a saved state with an impossible clock
-// rate, and a saved state whose journal has used all revisions. With a negative rate, the loop in
+// rate, and a saved state without free revisions in its journal. With a negative rate, the loop in
 // Run would never wait. Without free revisions, the revisions would begin at 0 again.
 func TestImportRefusesWrongNumbers(t *testing.T) {
 	clock := func(rate float64) func(*bolt.Tx) error {
