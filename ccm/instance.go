@@ -79,7 +79,7 @@ const minAbsenceLasts = time.Minute
 // must be longer than this time. Otherwise each call would begin a new
 // NodeDeletionGrace, and the CCM would never delete the Node.
 func (s *instances) setMonitorPeriod(period time.Duration) {
-	s.absenceLasts = max(minAbsenceLasts, 3*period)
+	s.absenceLasts = minAbsenceLasts + period
 }
 
 type nodeKey struct{ name, providerID string }
