@@ -76,8 +76,8 @@ func (a PullAdvice) check(ctx context.Context, pod *corev1.Pod) {
 func (a PullAdvice) event(pod *corev1.Pod, c corev1.ContainerStatus) *corev1.Event {
 	problem, remedy := "The node does not have the image %s and cannot pull it.", "If your computer has the image, load it: %s"
 	always := func(s corev1.Container) bool { return s.Name == c.Name && s.ImagePullPolicy == corev1.PullAlways }
-	alwaysToo := func(s corev1.EphemeralContainer) bool { return always(corev1.Container(s.EphemeralContainerCommon)) }
-	if slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), always) || slices.ContainsFunc(pod.Spec.EphemeralContainers, alwaysToo) {
+	alwaysEphemeral := func(s corev1.EphemeralContainer) bool { return always(corev1.Container(s.EphemeralContainerCommon)) }
+	if slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), always) || slices.ContainsFunc(pod.Spec.EphemeralContainers, alwaysEphemeral) {
 		problem = "The node cannot pull the image %s, and imagePullPolicy is Always."
 		remedy = "To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: %s"
 	}

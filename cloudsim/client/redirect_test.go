@@ -15,11 +15,10 @@ import (
 func TestRedirectMakesNoFalseSuccess(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	i := must(c.CreateInstance(ctx, instance("a")))(t)
-	proxy := httptest.NewServer(http.RedirectHandler(c.URL, http.StatusMovedPermanently))
-	t.Cleanup(proxy.Close)
-	proxy.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, c.URL+r.URL.Path, http.StatusMovedPermanently)
-	})
+	}))
+	t.Cleanup(proxy.Close)
 	through := *c
 	through.URL = proxy.URL
 	must(through.GetInstance(ctx, i.ID))(t)

@@ -364,7 +364,10 @@ func copyTimes(src, dst string) error {
 	if err := unix.Lstat(src, &s); err != nil {
 		return &fs.PathError{Op: "lstat", Path: src, Err: err}
 	}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, dst, []unix.Timespec{s.Atim, s.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, dst, []unix.Timespec{s.Atim, s.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &fs.PathError{Op: "utimensat", Path: dst, Err: err}
+	}
+	return nil
 }
 
 func copyFile(src, dst string) (err error) {

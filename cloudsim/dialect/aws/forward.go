@@ -144,7 +144,8 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 // permitTargets is the counterpart of permit for a load balancer without security groups. In AWS,
 // such a load balancer preserves the IP addresses of its clients by default. So the rules for a
 // target apply to these addresses. If no rule permits connections to a target, permitTargets removes
-// the target from the listener. The parameter g is the same as in computeListeners.
+// the target from the listener. The load balancer then permits the clients that the rules of all
+// remaining targets permit. The parameter g is the same as in computeListeners.
 func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group) error {
 	known := map[string][]rule{} // rules of lists of security groups
 	var open [][]netip.Prefix    // permitted ranges of each remaining target, without duplicates

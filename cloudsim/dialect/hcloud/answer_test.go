@@ -17,6 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/hcloud"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // throttle makes calls to the cloud fail with the status 429, within a call of the dialect. The number
@@ -253,18 +254,13 @@ func TestSlowCallerDelaysNoOtherCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	hung := make(chan error, 1)
-	go func() { _, _, err := w.clientOf(t, slow).Server.GetByID(ctx, s.ID); hung <- err }()
-	for {
+	defer cancel() // the request must end before srv
+	hung, client := make(chan error, 1), w.clientOf(t, slow)
+	go func() { _, _, err := client.Server.GetByID(ctx, s.ID); hung <- err }()
+	eventually.True(t, "the call of the slow caller hangs", func() bool {
 		f, err := w.cloud.ListFaults(t.Context(), cloudsim.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if f.Items[0].Hits > 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return err == nil && f.Items[0].Hits > 0
+	})
 	quick, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	if _, _, err := w.clientOf(t, w.cloud).Server.GetByID(quick, s.ID); err != nil {

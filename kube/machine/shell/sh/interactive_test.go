@@ -11,6 +11,9 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
+// limit is the longest time that a test waits for the shell.
+const limit = 10 * time.Second
+
 // typeIn runs an interactive shell with the given input. It returns the channel that gets the result
 // of the shell, and the file that gets the output.
 func typeIn(t *testing.T, input string) (ended <-chan error, out string) {
@@ -42,8 +45,13 @@ func typeIn(t *testing.T, input string) (ended <-chan error, out string) {
 // TestInterruptEndsLoop proves that Ctrl-C ends a loop, and that the shell then runs the next line.
 func TestInterruptEndsLoop(t *testing.T) {
 	ended, out := typeIn(t, "echo begin; while true; do sleep 0.01; done; echo more\nexit 7\n")
-	for said := []byte(nil); len(said) == 0; said, _ = os.ReadFile(out) {
-		time.Sleep(10 * time.Millisecond)
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if said, _ := os.ReadFile(out); len(said) > 0 {
+			break
+		}
+		if time.Since(begin) > limit {
+			t.Fatal("the loop does not begin")
+		}
 	}
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -53,7 +61,7 @@ func TestInterruptEndsLoop(t *testing.T) {
 		if said, _ := os.ReadFile(out); !errors.Is(err, interp.ExitStatus(7)) || string(said) != "begin\n" {
 			t.Errorf("got %v and the output %q, want exit status 7", err, said)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(limit):
 		t.Error("the loop continues after Ctrl-C")
 	}
 }
@@ -65,7 +73,12 @@ func TestUnusableProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended, _ := typeIn(t, file+"\nexit 7\n")
-	if err := <-ended; !errors.Is(err, interp.ExitStatus(7)) {
-		t.Errorf("got %v, want exit status 7", err)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, interp.ExitStatus(7)) {
+			t.Errorf("got %v, want exit status 7", err)
+		}
+	case <-time.After(limit):
+		t.Error("the shell does not end")
 	}
 }

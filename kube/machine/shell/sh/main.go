@@ -125,6 +125,7 @@ func runLine(r *interp.Runner, statements []*syntax.Stmt) (exited bool, err erro
 		var status interp.ExitStatus
 		switch {
 		case ctx.Err() != nil:
+			fmt.Println() // the terminal has shown ^C
 			return false, nil
 		case err != nil && !errors.As(err, &status):
 			fmt.Fprintln(os.Stderr, "sh:", err)
