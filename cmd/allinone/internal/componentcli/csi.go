@@ -3,8 +3,10 @@ package componentcli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -97,10 +99,18 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	if dir := cmp.Or(f.DataDir, cli.DefaultDataDir(f.Getenv)); f.Node.DisksDir == "" && dir != "" {
 		f.Node.DisksDir = filepath.Join(dir, "cloud", "disks")
 	}
-	if f.Node.InstanceName = f.instance; strings.HasPrefix(f.instance, "i-") {
+	if f.Node.InstanceName = f.instance; isInstanceID(f.instance) {
 		f.Node.Instance = cloudsim.InstanceID(f.instance)
 	}
 	return cli.Advise(cl, csidriver.Run(ctx, log, f.Config))
+}
+
+// isInstanceID reports whether s is an id of an instance, such as i-00002a. Other texts that begin with
+// "i-" are names, for example the host names of AWS's instances.
+func isInstanceID(s string) bool {
+	rest, _ := strings.CutPrefix(s, "i-")
+	n, err := strconv.ParseUint(rest, 16, 63)
+	return err == nil && s == fmt.Sprintf("i-%06x", n)
 }
 
 func newCSIRegisterCommand(e cli.Env) *cobra.Command {
