@@ -28,25 +28,35 @@ func Conform(getenv func(string) string, stdin io.Reader, stdout, stderr io.Writ
 	pflag.CommandLine = pflag.NewFlagSet("cloudconform", pflag.ContinueOnError) // without the flags of libraries
 	e := cli.Env{Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr}
 	root := conformcli.NewConformCommand(e)
-	rename(root)
 	root.Use, root.SilenceErrors, root.SilenceUsage = "cloudconform", true, true
 	root.AddCommand(cli.NewVersionCommand(e), cli.NewExitCodesTopic())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cloudsim.Misuse(err) })
+	began := false
+	prepare(root, &began)
 	root.SetArgs(append([]string{}, args...)) // not nil, because cobra would then read os.Args
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
+		if !began { // the command line is wrong
+			err = cloudsim.Misuse(err)
+		}
 		cli.Explain(e.Stderr, cmd.CommandPath(), err)
 		return cli.ExitCode(err)
 	}
 	return cli.ExitOK
 }
 
-// rename replaces the name of the program in the help of all commands.
-func rename(cmd *cobra.Command) {
+// prepare replaces the name of the program in the help of all commands. Each command sets *began to
+// true before it runs. An error before this point is a mistake in the command line.
+func prepare(cmd *cobra.Command, began *bool) {
 	for _, text := range []*string{&cmd.Long, &cmd.Example} {
 		*text = strings.ReplaceAll(*text, "allinone conform", "cloudconform")
 	}
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*began = true
+			return run(cmd, args)
+		}
+	}
 	for _, sub := range cmd.Commands() {
-		rename(sub)
+		prepare(sub, began)
 	}
 }

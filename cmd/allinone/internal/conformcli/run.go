@@ -77,7 +77,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.bug, "bug", "", "bug of the CCM of the driver fake, such as Leak")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default an API server that the command starts)")
 	fl.BoolVar(&f.envtest, "envtest", false, "start etcd and kube-apiserver; this is also the default without --kubeconfig")
-	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder with kube, or with etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of allinone)")
+	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder with kube, or with etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of this program)")
 	fl.StringVar(&f.ccm, "ccm-command", "", "shell command that starts the CCM; begin the last program with exec")
 	fl.StringVar(&f.capabilities, "capabilities", "", "YAML file with the capabilities of the CCM, which replace the capabilities from the driver")
 	fl.StringVar(&f.upstream, "upstream", "", "URL of the cloud's API, in front of which the command puts a recording proxy; CONFORM_API_URL is the proxy's URL for --ccm-command")
