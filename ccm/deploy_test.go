@@ -99,6 +99,9 @@ func TestDeploymentRuns(t *testing.T) {
 	if !d.Spec.Template.Spec.HostNetwork {
 		t.Error("the pod is not in the host network, but no pod network exists before nodes are initialised")
 	}
+	if r := d.Spec.Strategy.RollingUpdate; r == nil || r.MaxSurge == nil || r.MaxSurge.IntValue() != 0 || r.MaxUnavailable == nil || r.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("the strategy is %+v, so an update waits forever if the cluster has only two nodes: an old pod uses the port of each node", d.Spec.Strategy)
+	}
 	for key, value := range map[string]string{
 		"node.cloudprovider.kubernetes.io/uninitialized": "true", "node.kubernetes.io/not-ready": "",
 		"node.kubernetes.io/network-unavailable": "", "node-role.kubernetes.io/control-plane": "",

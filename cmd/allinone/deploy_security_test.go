@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,10 +10,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	psapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
 // podSecurityExceptions maps a workload in deploy/ to the checks of the Pod Security level
@@ -122,6 +126,11 @@ func TestDeployListeners(t *testing.T) {
 			t.Errorf("%s: no NetworkPolicy selects it", name)
 		}
 		for _, c := range spec.Containers {
+			if spec.HostNetwork && c.Image == "allinone" {
+				for _, flag := range flagsWithoutAddress(t, c.Args) {
+					t.Errorf("%s: without %s, the container listens on all addresses of the node", name, flag)
+				}
+			}
 			for _, a := range c.Args {
 				if strings.Contains(a, "http://") {
 					t.Errorf("%s: %s sends credentials without TLS", name, a)
@@ -131,6 +140,45 @@ func TestDeployListeners(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// flagsWithoutAddress returns the flags for addresses that args do not set, and whose default is all
+// addresses. It omits two flags of the proxy server: the server in deploy/proxy has no clients over
+// TCP, and accepts agents on all addresses.
+func flagsWithoutAddress(t *testing.T, args []string) (names []string) {
+	t.Helper()
+	root := newRootCommand(cli.Env{Getenv: func(string) string { return "" }, Stdout: io.Discard, Stderr: io.Discard})
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		set := slices.ContainsFunc(rest, func(a string) bool { return strings.HasPrefix(a, "--"+f.Name+"=") })
+		if strings.HasSuffix(f.Usage, "(default: all)") && !set && f.Name != "server-bind-address" && f.Name != "agent-bind-address" {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	return names
+}
+
+// TestDeployLeases proves that each workload in deploy can change only its own Leases. With
+// permissions for all Leases of kube-system, a workload could stop kube-scheduler.
+func TestDeployLeases(t *testing.T) {
+	rules := 0
+	for name, m := range deployedObjects(t) {
+		for _, r := range m.Rules {
+			if !slices.Contains(r.Resources, "leases") {
+				continue
+			}
+			rules++
+			if len(r.ResourceNames) == 0 && !slices.Equal(r.Verbs, []string{"create"}) {
+				t.Errorf("%s permits %v of all Leases: add resourceNames", name, r.Verbs)
+			}
+		}
+	}
+	if rules < 4 {
+		t.Errorf("found %d rules for Leases, want the rules of the CCM and of the sidecars", rules)
 	}
 }
 

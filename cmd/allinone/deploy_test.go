@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -23,6 +24,7 @@ import (
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
+	Rules    []rbacv1.PolicyRule
 	Spec     struct {
 		Template corev1.PodTemplateSpec
 	}
