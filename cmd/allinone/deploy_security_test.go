@@ -143,7 +143,7 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// flagsWithoutAddress returns the flags for addresses that args do not set, and whose default is all
+// flagsWithoutAddress returns the flags for addresses that args do not set, if their default is all
 // addresses. It omits two flags of the proxy server: the server in deploy/proxy has no clients over
 // TCP, and accepts agents on all addresses.
 func flagsWithoutAddress(t *testing.T, args []string) (names []string) {

@@ -302,7 +302,7 @@ func cloneStore(src, dst string) error {
 		case isDatabase(rel):
 			return copyFile(path, to)
 		}
-		return os.Link(path, to)
+		return os.Link(path, to) //nolint:gosec // only this hypervisor changes the store
 	})
 	for _, rel := range slices.Backward(folders) { // each new file in a folder changes the time of the folder
 		if err == nil {

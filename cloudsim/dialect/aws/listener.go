@@ -90,9 +90,9 @@ func deleteListeners(q *query) (any, error) {
 	return emptyAnswer(q), err
 }
 
-// permit sets the source ranges and the targets of a load balancer, so that a client can connect
-// only if the rules of the load balancer's security groups permit the client. In AWS, each rule has
-// a range of ports. In this cloud, a load balancer has one list of source ranges for all its
+// permit sets the source ranges and the targets of a load balancer. A client can then connect only
+// if the rules of the load balancer's security groups permit the client. In AWS, each rule has a
+// range of ports. In this cloud, a load balancer has one list of source ranges for all its
 // listeners. So permit does the following:
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of

@@ -130,10 +130,10 @@ func TestServerOfAVolumeCannotBeRead(t *testing.T) {
 func TestServerInADatacenter(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
-	d, resp, err := w.Datacenter.GetByName(ctx, "sim-1b-dc1")
+	d, resp, err := w.Datacenter.GetByName(ctx, "sim-1b-dc1") //nolint:staticcheck // older clients use datacenters
 	must(t, d, resp, err)
-	for name, in := range map[string]*sdk.Datacenter{"by-id": d, "by-name": {Name: d.Name}} {
-		made, _, err := w.Server.Create(ctx, sdk.ServerCreateOpts{Name: name, ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "debian-13"}, Datacenter: in})
+	for name, in := range map[string]*sdk.Datacenter{"by-id": d, "by-name": {Name: d.Name}} { //nolint:staticcheck // older clients use datacenters
+		made, _, err := w.Server.Create(ctx, sdk.ServerCreateOpts{Name: name, ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "debian-13"}, Datacenter: in}) //nolint:staticcheck // older clients use datacenters
 		if err != nil || made.Server.Location.Name != "sim-1b" {
 			t.Errorf("server in a datacenter %s: got %+v, error %v; want a server in sim-1b", name, made.Server, err)
 		}
