@@ -62,7 +62,7 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	}
 	s := &session{agent: a, places: []place{p}, cc: cc, out: wire.NewOutbox()}
 	s.ctx, s.end = context.WithCancelCause(live)
-	s.dials.pending = map[int64]context.CancelFunc{}
+	s.dials.pending, s.dials.tunnels = map[int64]context.CancelFunc{}, map[int64]*tunnel{}
 	s.plain.open = map[int64]*plainConn{}
 	if err := s.greet(ctx); err != nil {
 		s.end(err)
@@ -278,10 +278,12 @@ func (s *session) showAgain() error {
 	return wire.EndOf(stream.RecvMsg(&wire.Chunk{}))
 }
 
-// runningDials holds the running dials that the server has requested.
+// runningDials holds the running dials that the server has requested, and the open tunnels of
+// earlier dials.
 type runningDials struct {
 	mu      sync.Mutex
 	pending map[int64]context.CancelFunc
+	tunnels map[int64]*tunnel
 }
 
 var (
@@ -308,10 +310,26 @@ func (d *runningDials) done(random int64) {
 	delete(d.pending, random)
 }
 
+func (d *runningDials) addTunnel(random int64, t *tunnel) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tunnels[random] = t
+}
+
+func (d *runningDials) removeTunnel(random int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.tunnels, random)
+}
+
+// cancel handles the end of the client of a dial or of a tunnel.
 func (d *runningDials) cancel(random int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if cancel := d.pending[random]; cancel != nil {
 		cancel()
+	}
+	if t := d.tunnels[random]; t != nil {
+		t.clientLeft()
 	}
 }

@@ -123,7 +123,10 @@ type tunnel struct {
 	sending sync.Mutex            // SendMsg allows one message at a time
 	cause   atomic.Pointer[error] // first reason why the agent closed conn
 	ways    atomic.Int32          // number of directions that are still open
+	cancel  context.CancelFunc    // ends stream
 	over    func()                // called after both directions have ended
+	left    atomic.Bool           // the client has disconnected
+	stalled atomic.Bool           // the target has not read since the last call of sendEmpty
 }
 
 // openStream opens the stream of a connection and starts a new goroutine for
@@ -133,20 +136,21 @@ type tunnel struct {
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))
-	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
-	if err != nil { // the session has ended, or ends now
-		cancel()
-		conn.Close()
-		s.agent.open.Add(-1)
-		return
-	}
-	t := &tunnel{conn: conn, stream: stream, m: s.agent.metrics}
+	t := &tunnel{conn: conn, m: s.agent.metrics, cancel: cancel}
+	s.dials.addTunnel(random, t) // before the call of Open, because a DIAL_CLS can follow at once
 	unbind := context.AfterFunc(s.ctx, func() { t.close(context.Cause(s.ctx)) })
 	t.over = func() {
+		s.dials.removeTunnel(random)
 		unbind()
 		cancel()
 		conn.Close()
 		s.agent.open.Add(-1)
+	}
+	var err error
+	t.stream, err = s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
+	if err != nil { // the session has ended, or ends now
+		t.over()
+		return
 	}
 	t.ways.Store(2)
 	s.work.Go(func() { defer t.done(); t.fromTarget() })
@@ -204,10 +208,29 @@ func (t *tunnel) send(c *wire.Chunk) error {
 	return t.stream.SendMsg(c)
 }
 
+// errLeft is the error for a client that has disconnected while the target did not read.
+var errLeft = errors.New("the client disconnected")
+
 // sendEmpty sends one empty chunk. The agent calls sendEmpty while the target does not read, to
-// find out whether the client is still connected. If the client has disconnected, the stream has
-// ended, and sendEmpty returns an error.
-func (t *tunnel) sendEmpty() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
+// find out whether the client is still connected. If the client has disconnected, the server ends
+// the stream or sends a DIAL_CLS. After both, sendEmpty returns an error.
+func (t *tunnel) sendEmpty() error {
+	t.stalled.Store(true)
+	if t.left.Load() {
+		return errLeft
+	}
+	return t.send(&wire.Chunk{Kind: wire.Data})
+}
+
+// clientLeft handles a DIAL_CLS. If the target does not read, the tunnel ends. Otherwise the tunnel
+// ends after the target has read the remaining data, or when the target stops reading.
+func (t *tunnel) clientLeft() {
+	t.left.Store(true)
+	if t.stalled.Load() {
+		socket.Abort(t.conn)
+		t.cancel()
+	}
+}
 
 // toTarget writes the server's bytes to the target until the stream ends. It returns nil after a
 // normal end of the stream.
@@ -229,11 +252,15 @@ func (t *tunnel) toTarget(stallProbe time.Duration) error {
 		case wire.Data:
 			t.m.toTarget.Add(float64(c.Data.Len()))
 			err = w.Write(c.Data)
+			t.stalled.Store(false)
 		case wire.EOF:
 			err = socket.CloseWrite(t.conn)
 		case wire.Reset:
 			c.Free()
 			return errors.New("reset by the client")
+		}
+		if err != nil && t.left.Load() {
+			return err
 		}
 		if err != nil {
 			t.close(err) // fromTarget then reports the error to the server, and the server ends the stream

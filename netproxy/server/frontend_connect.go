@@ -105,6 +105,7 @@ func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
 	}
 	l.carry(t.toTarget, func() { socket.Abort(client) })
 	t.fromTarget(l)
+	l.leave()
 }
 
 // accept reads the client's request and connects to the target.
@@ -306,6 +307,10 @@ func (t *httpTunnel) copyBack(l link) error {
 		}
 		switch c.Kind {
 		case wire.Data:
+			if c.Data.Len() == 0 && socket.HungUp(t.client) { // agents send empty chunks to check whether the client is connected
+				c.Free()
+				return errGaveUp // toTarget cannot detect this end, because the target does not read
+			}
 			t.server.countBack(t.conn, c.Data.Len())
 			err = w.Write(c.Data)
 		case wire.EOF:

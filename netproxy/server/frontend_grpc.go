@@ -70,6 +70,7 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	// disconnects by itself. Upstream's client disconnects after 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
+	l.leave()
 	c.settle()
 	return c.send(wire.CloseResponse(c.conn.id, why))
 }
@@ -188,6 +189,9 @@ func (c *caller) fromTarget(l link) string {
 		case wire.Data:
 			if chunk.Data.Len() == 0 { // agents send empty chunks to check whether the client is connected; do not forward these chunks, because a client reads an empty packet as EOF
 				chunk.Free()
+				if c.stream.Context().Err() != nil {
+					return "" // toTarget cannot detect this end, because the target does not read
+				}
 				continue
 			}
 			c.settle()

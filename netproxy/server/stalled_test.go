@@ -8,12 +8,19 @@ import (
 )
 
 // stallUpload opens a connection to a target that reads nothing until the test calls read. It
-// sends data until the connection is full. The function leave ends the client without a
-// CLOSE_REQ.
-func stallUpload(t *testing.T, b *bench, frontend string) (leave, read func()) {
+// sends data until the connection is full. If floods is true, the target also sends data until the
+// connection is full. The function leave ends the client without a CLOSE_REQ.
+func stallUpload(t *testing.T, b *bench, frontend string, floods bool) (leave, read func()) {
 	t.Helper()
 	stop := make(chan struct{})
-	addr := target(t, func(*net.TCPConn) { <-stop })
+	addr := target(t, func(c *net.TCPConn) {
+		for floods {
+			if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+				break
+			}
+		}
+		<-stop
+	})
 	var write func() error
 	if frontend == "grpc" {
 		s, cancel := rawStream(t, "unix://"+b.grpc, "/ProxyService/Proxy")
@@ -34,7 +41,8 @@ func stallUpload(t *testing.T, b *bench, frontend string) (leave, read func()) {
 		before := b.server.Status().Connections
 		time.Sleep(200 * time.Millisecond)
 		after := b.server.Status().Connections
-		return len(before) == 1 && len(after) == 1 && before[0].ToTarget > 0 && before[0].ToTarget == after[0].ToTarget
+		return len(before) == 1 && len(after) == 1 && before[0].ToTarget > 0 && before[0].ToTarget == after[0].ToTarget &&
+			before[0].FromTarget == after[0].FromTarget && floods == (before[0].FromTarget > 0)
 	})
 	return leave, func() { close(stop) }
 }
@@ -46,7 +54,7 @@ func TestServerStopsDespiteStalledTarget(t *testing.T) {
 		t.Run(frontend, func(t *testing.T) {
 			b := newBench(t)
 			b.agent("one")
-			_, read := stallUpload(t, b, frontend)
+			_, read := stallUpload(t, b, frontend, false)
 			defer read()
 			began := time.Now()
 			if err := b.stop(); err != nil {

@@ -16,6 +16,8 @@ import (
 // streamLink is a link with its own gRPC stream.
 type streamLink struct {
 	stream  grpc.ServerStream
+	session *session
+	random  int64                                    // number of the dial
 	carrier chan func(func(*wire.Chunk) error) error // receives the argument uploadFn of carry; capacity 1; drop closes it
 }
 
@@ -40,7 +42,7 @@ func (s *Server) open(_ any, stream grpc.ServerStream) error {
 		d.answer <- dialAnswer{err: errAgentLost}
 		return err
 	}
-	l := &streamLink{stream, make(chan func(func(*wire.Chunk) error) error, 1)}
+	l := &streamLink{stream, ses, random, make(chan func(func(*wire.Chunk) error) error, 1)}
 	d.answer <- dialAnswer{link: l}
 	select {
 	case up, ok := <-l.carrier:
@@ -61,4 +63,9 @@ func (l *streamLink) recv(c *wire.Chunk) error { return l.stream.RecvMsg(c) }
 func (l *streamLink) carry(uploadFn func(func(*wire.Chunk) error) error, _ func()) {
 	l.carrier <- uploadFn
 }
-func (l *streamLink) drop() { close(l.carrier) }
+
+// leave sends DIAL_CLS on the Connect stream. The end of the link's own stream does not reach the
+// agent while the stream's window is full, because gRPC sends the end after all data. So gRPC also
+// blocks l.send until the agent ends the stream.
+func (l *streamLink) leave() { l.session.out.Post(wire.DialClose(l.random)) }
+func (l *streamLink) drop()  { close(l.carrier) }

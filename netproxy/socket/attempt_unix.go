@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // canAttempt is true, because this system can read from a socket without
@@ -38,4 +40,12 @@ func (r *Reader) attempt(fd uintptr) bool {
 		}
 		return true
 	}
+}
+
+// hungUp reports whether the socket has failed, or whether both of its
+// directions have ended. It also works if the socket has unread bytes.
+func hungUp(fd uintptr) bool {
+	fds := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }

@@ -4,6 +4,7 @@
 package socket
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -208,6 +209,24 @@ func CloseWrite(conn net.Conn) error {
 		return c.CloseWrite()
 	}
 	return nil
+}
+
+// HungUp reports whether conn is closed, has failed, or has ended in both directions. It returns
+// false if the peer has ended only its own direction. It does not read from conn.
+func HungUp(conn net.Conn) bool {
+	if c, ok := conn.(*tls.Conn); ok {
+		conn = c.NetConn()
+	}
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	hung := false
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { hung = hungUp(fd) })
+	}
+	return hung || err != nil
 }
 
 // Abort closes conn. For TCP, the peer gets a reset instead of a normal end.

@@ -21,11 +21,14 @@
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or
 //	                 the call /cloudsim.netproxy.v1.Tunnel/Open with the metadata
 //	                 x-tunnel-session and x-tunnel-dial: random
-//	server → agent   DIAL_CLS{random} on Connect if the dial is cancelled
+//	server → agent   DIAL_CLS{random} on Connect if the dial is cancelled, or if
+//	                 the client of the connection has disconnected
 //
 // A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow
 // control window for each stream, so a blocked reader blocks only its own connection. The call of
-// Open ends when the agent and the server have sent EOF, or when one of them cancels the call.
+// Open ends when the agent and the server have sent EOF, or when one of them cancels the call. If
+// the window is full, gRPC cannot send the server's end of the call. So the server also sends a
+// DIAL_CLS.
 //
 // An agent or server without the extension ignores the metadata and uses upstream's protocol.
 package wire
