@@ -180,9 +180,10 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// idleChecks is the number of checks in one idle timeout of up to 40 s. Longer timeouts have a check
-// after each 10*time.Second. A connection is idle after checks without activity for the whole
-// timeout. If the process is stopped for a long time, this time counts as one check.
+// idleChecks is the number of checks in one idle timeout of up to 40 s. With a longer timeout, the
+// time between two checks is 10 s. A connection is idle if the checks find no activity for the
+// whole timeout. Each check counts only the planned interval, even if the process was stopped for a
+// longer time.
 const idleChecks = 4
 
 // moveBytes moves bytes from src to dst until src ends.
@@ -197,7 +198,7 @@ func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error 
 	}
 	var idle, wait, silent time.Duration
 	next := func() error {
-		idle, wait = time.Duration(l.idle.Load()), 10*time.Second
+		idle, wait = time.Duration(l.idle.Load()), maxIdleCheck
 		if idle > 0 {
 			wait = min(wait, idle/idleChecks)
 		}
