@@ -69,9 +69,9 @@ type absenceRecord struct{ firstMissed, lastMissed time.Time }
 
 // minAbsenceLasts is the shortest lifetime of an absenceRecord. If upstream does
 // not call InstanceExists again within the lifetime, the CCM deletes the record.
-// Upstream calls InstanceExists every few seconds while a Node is not ready, but
-// does not call InstanceExists for a ready Node. A Node that became ready again
-// has an instance, so the CCM must delete the record of the absence.
+// Upstream calls InstanceExists every few seconds while a Node is not ready, and
+// never for a ready Node. So no call tells the CCM that a Node became ready
+// again. The record must then expire, because the Node has an instance.
 const minAbsenceLasts = time.Minute
 
 // setMonitorPeriod sets the lifetime of an absenceRecord for the time between

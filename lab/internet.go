@@ -15,9 +15,10 @@ import (
 type Proxy struct{ HTTP, HTTPS, No string }
 
 // Env returns the environment variables for the container runtime of machines. NO_PROXY also
-// contains the networks of the lab. Env returns an error if HTTP or HTTPS is not the URL of a
-// proxy. It also returns an error for a proxy on the loopback interface of the host, because
-// machines cannot reach this interface. The result still contains the other proxy.
+// contains the networks of the lab. Env returns an error if the field HTTP or HTTPS is not the URL
+// of a proxy. It also returns an error for a proxy on the loopback interface of the host, because
+// machines cannot reach this interface. If only one of the two proxies is unusable, env still
+// contains the usable proxy.
 func (p Proxy) Env(n Networks) (env []string, err error) {
 	bad := func(format, name string) {
 		reason := fmt.Errorf(format, name)

@@ -262,10 +262,12 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 }
 
 // setAddresses changes the members families and addresses of an existing load balancer to the
-// format of requests. If the file has no addresses, setAddresses deletes the member: the cloud can
-// have chosen the addresses, and an update accepts only static addresses. If the load balancer has
-// all addresses of the file, setAddresses sets the member to the value of the file, which can omit
-// the address of a family.
+// format of requests. There are two special cases:
+//
+//   - If the file has no addresses, setAddresses deletes the member addresses. The cloud can have
+//     chosen these addresses, and an update accepts only static addresses.
+//   - If the load balancer has all addresses of the file, setAddresses copies the member addresses
+//     from the file. A file that omits the address of a family does not differ.
 func setAddresses(existing, desired map[string]any) {
 	current, _ := existing["addresses"].([]any)
 	var families, ips []any

@@ -309,8 +309,9 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// TestApplyFixedMembers applies a value that an update cannot change, to a resource whose answer
-// does not contain the member.
+// TestApplyFixedMembers adds a member to the file of an existing resource. An update cannot change
+// the member, and the cloud's answer does not contain the member. If answers of this kind can
+// contain the member, apply returns Exists.
 func TestApplyFixedMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"

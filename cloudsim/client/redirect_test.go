@@ -11,7 +11,8 @@ import (
 )
 
 // TestRedirectMakesNoFalseSuccess proves that a change fails if a redirect replaces its method with
-// GET. The cloud has then not done the work. A redirected read succeeds.
+// GET. Otherwise the client would report success for a change that the cloud did not execute. A
+// redirected read succeeds.
 func TestRedirectMakesNoFalseSuccess(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	i := must(c.CreateInstance(ctx, instance("a")))(t)

@@ -155,8 +155,9 @@ func TestReplayWithoutTimes(t *testing.T) {
 	}
 }
 
-// TestReplayOfADialect proves that a replay repeats the name of a dialect's call and the calls of
-// an access key. A fault can match the name. The caller of an access key has no token.
+// TestReplayOfADialect proves that a replay repeats the calls of a dialect and the calls of an
+// access key. The replay must send the name of the dialect's call, because a fault can match this
+// name. The transcript contains no token for the calls of an access key.
 func TestReplayOfADialect(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()

@@ -333,8 +333,8 @@ func TestCodedErrorIsNoInternalError(t *testing.T) {
 	}
 }
 
-// TestServeFinishesRequests proves that Serve lets a running request finish after the end of its
-// context. The calls to the cloud of this request still succeed.
+// TestServeFinishesRequests proves that Serve lets a running request finish after the end of
+// Serve's context. This request can still call the cloud.
 func TestServeFinishesRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -367,8 +367,8 @@ func TestServeFinishesRequests(t *testing.T) {
 	}
 }
 
-// TestServeEndsWaitingRequests proves that Serve ends a request that waits for the cloud after the end
-// of the context of Serve.
+// TestServeEndsWaitingRequests proves that Serve ends a running request soon after the end of
+// Serve's context. This request waits for the cloud.
 func TestServeEndsWaitingRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -46,7 +46,8 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindLoadBalancer:
 		if op.Verb != cloudsim.Create {
-			// The load balancer can still be in state provisioning, because an update replaces its creation.
+			// The state is not sufficient for this check. If an update replaces the creation, the
+			// load balancer stays in state provisioning.
 			return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of load balancer %s: only its creation can be cancelled", op.Verb, op.Target)
 		}
 		return undoWork(tx, op, loadBalancers, func(l *cloudsim.LoadBalancer) error {

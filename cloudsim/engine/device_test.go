@@ -191,9 +191,9 @@ func TestInvalidDeviceReports(t *testing.T) {
 	}
 }
 
-// In TestDeviceReportAfterTheClockGoesBack, a user sets the clock back to a time before the due time
-// of an attachment that waits for a report. The test proves that the attachment completes at its
-// due time after the report, or after the end of all reports.
+// TestDeviceReportAfterTheClockGoesBack sets the clock back to a time before the due time of an
+// attachment. The attachment waits for a report. Then the report arrives, or the reports of the
+// instance end. The test proves that the attachment completes at its due time.
 func TestDeviceReportAfterTheClockGoesBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	for name, report := range map[string]func(*engine.Engine, cloudsim.InstanceID, cloudsim.DiskID) (cloudsim.Instance, error){

@@ -93,8 +93,9 @@ func TestRouteRefusals(t *testing.T) {
 	expectError(t, errorOf(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, string(r.ID), "2 more")
 }
 
-// TestNetworkOverARoute proves that a project cannot create a network, or give pod ranges to a
-// network, in the destination of another network's route. The route would redirect the traffic.
+// TestNetworkOverARoute proves that a project cannot create a network with a range that overlaps
+// the destination of another network's route. The same is true for new pod ranges of a network. The
+// route would redirect traffic of the network.
 func TestNetworkOverARoute(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -111,8 +112,8 @@ func TestNetworkOverARoute(t *testing.T) {
 	_, err = e.CreateNetwork(mine, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
 
-	// A route of the same network, and the route of a default network with the same pod ranges, are
-	// no conflicts.
+	// New pod ranges may overlap a route of the same network. They may also overlap a route of a
+	// default network that has the same pod ranges.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
 	must(e.UpdateNetwork(other, theirs.ID, pods, 0))(t)
 }

@@ -19,9 +19,9 @@ import (
 // operations to control and repair the cloud.
 var unaffectedNouns = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
-// identityGet is the operation with which the console finds out the rights of a user. Faults affect
-// this operation only in calls of dialects. With it, a user can open the console and repair the
-// cloud. A dialect uses the operation to check its caller.
+// identityGet is the operation with which the console finds out the rights of a user. A dialect
+// uses identityGet to check its caller. Faults affect identityGet only in calls of dialects. So a
+// user can always open the console and delete the faults.
 const identityGet = "identity.get"
 
 // withFaults returns a function that calls fn and applies the fault rules before and after

@@ -30,8 +30,8 @@ func (b *backend) GetBlob(ctx context.Context, repo string, d oci.Digest) (oci.B
 	return b.files.openPart(desc, 0, -1)
 }
 
-// GetBlobRange reads a part of a blob. The part must contain a byte of the blob (RFC 9110 section
-// 14.1.2).
+// GetBlobRange reads a part of a blob. It returns ErrRangeInvalid if the part begins after the last
+// byte of the blob (RFC 9110 section 14.1.2).
 func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, from, to int64) (oci.BlobReader, error) {
 	desc, err := b.readableBlob(ctx, repo, d)
 	if err != nil {

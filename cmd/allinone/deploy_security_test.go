@@ -143,8 +143,8 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// flagsWithoutAddress returns the flags for addresses that args do not set, if their default is all
-// addresses. It omits two flags of the proxy server: the server in deploy/proxy has no clients over
+// flagsWithoutAddress returns the flags for addresses that have the default "all" and that args do
+// not set. It omits two flags of the proxy server: the server in deploy/proxy has no clients over
 // TCP, and accepts agents on all addresses.
 func flagsWithoutAddress(t *testing.T, args []string) (names []string) {
 	t.Helper()

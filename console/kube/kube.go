@@ -113,9 +113,9 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// passChanges passes the changes of an informer to putFn and removeFn. The returned function reports
-// whether putFn has received all objects of the first list. Before this time, the console would
-// report differences for the missing objects.
+// passChanges passes the changes of an informer to putFn and removeFn. The returned function
+// reports whether putFn has received all objects of the first list. With only a part of these
+// objects, the console would report differences for the missing objects.
 func passChanges[T any](i cache.SharedIndexInformer, putFn, removeFn func(T)) cache.InformerSynced {
 	call := func(fn func(T), obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// TestStateAfterObjects proves that the watch of the cluster begins to work only after the console has
-// got all objects of the first list.
+// TestStateAfterObjects proves that the console first gets all objects of the first list. Only then
+// the watch of the cluster reports that it works.
 func TestStateAfterObjects(t *testing.T) {
 	const nodes = 150
 	var items []string

@@ -265,8 +265,8 @@ func (l *Loop) Has(m Mount) bool {
 	return m.Major == loop.Major && m.Minor == l.Number
 }
 
-// isInDev reports whether the mounted device file is in /dev. A pod can have its own tmpfs, and can
-// give any name to a file in this tmpfs.
+// isInDev reports whether the mounted device file is in /dev. The name of the file is no proof,
+// because a pod can give any name to a file in its own tmpfs.
 func (m Mount) isInDev() bool {
 	if m.FSType == "devtmpfs" { // the kernel has only one devtmpfs
 		return true

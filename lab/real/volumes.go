@@ -34,10 +34,11 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the path of a folder. The kernel stores a file path with each loop device. For
-// the loop devices of a hypervisor, this file path is in the folder that disksDir returns. The path
-// contains the name of the hypervisor, so each hypervisor can recognise its own loop devices. Only
-// machines that an earlier version started have files in this folder: the disks of the cloud.
+// disksDir returns the folder in the names of a hypervisor's loop devices. The kernel stores a name
+// in the form of a file path with each loop device. The path of the folder contains the name of the
+// hypervisor, so each hypervisor can recognise its own loop devices. In machines that an earlier
+// version started, this folder contains the disks of the cloud. In other machines, the folder
+// contains no files.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running

@@ -12,8 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// A countingContext counts the contexts that depend on it. The package context calls AfterFunc for
-// each new context, and calls the result when this context ends.
+// A countingContext counts the contexts that depend on it. For each new dependent context, the
+// package context calls AfterFunc. When the dependent context ends, the package context calls the
+// function that AfterFunc returned.
 type countingContext struct {
 	context.Context
 	never chan struct{}
@@ -27,8 +28,8 @@ func (c *countingContext) AfterFunc(func()) (stop func() bool) {
 	return func() bool { return c.count.Add(-1) >= 0 }
 }
 
-// If several servers share an address, the agent can reach a server with which it already has a
-// session. The agent then keeps nothing of the new session.
+// If several servers share an address, the agent can connect to a server with which it already has
+// a session. The agent must then release the new session and its context.
 func TestDuplicateSessionsLeaveNothing(t *testing.T) {
 	listen := func(network, addr string) net.Listener {
 		ln, err := net.Listen(network, addr)

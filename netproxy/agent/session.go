@@ -322,7 +322,8 @@ func (d *runningDials) removeTunnel(random int64) {
 	delete(d.tunnels, random)
 }
 
-// cancel handles the end of the client of a dial or of a tunnel.
+// cancel handles a DIAL_CLS. It cancels the running dial with the given number. If the dial has
+// already opened a tunnel, cancel tells the tunnel that the client has disconnected.
 func (d *runningDials) cancel(random int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

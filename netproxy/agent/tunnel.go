@@ -213,7 +213,7 @@ var errLeft = errors.New("the client disconnected")
 
 // sendEmpty sends one empty chunk. The agent calls sendEmpty while the target does not read, to
 // find out whether the client is still connected. If the client has disconnected, the server ends
-// the stream or sends a DIAL_CLS. After both, sendEmpty returns an error.
+// the stream or sends a DIAL_CLS. In both cases, sendEmpty returns an error.
 func (t *tunnel) sendEmpty() error {
 	t.stalled.Store(true)
 	if t.left.Load() {

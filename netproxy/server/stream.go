@@ -64,8 +64,8 @@ func (l *streamLink) carry(uploadFn func(func(*wire.Chunk) error) error, _ func(
 	l.carrier <- uploadFn
 }
 
-// leave sends DIAL_CLS on the Connect stream. The end of the link's own stream does not reach the
-// agent while the stream's window is full, because gRPC sends the end after all data. So gRPC also
-// blocks l.send until the agent ends the stream.
+// leave sends DIAL_CLS on the Connect stream. While the window of the link's own stream is full,
+// gRPC cannot send the end of this stream, because it sends the end after all data. In this time,
+// l.send also blocks until the agent ends the stream.
 func (l *streamLink) leave() { l.session.out.Post(wire.DialClose(l.random)) }
 func (l *streamLink) drop()  { close(l.carrier) }

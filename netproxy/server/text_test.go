@@ -25,8 +25,8 @@ func TestInvalidAddressKeepsAgent(t *testing.T) {
 	roundTrip(t, c, "still here")
 }
 
-// The server refuses an agent with an ID that no metric can contain. With such an agent, a scrape
-// of the metrics would end the process of the server.
+// The server refuses an agent with an ID that is not valid UTF-8. A metric cannot contain this ID,
+// and a scrape of the metrics would end the process of the server.
 func TestInvalidAgentIDIsRefused(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	b := newBench(t, func(c *server.Config) { c.Registry = reg })

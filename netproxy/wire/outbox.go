@@ -55,9 +55,10 @@ const maxPosted = 1 << 16
 // errFull is the error of Run if Post had no space for a packet.
 var errFull = errors.New("the peer does not read its stream, and too many packets wait")
 
-// Post adds the packet p without waiting. Run may send p before packets that earlier calls of
-// Send have added. If maxPosted packets wait, Post drops p, and Run returns an error. Otherwise a
-// peer that does not read its stream could use all memory with packets that need an answer.
+// Post adds the packet p without waiting. Run may send p before packets that earlier calls of Send
+// have added. If maxPosted packets wait, Post drops p, and Run returns an error. Without this
+// limit, a peer could send many packets that need an answer, and never read the answers. The
+// waiting answers would use all memory.
 func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
 	if len(o.posted) < maxPosted {

@@ -39,9 +39,9 @@ func (q *query) clientToken() string {
 	return cmp.Or(v, q.ID)
 }
 
-// parametersHash returns a hash of all parameters of the request. The parameter tags contains the
-// tags in the request. The hash does not depend on their order, because the EBS CSI driver sends the
-// same tags in another order when it repeats a request.
+// parametersHash returns a hash of all parameters of the request. The argument tags contains the
+// tags in the request. The hash does not depend on the order of the tags. The EBS CSI driver sends
+// the same tags in another order when it repeats a request.
 func (q *query) parametersHash(tags map[string]string) string {
 	const list = "TagSpecification."
 	form := url.Values{}
@@ -63,10 +63,10 @@ func (q *query) nameFor(kind, token string) string {
 	return dialect.Name(kind + "/" + q.region() + "/" + token)
 }
 
-// findCreated looks for the resource with the given name. An earlier request with the same
-// ClientToken has created this resource, if it exists. The argument hash is the result of
-// parametersHash. If the earlier request had other parameters, findCreated returns an error with the
-// code mismatch, as EC2 does.
+// findCreated looks for the resource with the given name. The resource exists if an earlier request
+// with the same ClientToken has created it. The argument hash is the result of parametersHash. If
+// the earlier request had other parameters, findCreated returns an error with the code mismatch, as
+// EC2 does.
 func findCreated[T any, I ~string](q *query, k kind[T, I], name, hash string) (v T, found bool, err error) {
 	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) == 0 {

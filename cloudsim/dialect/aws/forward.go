@@ -141,11 +141,12 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 	return err
 }
 
-// permitTargets is the counterpart of permit for a load balancer without security groups. In AWS,
-// such a load balancer preserves the IP addresses of its clients by default. So the rules for a
-// target apply to these addresses. If no rule permits connections to a target, permitTargets removes
-// the target from the listener. The load balancer then permits the clients that the rules of all
-// remaining targets permit. The parameter g is the same as in computeListeners.
+// permitTargets sets the source ranges and the targets of a load balancer without security groups.
+// In AWS, such a load balancer preserves the IP addresses of its clients by default. So the rules
+// of a target's security groups apply to the addresses of the clients. If no rule permits
+// connections to a target, permitTargets removes the target from the listener. The source ranges
+// are the ranges from which the rules of every remaining target permit connections. The parameter g
+// is the same as in computeListeners.
 func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group) error {
 	known := map[string][]rule{} // rules of lists of security groups
 	var open [][]netip.Prefix    // permitted ranges of each remaining target, without duplicates

@@ -97,8 +97,8 @@ func deleteListeners(q *query) (any, error) {
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. Then it refuses all connections.
-//   - The source ranges are the ranges from which the rules permit connections to each of the
-//     other listeners. If there is no such range, all listeners refuse connections.
+//   - The source ranges are the ranges from which the rules permit connections to every listener
+//     that keeps its targets. If there is no such range, all listeners refuse connections.
 //
 // So a client can connect only if AWS also permits the connection. A rule with a security group as
 // its source permits no connection to a load balancer.
@@ -114,8 +114,8 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	setSourceRanges(l, open)
 }
 
-// setSourceRanges sets the source ranges of a load balancer to the ranges that are in each list in
-// open. If there is no such range, all listeners refuse connections.
+// setSourceRanges sets the source ranges of a load balancer to the ranges that each list in open
+// covers. If there is no such range, all listeners refuse connections.
 func setSourceRanges(l *cloudsim.LoadBalancerSpec, open [][]netip.Prefix) {
 	l.SourceRanges = nil
 	for _, r := range slices.Concat(open...) {

@@ -221,8 +221,8 @@ func (q *query) decodeGroupText(name string) string {
 	return q.decodeOptionalGroupText(name)
 }
 
-// decodeOptionalGroupText returns the value of a parameter with the same format, or "" if the
-// parameter is absent.
+// decodeOptionalGroupText returns the value of an optional parameter with the format groupTextRE.
+// It returns "" if the parameter is absent.
 func (q *query) decodeOptionalGroupText(name string) string {
 	v := q.text(name)
 	if v != "" && !groupTextRE.MatchString(v) {

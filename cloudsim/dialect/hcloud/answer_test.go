@@ -20,8 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// throttle makes calls to the cloud fail with the status 429, within a call of the dialect. The number
-// of these calls is most.
+// throttle creates a fault for an operation of the cloud. The fault affects only calls that belong
+// to the given call of the dialect. These calls fail with the status 429. The parameter most is the
+// maximum number of these failures.
 func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall string) {
 	t.Helper()
 	_, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: dialect.Name(operation + " in " + dialectCall), FaultSpec: cloudsim.FaultSpec{
@@ -32,9 +33,10 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 	}
 }
 
-// TestThrottledInTheMiddle proves that a call succeeds if a rate limit refuses one of its calls to
-// the cloud. Hetzner's client repeats a call with the code rate_limit_exceeded. So a creation must
-// not fail with this code after it has created the resource.
+// TestThrottledInTheMiddle proves that a call of the dialect succeeds if a rate limit refuses one
+// of its calls to the cloud. Hetzner's client repeats a call that fails with the code
+// rate_limit_exceeded. So a creation must not fail with this code after it has created the
+// resource.
 func TestThrottledInTheMiddle(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
@@ -115,8 +117,9 @@ func TestThrottledInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestServerOfAVolumeCannotBeRead proves that the creation of a volume keeps the error of the cloud
-// if the cloud cannot read the volume's server. Hetzner's client then repeats the call.
+// TestServerOfAVolumeCannotBeRead proves that the creation of a volume fails with the code
+// rate_limit_exceeded if a rate limit refuses the read of the volume's server. Hetzner's client
+// repeats a call that fails with this code.
 func TestServerOfAVolumeCannotBeRead(t *testing.T) {
 	w := start(t)
 	s := w.server(t, w.instance(t, "node-1"))
@@ -224,8 +227,8 @@ func TestSelectorOfAHiddenLabel(t *testing.T) {
 	}
 }
 
-// TestRangeInTheDefaultNetwork proves that a request for a range without the address of the server
-// is refused.
+// TestRangeInTheDefaultNetwork proves that the attachment of a server to the default network fails
+// if the requested range does not contain the address of the server.
 func TestRangeInTheDefaultNetwork(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -239,8 +242,8 @@ func TestRangeInTheDefaultNetwork(t *testing.T) {
 	w.wait(t, a, resp, err)
 }
 
-// TestSlowCallerDelaysNoOtherCaller proves that a caller gets its answer while the cloud does not
-// answer another caller that reads the instance types.
+// TestSlowCallerDelaysNoOtherCaller proves that a caller gets its answer while another caller waits
+// for the cloud's list of instance types.
 func TestSlowCallerDelaysNoOtherCaller(t *testing.T) {
 	w := start(t)
 	s := w.server(t, w.instance(t, "node-1"))

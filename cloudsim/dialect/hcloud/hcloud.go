@@ -66,8 +66,8 @@ func retrying(r *dialect.Request) *dialect.Request {
 	return &out
 }
 
-// detached returns a retrying copy of a request, which continues for at most one minute after the
-// client has disconnected. The caller must call cancel.
+// detached returns a copy of a request with a retrying client. The context of the copy ends after
+// one minute, and does not end when the client disconnects. The caller must call cancel.
 func detached(r *dialect.Request) (still *dialect.Request, cancel context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
 	still = retrying(r)

@@ -266,8 +266,8 @@ func newServer(r *dialect.Request, c createServer, allZones []cloudsim.Zone, typ
 	return req, group, findSSHKeys(r, c.SSHKeys)
 }
 
-// zone returns the zone for a new server. The request contains a location, a datacenter, or neither
-// of the two. As in Hetzner's API, the dialect then chooses a location.
+// zone returns the zone for a new server. If the request contains neither a location nor a
+// datacenter, the server gets the first zone. Hetzner's API also chooses a location in this case.
 func (c createServer) zone(allZones []cloudsim.Zone) (zone string, err error) {
 	switch {
 	case c.Datacenter != "" && c.Location != "":

@@ -21,10 +21,10 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// follow watches the cloud and calls handle for every event after o.Since. After an outage, it
-// continues after the last event or bookmark, so it omits no events. Without bookmarks, the
-// journal might no longer have the last event of a rare kind. It returns the result of
-// keepWatching.
+// follow watches the cloud and calls handle for every event after o.Since. After an outage, follow
+// continues after the last event or bookmark, so it omits no events. Without bookmarks, the last
+// event could be so old that the journal no longer contains this event. Then follow could not
+// continue. follow returns the result of keepWatching.
 func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
 	o.Bookmark = time.Minute // any value enables bookmarks: the cloud chooses the interval; see WatchOptions
 	return keepWatching(ctx, c, func() iter.Seq2[cloudsim.Event, error] { return cl.Watch(ctx, o) }, func(ev cloudsim.Event) error {
