@@ -19,7 +19,7 @@ type agentSet struct {
 func (s *session) hostIdentifiers() []string {
 	names := slices.Clone(s.identifiers.Host)
 	for _, ip := range slices.Concat(s.identifiers.IPv4, s.identifiers.IPv6) {
-		names = append(names, ip.String())
+		names = append(names, ip.Unmap().String())
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

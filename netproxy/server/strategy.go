@@ -101,7 +101,10 @@ func (s *Server) chooseSession(t target, excluded []*session) *session {
 func (a *agentSet) pick(by Strategy, t target, zone string, usable func(*session) bool) *session {
 	switch by {
 	case ByHost:
-		return firstMatch(a.byHost[t.host], usable)
+		if s := firstMatch(a.byHost[t.host], usable); s != nil || !t.ip.IsValid() {
+			return s
+		}
+		return firstMatch(a.byHost[t.ip.Unmap().String()], usable) // one IPv6 address has several texts
 	case ByCIDR:
 		return a.narrowest(t, usable)
 	case ByZone:

@@ -50,6 +50,26 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
+// TestStrategyOfAnIPv6Address proves that the strategy destHost finds the agent of an IPv6 address,
+// with each text of this address.
+func TestStrategyOfAnIPv6Address(t *testing.T) {
+	ln, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("this machine has no IPv6: ", err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByHost} })
+	id, err := wire.ParseIdentifiers("ipv6=::1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.agent("one", func(c *agent.Config) { c.Identifiers = id })
+	for _, host := range []string{"::1", "0:0:0:0:0:0:0:1"} {
+		mustDial(t, dialer{"http-connect", b.dialConnect}, net.JoinHostPort(host, port))
+	}
+}
+
 func TestLeastLoaded(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByLoad} })
 	b.agent("one")
