@@ -89,7 +89,8 @@ type reloader struct {
 	options Options
 
 	mu           sync.Mutex
-	fileVersions string
+	fileVersions string // of the files in conf
+	warned       string // versions of the files for which the log contains a warning
 	conf         *tls.Config
 }
 
@@ -109,13 +110,13 @@ func (r *reloader) currentConfig() (*tls.Config, error) {
 		if r.conf != nil {
 			r.log.Info("loaded changed certificates", "certificate", r.files.Cert, "authority", r.files.CA)
 		}
-		r.conf = conf
+		r.conf, r.fileVersions = conf, stamp
 	case r.conf == nil:
 		return nil, err
-	default:
+	case stamp != r.warned: // the next handshake tries again, because a change of permissions does not change the stamp
+		r.warned = stamp
 		r.log.Warn("changed certificates are not valid; the server keeps the previous certificates", "err", err)
 	}
-	r.fileVersions = stamp
 	return r.conf, nil
 }
 

@@ -2,6 +2,7 @@ package certs_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -43,5 +44,55 @@ func TestMissingFiles(t *testing.T) {
 	}
 	if after, err := conf.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil || after == nil || len(after.Certificates) != 1 {
 		t.Errorf("after the deletion of the files: got %v, %v; want the last certificate", after, err)
+	}
+}
+
+// TestUnreadableChange proves that a server reads changed certificates again after it could not
+// read them, even if the size and the modification time of the files stay the same.
+func TestUnreadableChange(t *testing.T) {
+	dir := t.TempDir()
+	if err := certs.Make(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := certs.Make(other, []string{"127.0.0.1"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f := certs.Files{Cert: filepath.Join(dir, certs.Server+".crt"), Key: filepath.Join(dir, certs.Server+".key")}
+	conf, err := certs.ServerConfig(slog.New(slog.DiscardHandler), f, certs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial := func() string {
+		c, err := conf.GetConfigForClient(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(c.Certificates[0].Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leaf.SerialNumber.String()
+	}
+	before, then := serial(), time.Now().Add(time.Hour)
+	put := func(name string, raw []byte) {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, raw, 0o600), os.Chtimes(path, then, then)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{certs.Server + ".crt", certs.Server + ".key"} {
+		raw, err := os.ReadFile(filepath.Join(other, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(name, make([]byte, len(raw)))
+		if now := serial(); now != before {
+			t.Fatalf("damaged %s: got the serial number %s, want %s", name, now, before)
+		}
+		put(name, raw)
+	}
+	if serial() == before {
+		t.Error("the server keeps the previous certificate")
 	}
 }
