@@ -156,13 +156,25 @@ func (w *Writer) OnStall(maxBlocked time.Duration, f func() error) {
 	w.stallLimit, w.stalled = maxBlocked, f
 }
 
+// writeDatagram sends one datagram. If the target refused an earlier datagram, the system returns
+// the error ECONNREFUSED once, and does not send this datagram. So writeDatagram sends it again.
+func (w *Writer) writeDatagram(raw []byte) error {
+	_, err := w.conn.Write(raw)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		_, err = w.conn.Write(raw)
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil // the target is still away, and UDP allows the loss
+	}
+	return err
+}
+
 // Write sends all of data and then frees data. It uses one system call if the
 // socket can write several buffers at once. For UDP, data is one datagram.
 func (w *Writer) Write(data mem.BufferSlice) error {
 	defer data.Free()
 	if w.packet {
-		_, err := w.conn.Write(data.Materialize())
-		return err
+		return w.writeDatagram(data.Materialize())
 	}
 	all := w.vec[:0]
 	for _, b := range data {
