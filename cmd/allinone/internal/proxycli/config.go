@@ -148,7 +148,8 @@ func (f *proxyConfigFlags) Host() string {
 func (f *proxyConfigFlags) nextCommands() string {
 	front := "--uds-name " + cli.ShellWord(f.Socket) + " --server-port 0"
 	if f.TCP != "" {
-		front = "--mode http-connect --server-cert " + cli.ShellWord(f.File(certs.Frontend+".crt")) + " --server-key " + cli.ShellWord(f.File(certs.Frontend+".key")) +
+		_, port, _ := net.SplitHostPort(f.TCP) // run has checked the address
+		front = "--mode http-connect --server-port " + cli.ShellWord(port) + " --server-cert " + cli.ShellWord(f.File(certs.Frontend+".crt")) + " --server-key " + cli.ShellWord(f.File(certs.Frontend+".key")) +
 			" \\\n    --server-ca-cert " + cli.ShellWord(f.File(certs.FrontendCA+".crt"))
 	}
 	file := func(name string) string { return cli.ShellWord(f.File(name)) }
