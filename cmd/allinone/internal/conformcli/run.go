@@ -155,6 +155,8 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 		if c.Capabilities, err = f.claimedCapabilities(ctx, c.Driver, user); err != nil {
 			return err
 		}
+	} else if user != "" {
+		c.Capabilities.User = user // --ccm-rbac also applies to the file of --capabilities
 	}
 	if err := c.Validate(); err != nil {
 		return cloudsim.Misuse(err)
