@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -181,7 +182,7 @@ func retryAfter(resp *http.Response) time.Duration {
 	if err != nil || s < 0 {
 		return 0
 	}
-	return time.Duration(s) * time.Second
+	return time.Duration(min(s, math.MaxInt32)) * time.Second // without an overflow
 }
 
 func seg[S ~string](id S) string { return url.PathEscape(string(id)) }
