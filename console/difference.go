@@ -127,34 +127,63 @@ func (n *Node) hasTaint(key string) bool {
 	return slices.ContainsFunc(n.Taints, func(t string) bool { return strings.HasPrefix(t, key+":") })
 }
 
+// pairsOf returns the instances with their Nodes, and the same pairs by the ID of the instance. A Node belongs to the instance with its provider
+// ID. The remaining Nodes belong to instances with the same name. The order of the objects does not
+// change the result.
+func pairsOf(objects map[key]entry) (pairs []*pair, byID map[string]*pair) {
+	byID = map[string]*pair{}
+	byName := map[string][]*pair{} // several projects can use one name
+	var nodes []*Node
+	for _, k := range sortedKeys(objects) {
+		switch o := objects[k].value.(type) {
+		case cloudsim.Instance:
+			p := &pair{instance: &o}
+			pairs = append(pairs, p)
+			byID[string(o.ID)], byName[o.Name] = p, append(byName[o.Name], p)
+		case Node:
+			nodes = append(nodes, &o)
+		}
+	}
+	firstFree := func(name string, isMatch func(*pair) bool) *pair {
+		for _, p := range byName[name] {
+			if p.node == nil && isMatch(p) {
+				return p
+			}
+		}
+		return nil
+	}
+	var others []*Node
+	for _, n := range nodes {
+		var p *pair
+		if id, err := providerid.Parse(n.ProviderID); err == nil {
+			p = byID[id.Instance]
+		} else {
+			p = firstFree(n.Name, func(p *pair) bool { return providerid.Same(n.ProviderID, p.instance.ProviderID) })
+		}
+		if p == nil || p.node != nil {
+			others = append(others, n)
+			continue
+		}
+		p.node = n
+	}
+	for _, n := range others {
+		if p := firstFree(n.Name, func(*pair) bool { return true }); p != nil {
+			p.node = n
+			continue
+		}
+		pairs = append(pairs, &pair{node: n})
+	}
+	return pairs, byID
+}
+
 // compare returns the differences between the cloud and the cluster, sorted by the kind of the
 // object, the ID of the object, and the rule.
 func compare(objects map[key]entry) []Difference {
-	byID, byName := map[string]*pair{}, map[string]*pair{}
-	var pairs []*pair
-	for _, e := range objects {
-		if i, ok := e.value.(cloudsim.Instance); ok {
-			p := &pair{instance: &i}
-			pairs = append(pairs, p)
-			byID[string(i.ID)], byName[i.Name] = p, p
-		}
-	}
+	pairs, byID := pairsOf(objects)
 	services := map[string]bool{}
 	attached := map[string][]string{} // names of Nodes, by the ID of the disk
 	for _, e := range objects {
 		switch o := e.value.(type) {
-		case Node:
-			p := byName[o.Name]
-			if id, err := providerid.Parse(o.ProviderID); err == nil {
-				if p = byID[id.Instance]; p == nil && byName[o.Name] != nil {
-					p = byName[o.Name]
-				}
-			}
-			if p == nil || p.node != nil {
-				p = &pair{}
-				pairs = append(pairs, p)
-			}
-			p.node = &o
 		case Service:
 			services[o.UID] = true
 		case VolumeAttachment:
