@@ -90,6 +90,22 @@ func TestSourceElsewhere(t *testing.T) {
 	wantCode(t, "regional copy outside the zone of its source", err, codes.ResourceExhausted)
 }
 
+// TestReplicationDiffers proves that a request for a regional volume does not
+// return a zonal volume with the same name, and vice versa.
+func TestReplicationDiffers(t *testing.T) {
+	b := newBench(t)
+	both := func(r *csi.CreateVolumeRequest) {
+		r.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: topologyOf(DefaultName, "sim-1a", "sim-1b")}
+	}
+	regional := func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"replication": "regional"} }
+	b.volume("zonal", both)
+	b.volume("regional", regional, both)
+	_, err := b.CreateVolume(t.Context(), b.request("zonal", regional, both))
+	wantCode(t, "a regional volume with the name of a zonal volume", err, codes.AlreadyExists)
+	_, err = b.CreateVolume(t.Context(), b.request("regional", both))
+	wantCode(t, "a zonal volume with the name of a regional volume", err, codes.AlreadyExists)
+}
+
 // TestSlowSnapshot proves that a repeated request during a slow snapshot does
 // not take a second snapshot.
 func TestSlowSnapshot(t *testing.T) {

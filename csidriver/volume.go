@@ -231,7 +231,7 @@ func (c *controller) repeatForExisting(ctx context.Context, o order, differs err
 		return d, differs
 	}
 	have := l.Items[0]
-	if !o.sizes.take(have.SizeGiB) || !place(have.Zones()).isIn(o.zones) {
+	if isRegional := len(have.ReplicaZones) > 0; !o.sizes.take(have.SizeGiB) || isRegional != o.regional || !place(have.Zones()).isIn(o.zones) {
 		return d, differs
 	}
 	o.disk.SizeGiB = have.SizeGiB
