@@ -91,8 +91,8 @@ func ReadConfig(r io.Reader) (c Config, err error) {
 func (c Config) Validate() error {
 	var bad []string
 	for what, s := range map[string]string{"cloudURL": c.CloudURL, "metadataURL": c.MetadataURL} {
-		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			bad = append(bad, fmt.Sprintf("%s must be http://HOST or https://HOST, got %q", what, s))
+		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			bad = append(bad, what+" must be http://HOST or https://HOST, without a user and a password") // the value can contain a password
 		}
 	}
 	if len(c.Registries) == 0 {
