@@ -70,38 +70,41 @@ func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	p.mu.Lock()
 	f := p.flows[from]
 	p.mu.Unlock()
-	var tried []*target
-	for f != nil && !p.sendToTarget(f, datagram) {
-		tried = append(tried, f.target)
-		f = nil
-		if len(tried) < dialAttempts {
-			f = p.openFlow(from, tried)
-		}
+	if f == nil {
+		f = p.openFlow(from, nil)
 	}
-	if f == nil && tried == nil {
-		if f = p.openFlow(from, nil); f != nil {
-			p.sendToTarget(f, datagram)
+	var tried []*target // targets that have refused the datagram
+	for attempt := 1; f != nil; attempt++ {
+		sent, refused := p.sendToTarget(f, datagram)
+		if sent || attempt == dialAttempts {
+			return
 		}
+		if refused {
+			tried = append(tried, f.target)
+		}
+		f = p.openFlow(from, tried)
 	}
 }
 
 // sendToTarget sends a datagram to the flow's target. If the target refuses the datagram, or if
-// the flow is closed, the method ends the flow and returns false. Otherwise it returns true, even
-// if the system drops the datagram.
-func (p *udpServer) sendToTarget(f *flow, datagram []byte) bool {
+// the flow is closed, the method ends the flow, and the result sent is false. Otherwise sent is
+// true, even if the system drops the datagram. The result refused is true if the target has refused
+// the datagram.
+func (p *udpServer) sendToTarget(f *flow, datagram []byte) (sent, refused bool) {
 	n, err := f.server.Write(datagram)
 	switch {
 	case err == nil:
 		f.passed()
 		f.target.bytes[in].Add(uint64(n))
-		return true
+		return true, false
 	case errors.Is(err, syscall.ECONNREFUSED):
 		p.b.dialFailed(f.target)
+		refused = true
 	case !errors.Is(err, net.ErrClosed):
-		return true // the datagram is lost, as UDP allows: it is too long, or the send buffer is full
+		return true, false // the datagram is lost, as UDP allows: it is too long, or the send buffer is full
 	}
 	p.close(f)
-	return false
+	return false, refused
 }
 
 // openFlow begins a flow. It returns nil if the balancer refuses the flow, or if this
