@@ -324,3 +324,13 @@ func TestConformanceReferrers(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestMountFaults proves that a fault affects a mount if it matches the push to the target
+// repository. A fault for a pull of the source repository does not affect the mount.
+func TestMountFaults(t *testing.T) {
+	c := newConformance(t)
+	path := "/v2/team-a/web/blobs/uploads/?mount=" + c.blob(t, "team-b/api", "shared").String() + "&from=team-b/api"
+	for operation, want := range map[string]int{cloudsim.RegistryPush: 503, cloudsim.RegistryPull: 201} {
+		c.withFault(t, operation, cloudsim.FaultEffect{Type: cloudsim.FaultError}, func() { c.call(t, want, "POST", path, "") })
+	}
+}

@@ -209,3 +209,43 @@ func TestLongLatency(t *testing.T) {
 		})
 	}
 }
+
+// TestSlowPush proves that a client of HTTP/2 can push a blob for longer than StallTimeout. This is
+// also true if a fault delays the push.
+func TestSlowPush(t *testing.T) {
+	w := start(t, func(c *registry.Config) { c.StallTimeout = time.Second })
+	w.http.Transport.(*http.Transport).ForceAttemptHTTP2 = true //nolint:forcetypeassert // start sets this type
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*")
+	c, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	bearer := w.bearer(t, c.Password, "repository:team-a/web:pull,push")
+	push := func() {
+		body, slow := io.Pipe()
+		go func() {
+			for range 7 {
+				time.Sleep(300 * time.Millisecond)
+				if _, err := io.WriteString(slow, "x"); err != nil {
+					return // the registry has refused the blob
+				}
+			}
+			_ = slow.Close() // the method Close of a pipe returns no error
+		}()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+w.host+"/v2/team-a/web/blobs/uploads/?digest="+digest.FromString("xxxxxxx").String(), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+bearer)
+		req.Header.Set("Content-Type", "application/octet-stream")
+		req.ContentLength = 7
+		resp, err := w.http.Do(req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = resp.Body.Close() // the test needs only the status
+		if resp.StatusCode != http.StatusCreated || resp.ProtoMajor != 2 {
+			t.Errorf("got %s %d, want status 201 over HTTP/2", resp.Proto, resp.StatusCode)
+		}
+	}
+	push()
+	w.withFault(t, cloudsim.RegistryPush, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 100}, push)
+}

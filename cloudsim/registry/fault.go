@@ -51,7 +51,7 @@ func (g *guard) checkFaults(ctx context.Context, s *session, operation, target s
 		return err
 	}
 	if hit.Latency > 0 {
-		s.extendDeadline(hit.Latency)
+		s.clearDeadline()
 		backoff.Sleep(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
 			return err // the client has left, so the registry does no work for it
@@ -90,7 +90,7 @@ type faultyResponse struct {
 }
 
 func (w *faultyResponse) WriteHeader(code int) {
-	w.s.extendDeadline(0)
+	w.s.extendDeadline()
 	if w.done {
 		return
 	}
@@ -115,7 +115,7 @@ func (w *faultyResponse) Write(p []byte) (int, error) {
 	if w.done {
 		return len(p), nil
 	}
-	w.s.extendDeadline(0)
+	w.s.extendDeadline()
 	return w.ResponseWriter.Write(p)
 }
 

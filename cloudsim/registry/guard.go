@@ -61,10 +61,16 @@ type guard struct {
 	files  *files
 }
 
-// extendDeadline sets the write deadline for the next part of the reply. The registry writes this
-// part after the given pause. Then the client must read the part within s.stall.
-func (s *session) extendDeadline(pause time.Duration) {
-	_ = s.conn.SetWriteDeadline(time.Now().Add(pause + s.stall)) // some connections do not support deadlines
+// extendDeadline sets the write deadline for the next part of the reply. The client must read this
+// part within s.stall.
+func (s *session) extendDeadline() {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.stall)) // some connections do not support deadlines
+}
+
+// clearDeadline removes the write deadline until the next call of extendDeadline. An expired
+// deadline resets a stream of HTTP/2, even if the registry has not written anything yet.
+func (s *session) clearDeadline() {
+	_ = s.conn.SetWriteDeadline(time.Time{}) // some connections do not support deadlines
 }
 
 // newSession returns the session of a new request. The session does not know the caller.

@@ -28,7 +28,7 @@ type quotaChecker struct {
 // usage is the measured storage of a project's repositories.
 type usage struct {
 	at    time.Time
-	bytes int64 // size of blobs and open uploads; a blob in two repositories counts twice
+	bytes int64 // size of blobs, manifests and open uploads; a blob in two repositories counts twice
 }
 
 // usageAge is the maximum age of a measurement that checkBytes reuses. A
@@ -89,8 +89,9 @@ func (q *quotaChecker) measure(project cloudsim.ProjectID) (bytes int64, err err
 		if r.Project != project {
 			continue
 		}
+		content := func(hex string) string { return filepath.Join(q.files.dir, "blobs", hex) }
 		for part, path := range map[string]func(string) string{
-			"blobs":   func(hex string) string { return filepath.Join(q.files.dir, "blobs", hex) },
+			"blobs": content, "manifests": content,
 			"uploads": func(id string) string { return q.files.repo(name, "uploads", id) },
 		} {
 			all, err := os.ReadDir(q.files.repo(name, part))

@@ -169,7 +169,7 @@ func (s *server) collect(ctx context.Context) {
 // bearer token. The token may have any scope.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	about := s.newSession(w, r)
-	about.extendDeadline(0)
+	about.extendDeadline()
 	switch r.URL.Path {
 	case tokenPath:
 		if r.Method == http.MethodPost { // for a request without a body, net/http would end the request at the deadline
@@ -187,6 +187,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, about))
 	w = &faultyResponse{ResponseWriter: w, s: about}
+	about.clearDeadline() // faultyResponse sets the deadline before each write
 	if (r.URL.Path == "/v2/" || r.URL.Path == "/v2") && about.bad != nil {
 		s.writeError(w, r, challengeOf(about.bad, ""))
 		return
@@ -300,10 +301,16 @@ func (s *server) resolveSuffix(r *http.Request) error {
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")
-	if r.Method != http.MethodPost || from == "" || blob == "" || s.store.mayMount(r.Context(), from, digest.Digest(blob)) {
+	if r.Method != http.MethodPost || from == "" || blob == "" {
 		return r
 	}
-	sessionOf(r.Context()).asked = false // so that checkFaults applies the fault rules to the upload
+	about := sessionOf(r.Context())
+	about.asked = true // so that checkFaults does not apply the fault rules to the source repository
+	may := s.store.mayMount(r.Context(), from, digest.Digest(blob))
+	about.asked = false // so that checkFaults applies the fault rules to the push
+	if may {
+		return r
+	}
 	q.Del("from")
 	q.Del("mount")
 	u := *r.URL

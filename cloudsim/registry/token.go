@@ -116,7 +116,9 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	defer cancel()
 	about := s.newSession(w, r)
 	about.caller = caller
-	if err := s.guard.checkFaults(ctx, about, cloudsim.RegistryToken, ""); err != nil {
+	err := s.guard.checkFaults(ctx, about, cloudsim.RegistryToken, "")
+	about.extendDeadline()
+	if err != nil {
 		e, ok := errors.AsType[*injectedFault](err)
 		switch {
 		case ok:
