@@ -1,10 +1,12 @@
 package hcloud
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -131,6 +133,27 @@ func (a *api) listActions(r *dialect.Request) (int, any, error) {
 			all = append(all, act)
 		}
 	}
+	slices.SortStableFunc(all, func(x, y action) int {
+		return q.compare(func(field string) int { return compareActions(x, y, field) })
+	})
 	items, m := slicePage(all, q)
 	return reply("actions", items, m)
+}
+
+// compareActions compares two actions by the given field. An action that has not finished comes
+// before all finished actions.
+func compareActions(a, b action, field string) int {
+	switch field {
+	case "command":
+		return strings.Compare(a.Command, b.Command)
+	case "status":
+		return strings.Compare(a.Status, b.Status)
+	case "progress":
+		return cmp.Compare(a.Progress, b.Progress)
+	case "started":
+		return a.Started.Compare(b.Started)
+	case "finished":
+		return cmp.Or(a.Finished, &time.Time{}).Compare(*cmp.Or(b.Finished, &time.Time{}))
+	}
+	return cmp.Compare(a.ID, b.ID)
 }

@@ -1,6 +1,7 @@
 package hcloud
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -60,9 +61,17 @@ func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 		all = slices.DeleteFunc(all, func(v T) bool { _, name := v.key(); return name != q.name })
 	}
 	slices.SortStableFunc(all, func(a, b T) int {
-		_, x := a.key()
-		_, y := b.key()
-		return q.compare(cloudsim.Meta{Name: x}, cloudsim.Meta{Name: y})
+		x, nameX := a.key()
+		y, nameY := b.key()
+		return q.compare(func(field string) int {
+			switch field {
+			case "id":
+				return cmp.Compare(x, y)
+			case "name":
+				return strings.Compare(nameX, nameY)
+			}
+			return 0 // the entries have no time of creation
+		})
 	})
 	items, m := slicePage(all, q)
 	return reply(c.many, items, m)

@@ -28,7 +28,7 @@ type query struct {
 	name          string
 	equal         map[string]string            // labels by which the cloud selects
 	keep          func(map[string]string) bool // reports whether the query selects a resource with these labels; nil selects all
-	sort          []string                     // e.g. name:desc; nil means by id
+	sort          []string                     // e.g. name:desc; nil means the usual order of the list
 }
 
 // parseQuery decodes the query of a call that lists resources. The query can sort the list by id
@@ -56,9 +56,6 @@ func parseQuery(q url.Values, sortable ...string) (out query, err error) {
 		}
 		out.sort = append(out.sort, s)
 	}
-	if len(out.sort) == 1 && (out.sort[0] == "id" || out.sort[0] == "id:asc") {
-		out.sort = nil
-	}
 	out.equal, out.keep, err = parseSelector(q.Get("label_selector"))
 	return out, err
 }
@@ -85,20 +82,12 @@ func (q query) cloudOptions() cloudsim.ListOptions {
 	return o
 }
 
-// compare compares two resources by the fields in q.sort. The result is negative if the resource a
-// comes first.
-func (q query) compare(a, b cloudsim.Meta) int {
+// compare compares two resources by the fields in q.sort. The function byField compares the
+// resources by one field. The result is negative if the first resource comes first.
+func (q query) compare(byField func(field string) int) int {
 	for _, s := range q.sort {
 		field, direction, _ := strings.Cut(s, ":")
-		c := 0
-		switch field {
-		case "name":
-			c = strings.Compare(dialect.OtherName(a), dialect.OtherName(b))
-		case "created":
-			c = a.CreatedAt.Compare(b.CreatedAt)
-		default: // the lists of the cloud are already in the order of the ids
-			continue
-		}
+		c := byField(field)
 		if direction == "desc" {
 			c = -c
 		}
@@ -119,6 +108,9 @@ type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T]
 // the whole query, list stores the last id of each page. Then the next page needs only one call to
 // the cloud. In all other cases, list reads all resources.
 func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, listMethod lister[T], filter func(T) bool) ([]T, meta, error) {
+	if len(q.sort) == 1 && (q.sort[0] == "id" || q.sort[0] == "id:asc") {
+		q.sort = nil // the lists of the cloud are already in the order of the ids
+	}
 	selected := q.keep == nil && q.sort == nil && q.name == "" && filter == nil
 	if selected {
 		if after, ok := c.startOfPage(r, q); ok {
@@ -142,7 +134,17 @@ func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, list
 	if slices.ContainsFunc(q.sort, func(s string) bool { return s == "id:desc" }) {
 		slices.Reverse(all)
 	}
-	slices.SortStableFunc(all, func(a, b T) int { return q.compare(a.Head(), b.Head()) })
+	slices.SortStableFunc(all, func(a, b T) int {
+		return q.compare(func(field string) int {
+			switch field {
+			case "name":
+				return strings.Compare(dialect.OtherName(a.Head()), dialect.OtherName(b.Head()))
+			case "created":
+				return a.Head().CreatedAt.Compare(b.Head().CreatedAt)
+			}
+			return 0 // the list is already in the order of the ids
+		})
+	})
 	items, m := slicePage(all, q)
 	return items, m, nil
 }

@@ -2,9 +2,11 @@ package hcloud_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
 // TestPages proves, for several page sizes, that the pages of a list contain each server once, in
@@ -108,6 +111,36 @@ func TestSelectors(t *testing.T) {
 		slices.Sort(got)
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("selector %q: got %v, error %v; want %v", s, got, err, want)
+		}
+	}
+}
+
+// TestSortByID proves that the list of actions and the list of locations are in the order that the
+// query requests. The ids of locations are hashes, and not in the order of the names.
+func TestSortByID(t *testing.T) {
+	w := start(t)
+	actions := "/actions?"
+	for _, name := range []string{"a", "b"} {
+		actions += fmt.Sprintf("id=%d&", dialect.Number(w.instance(t, name).Operation))
+	}
+	for path, field := range map[string]string{actions: "actions", "/locations?": "locations"} {
+		for _, sort := range []string{"id", "id:asc", "id:desc"} {
+			var got []int64
+			for _, e := range do[map[string]json.RawMessage](t, w, http.MethodGet, path+"sort="+sort) {
+				var entries []struct{ ID int64 }
+				if json.Unmarshal(e, &entries) == nil { // the other value is the description of the page
+					for _, e := range entries {
+						got = append(got, e.ID)
+					}
+				}
+			}
+			want := slices.Sorted(slices.Values(got))
+			if sort == "id:desc" {
+				slices.Reverse(want)
+			}
+			if len(got) < 2 || !slices.Equal(got, want) {
+				t.Errorf("%s sorted by %s: got %v, want %v", field, sort, got, want)
+			}
 		}
 	}
 }
