@@ -181,7 +181,7 @@ func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group)
 // the given VPC and has no security groups.
 func hasNoGroups(network cloudsim.NetworkID) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
-		return l.Labels[labelNetwork] == string(network) && l.Labels[labelGroups] == ""
+		return isNLB(l) && l.Labels[labelNetwork] == string(network) && l.Labels[labelGroups] == ""
 	}
 }
 
@@ -206,7 +206,8 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the stored record is
 // unchanged. So a repeated request makes all changes again. The second call applies changes that
-// other callers have stored since the first call.
+// other callers have stored since the first call. If the caller cannot store the record, the second
+// call undoes the change.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

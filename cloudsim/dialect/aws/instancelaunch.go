@@ -108,7 +108,10 @@ func runInstances(q *query) (any, error) {
 		}
 	}
 	r, err := readInstanceResources(q, all)
-	return &runInstancesAnswer{reservation: reservationOf(all, r)}, err
+	if err != nil {
+		return nil, terminateCreated(q, made, err)
+	}
+	return &runInstancesAnswer{reservation: reservationOf(all, r)}, nil
 }
 
 type runInstancesAnswer struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A classic load balancer of AWS is a load balancer of this cloud with the label labelGroups and
-// without the label labelNetwork. The dialect does not show load balancers that other clients have
-// created, because such load balancers have no security groups.
+// A classic load balancer of AWS is a load balancer of this cloud with the label labelGroups. It
+// is not a network load balancer; see isNLB. The dialect does not show load balancers that other
+// clients have created, because such load balancers have no security groups.
 
 // These labels store properties of AWS's classic load balancers. Load balancers of this cloud do
 // not have these properties.
@@ -104,7 +104,7 @@ func setList(l *cloudsim.LoadBalancer, label string, names []string) {
 // does not show such a load balancer.
 func isClassic(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
-		return l.Labels[labelGroups] != "" && l.Labels[labelNetwork] == "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
+		return l.Labels[labelGroups] != "" && !isNLB(l) && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
 	}
 }
 
@@ -172,7 +172,7 @@ func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cl
 		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {
 			return err
 		}
-		if l.Labels[labelNetwork] != "" {
+		if isNLB(*l) {
 			return computeListeners(q, l, g, nil)
 		}
 		rules, err := rulesOf(q, idsInLabel(*l, labelGroups), g)

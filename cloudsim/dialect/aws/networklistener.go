@@ -176,6 +176,9 @@ func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListe
 	}
 	li.Name = li.Doc.recordName()
 	li, err := storeObject(q, listenerRecords, li)
+	if err != nil {
+		_ = applyRecords(q, users, nil) // if this fails, the next call for the load balancer does the same
+	}
 	switch {
 	case errors.Is(err, cloudsim.Exists):
 		return nil, errDuplicateListener(li)
@@ -244,6 +247,7 @@ func deleteListener(q *query) (any, error) {
 		return nil, err
 	}
 	if err := deleteListenerRecords(q, r.listeners, this); err != nil {
+		_ = applyRecords(q, users, nil) // if this fails, the next call for the load balancer does the same
 		return nil, err
 	}
 	return emptyAnswer(q), applyRecords(q, users, nil)

@@ -13,9 +13,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A network load balancer of AWS is a load balancer of this cloud with the label labelNetwork. The
-// dialect stores the listeners and target groups of AWS in records. From these records, the dialect
-// computes the listeners of the load balancer in this cloud; see computeListeners.
+// A network load balancer of AWS is a load balancer of this cloud with the labels labelNetwork and
+// labelProtection. The label labelNetwork is not enough, because Hetzner's dialect also uses it.
+// The dialect stores the listeners and target groups of AWS in records. From these records, the
+// dialect computes the listeners of the load balancer in this cloud; see computeListeners.
 
 // These labels store properties of AWS's network load balancers. Load balancers of this cloud do
 // not have these properties. Network load balancers also use the labels labelGroups, labelSubnets
@@ -72,12 +73,17 @@ func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }
 
+// isNLB reports whether a load balancer is a network load balancer.
+func isNLB(l cloudsim.LoadBalancer) bool {
+	return l.Labels[labelNetwork] != "" && l.Labels[labelProtection] != ""
+}
+
 // isNetwork returns a function that reports whether a load balancer is a network load balancer in
 // the given region. The function returns false during the deletion of a load balancer, because AWS
 // does not show such a load balancer.
 func isNetwork(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
-		return l.Labels[labelNetwork] != "" && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
+		return isNLB(l) && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
 	}
 }
 

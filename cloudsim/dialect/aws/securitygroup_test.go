@@ -1,12 +1,14 @@
 package aws_test
 
 import (
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
 const allowAll = "Action=AuthorizeSecurityGroupIngress&IpPermissions.1.IpProtocol=-1&IpPermissions.1.IpRanges.1.CidrIp=0.0.0.0/0&GroupId="
@@ -76,6 +78,97 @@ func TestLimitCodes(t *testing.T) {
 	} {
 		if status, code, body := w.query(t, "sim-1", query); code != want {
 			t.Errorf("%s: got %d %s, want %s", query, status, body, want)
+		}
+	}
+}
+
+// TestForeignLoadBalancer proves that a change of a security group does not change a load balancer
+// of Hetzner's dialect in the same network. This load balancer also has the label network.
+func TestForeignLoadBalancer(t *testing.T) {
+	w := start(t)
+	foreign, err := w.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
+		Name: "foreign", Region: "sim-1", Labels: map[string]string{dialect.LabelPrefix + "network": "net-000001"},
+		LoadBalancerSpec: cloudsim.LoadBalancerSpec{Listeners: []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 80}}, HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.succeed(t, "sim-1", allowAll+"sg-00100000000000001")
+	if l, err := w.cloud.GetLoadBalancer(t.Context(), foreign.ID); err != nil || len(l.Listeners) != 1 {
+		t.Errorf("after a new rule: got listeners %v, error %v; want one", l.Listeners, err)
+	}
+	if body := w.succeed(t, "sim-1", nlbAction+"DescribeLoadBalancers"); strings.Contains(body, "foreign") {
+		t.Errorf("got %s, want no load balancer", body)
+	}
+	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=own&Subnets.member.1=subnet-00000000000000001")
+	own, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000002")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.Labels[dialect.LabelPrefix+"network"] = "net-000001" // Hetzner's dialect attaches the load balancer to a network
+	if _, err := w.cloud.UpdateLoadBalancer(t.Context(), own.ID, cloudsim.UpdateLoadBalancer{Labels: own.Labels, LoadBalancerSpec: own.LoadBalancerSpec}, own.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if body := w.succeed(t, "sim-1", elbAction+"DescribeLoadBalancers"); !strings.Contains(body, "<LoadBalancerName>own<") {
+		t.Errorf("got %s, want the classic load balancer", body)
+	}
+}
+
+// TestRefusedRecord proves that a load balancer does not keep a change if the cloud does not store
+// the record of this change.
+func TestRefusedRecord(t *testing.T) {
+	w := startNetwork(t)
+	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")
+	w.breakCall(t, "records.create", cloudsim.FaultQuota)
+	w.breakCall(t, "records.update", cloudsim.FaultError)
+	w.breakCall(t, "records.delete", cloudsim.FaultError)
+	for _, query := range []string{
+		nlbListen + "&DefaultActions.member.1.Type=forward&DefaultActions.member.1." + nlbTG,
+		nlbAction + "DeleteListener&ListenerArn=" + nlbARN + "listener/net/net/0000000000000001/0000000000000002",
+		nlbAction + "ModifyTargetGroupAttributes&Attributes.member.1.Key=deregistration_delay.timeout_seconds&Attributes.member.1.Value=7&" + nlbTG,
+		allowAll + "sg-00100000000000001",
+	} {
+		if status, _, body := w.query(t, "sim-1", query); status == http.StatusOK {
+			t.Errorf("%s: got %d %s, want an error", query, status, body)
+		}
+		l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000001")
+		if err != nil || len(l.Listeners) != 1 || l.Listeners[0].Port != 443 || l.DrainTimeoutSeconds != 300 {
+			t.Errorf("%s: got listeners %v with drain timeout %d, error %v; want no change", query, l.Listeners, l.DrainTimeoutSeconds, err)
+		}
+		if l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000002"); err != nil || len(l.SourceRanges) != 0 {
+			t.Errorf("%s: got source ranges %v, error %v; want none", query, l.SourceRanges, err)
+		}
+	}
+}
+
+// TestLaunchWithoutDisks proves that a failed call of RunInstances leaves no instance. The caller's
+// role does not permit the call disks.list.
+func TestLaunchWithoutDisks(t *testing.T) {
+	w := start(t)
+	ctx := t.Context()
+	_, err := w.cloud.CreateRole(ctx, cloudsim.CreateRole{Name: "launcher", Permissions: []cloudsim.Permission{"instances.*", "instanceTypes.*", "networks.*", "subnets.*", "zones.*", "regions.*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.cloud.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "launcher"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.cloud.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "launcher", Role: "launcher", ServiceAccount: "launcher"}); err != nil {
+		t.Fatal(err)
+	}
+	if w.key, err = w.cloud.CreateAccessKey(ctx, cloudsim.CreateAccessKey{ServiceAccount: "launcher"}); err != nil {
+		t.Fatal(err)
+	}
+	if status, code, body := w.query(t, "sim-1", runOne); code != "UnauthorizedOperation" || !strings.Contains(body, "disks.list") {
+		t.Errorf("got %d %s, want the missing permission disks.list", status, body)
+	}
+	l, err := w.cloud.ListInstances(ctx, cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range l.Items {
+		if i.State != cloudsim.InstanceTerminating {
+			t.Errorf("got an instance in the state %s, want no instance", i.State)
 		}
 	}
 }

@@ -203,7 +203,7 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		// rules. If applyGroup or storeGroup fails, the record still contains the old rules. So a
 		// repeated request also changes the load balancers. The second call of applyGroup is
 		// necessary because another caller may change another group of the same load balancer at
-		// the same time.
+		// the same time. If storeGroup fails, the second call applies the stored rules again.
 		if err = applyGroup(q, g); err != nil {
 			return nil, err
 		}
@@ -211,9 +211,12 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 			continue
 		}
 		if err == nil {
-			err = applyGroup(q, g)
+			return &returnAnswer{Return: true}, applyGroup(q, g)
 		}
-		return &returnAnswer{Return: true}, err
+		if found, readErr := readByIDs(q, groups, []string{id}, nil); readErr == nil {
+			_ = applyGroup(q, found[0]) // if this fails, the next change of the group does the same
+		}
+		return nil, err
 	}
 	return nil, cloudsim.Errorf(cloudsim.Conflict, "other callers change the security group %s at the same time: repeat the request", id)
 }

@@ -294,6 +294,7 @@ func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r 
 			err = errNoTargetGroup(wanted) // another caller has deleted the target group
 		}
 		if err != nil {
+			_ = applyRecords(q, r.findUsers(g.ID), nil) // if this fails, the next change of the group does the same
 			return r, g, err
 		}
 		if r, err = readRouting(q); err != nil {
