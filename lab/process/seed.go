@@ -18,8 +18,23 @@ func (p *plan) cloudClient() *client.Client {
 // tokenFile returns the path of the file with a component's own token.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// seedCloud creates the objects that the lab needs in its cloud.
+// seedCloud creates the objects that the lab needs in its cloud. If an earlier start of the lab has
+// created these objects, seedCloud reports an error only to the user. A fault can cause the error,
+// and the user can delete the fault only while the cloud runs.
 func (p *plan) seedCloud(ctx context.Context) error {
+	m, err := p.dir.memory()
+	if err != nil {
+		return err
+	}
+	err = p.seed(ctx, m)
+	if err == nil || !m.Seeded || ctx.Err() != nil {
+		return err
+	}
+	p.say("the setup of the cloud failed, possibly because of a fault: %v; the lab uses the accounts of its last start", err)
+	return nil
+}
+
+func (p *plan) seed(ctx context.Context, m memory) error {
 	for _, d := range p.Dialects {
 		// All programs that use a dialect share one credential.
 		ensure := lab.EnsureToken
@@ -35,10 +50,6 @@ func (p *plan) seedCloud(ctx context.Context) error {
 				return fmt.Errorf("metadata of the dialect %s: %w", d, err)
 			}
 		}
-	}
-	m, err := p.dir.memory()
-	if err != nil {
-		return err
 	}
 	if err := lab.Seed(ctx, p.cloudClient(), p.dir.tokenFile, p.Nodes, p.Instances, !m.Seeded); err != nil || m.Seeded {
 		return err
