@@ -3,13 +3,16 @@ package real
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -217,5 +220,32 @@ func TestCloneOfImages(t *testing.T) {
 	}
 	if diff := cmp.Diff(describe(from), describe(to)); diff != "" {
 		t.Errorf("files of the machine (-store +machine):\n%s", diff)
+	}
+}
+
+// TestFillStoreInLongFolder proves that the path of containerd's socket is short, even if the path
+// of the store is long. It also proves that fill does not wait for a containerd that has ended.
+func TestFillStoreInLongFolder(t *testing.T) {
+	s := imageStore{dir: filepath.Join(t.TempDir(), strings.Repeat("d", 120)), programs: t.TempDir(), images: t.TempDir()}
+	work := filepath.Join(s.dir, "work")
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stub := "#!/bin/sh\ngrep address $2\necho broken\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(s.programs, "containerd"), []byte(stub), 0o700); err != nil { //nolint:gosec // the test executes the file
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err := s.fill(ctx, work)
+	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "broken") {
+		t.Fatalf("got error %v, %v, want the exit status and the output of containerd", err, ctx.Err())
+	}
+	at := regexp.MustCompile(`address = "(.+)"`).FindStringSubmatch(err.Error())
+	if at == nil || len(at[1]+".ttrpc") > 104 {
+		t.Fatalf("address of the socket: got %q, want at most 104 bytes", at)
+	}
+	if _, err := os.Stat(filepath.Dir(at[1])); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("folder of the socket after fill: %v", err)
 	}
 }

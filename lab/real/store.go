@@ -103,16 +103,22 @@ func (s imageStore) ensureStore(ctx context.Context, sayFn func(string, ...any))
 	return dir, os.RemoveAll(work)
 }
 
-// fill runs a containerd in its own mount namespace and imports all images.
+// fill runs a containerd in its own mount namespace and imports all images. The socket is in its
+// own folder with a short path, because containerd accepts a path of at most 104 bytes.
 func (s imageStore) fill(ctx context.Context, work string) (err error) {
-	socket := filepath.Join(work, "s")
+	short, err := os.MkdirTemp("", "cloudsim-store-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(short)) }()
+	socket := filepath.Join(short, "s")
 	config := filepath.Join(work, "containerd.toml")
 	err = os.WriteFile(config, fmt.Appendf(nil, storeConfig, filepath.Join(work, "root"), filepath.Join(work, "state"), socket), 0o600)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var said strings.Builder
 	daemon := exec.CommandContext(ctx, filepath.Join(s.programs, "containerd"), "--config", config)
 	daemon.Stdout, daemon.Stderr = &said, &said
@@ -122,9 +128,15 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	if err := daemon.Start(); err != nil {
 		return err
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = daemon.Wait() // the state of the process contains the reason
+		cancel(fmt.Errorf("containerd has ended: %s", daemon.ProcessState))
+		close(ended)
+	}()
 	defer func() {
-		cancel()
-		_ = daemon.Wait() // an error is expected after cancel
+		cancel(nil)
+		<-ended
 		if err != nil {
 			err = fmt.Errorf("%w; containerd said:\n%s", err, lastLines(said.String(), 5))
 		}
