@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
@@ -161,5 +162,24 @@ func TestAliasesOfTheRegistry(t *testing.T) {
 	s := f.spec(cloudsim.Instance{}, Programs{Plugins: map[string]string{"other": "/host/provider"}}, nil)
 	if !slices.Contains(s.Binds, boot.Bind{From: "/host/provider", To: "/opt/credprovider/other", ReadOnly: true}) {
 		t.Errorf("the machine has no further credential provider: %+v", s.Binds)
+	}
+}
+
+// TestHostNameIsString proves that kube-proxy reads the name of each instance as a string. Without
+// quotes, YAML reads some names as numbers or as booleans.
+func TestHostNameIsString(t *testing.T) {
+	for _, name := range []string{"42", "1e3", "on", "no", "y", "true", "node-1"} {
+		f := folder(t.TempDir())
+		if err := f.writeFiles(cloudsim.Instance{Meta: cloudsim.Meta{Name: name}}, templateValues{Host: name}); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(f.path("etc/kubernetes/proxy.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]any
+		if err := yaml.Unmarshal(raw, &got); err != nil || got["hostnameOverride"] != name {
+			t.Errorf("got the host name %#v, %v, want %q", got["hostnameOverride"], err, name)
+		}
 	}
 }
