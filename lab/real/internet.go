@@ -136,14 +136,20 @@ func (v *vpc) routeInternet(host *netlink.Handle) error {
 		r.route.LinkIndex = bridge.Attrs().Index
 		if r.on {
 			err = v.link.RouteReplace(&r.route)
-		} else if err = v.link.RouteDel(&r.route); errors.Is(err, unix.ESRCH) {
-			err = nil // the router has no such route
+		} else if err = v.link.RouteDel(&r.route); isNoSuchRoute(err) {
+			err = nil
 		}
 		if err != nil {
 			return fmt.Errorf("default route of the router: %w", err)
 		}
 	}
 	return nil
+}
+
+// isNoSuchRoute reports whether the deletion of a route failed because the route does not exist. On
+// a host without IPv6, the kernel refuses all requests for IPv6 routes.
+func isNoSuchRoute(err error) bool {
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
 }
 
 var everywhere6 = ipNet(netip.MustParsePrefix("::/0"))

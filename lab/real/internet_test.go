@@ -252,3 +252,15 @@ func TestFilterError(t *testing.T) {
 		t.Errorf("got the error %q", err)
 	}
 }
+
+// TestNoSuchRoute proves that the deletion of a route counts as done on a host without IPv6, and if
+// the route does not exist. Other errors do not count as done.
+func TestNoSuchRoute(t *testing.T) {
+	for err, want := range map[error]bool{
+		unix.ESRCH: true, unix.EOPNOTSUPP: true, unix.EAFNOSUPPORT: true, unix.EPERM: false, unix.ENODEV: false, nil: false,
+	} {
+		if got := isNoSuchRoute(err); got != want {
+			t.Errorf("%v: got %v, want %v", err, got, want)
+		}
+	}
+}
