@@ -228,6 +228,26 @@ func ignoreGone(err error) error {
 	return err
 }
 
+// thaw continues the frozen processes in the cgroup and its children. In cgroup v1, SIGKILL does
+// not end a frozen process. In cgroup v2, SIGKILL ends all processes, so thaw does nothing.
+func (c cgroup) thaw() error {
+	for _, h := range c.hierarchies {
+		if !h.hasController("freezer") {
+			continue
+		}
+		err := filepath.WalkDir(c.pathIn(h), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return ignoreGone(err)
+			}
+			return ignoreGone(os.WriteFile(filepath.Join(path, "freezer.state"), []byte("THAWED"), 0o644)) //nolint:gosec // the kernel created the file
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // destroy kills all processes in the cgroup and removes the cgroup. If this takes more than 15
 // seconds, it returns an error that lists the remaining processes.
 func (c cgroup) destroy(ctx context.Context) error {
@@ -242,6 +262,9 @@ func (c cgroup) destroy(ctx context.Context) error {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("killing pid %d of cgroup %s: %w", pid, c.name, err)
 			}
+		}
+		if err := c.thaw(); err != nil {
+			return err
 		}
 		if len(left) == 0 {
 			if err = c.remove(); err == nil {

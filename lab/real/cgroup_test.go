@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestDestroyThreadedCgroup proves that the lab ends a machine in which a program has made a threaded
@@ -49,5 +53,81 @@ func TestDestroyThreadedCgroup(t *testing.T) {
 	}
 	if err := machines.destroy(t.Context()); err != nil || machines.isPresent() {
 		t.Errorf("the cgroup exists after its destruction: %v, %v", machines.isPresent(), err)
+	}
+}
+
+// newFrozen starts a process in a child cgroup of a new cgroup, and freezes the child cgroup.
+func newFrozen(t *testing.T, flags uintptr, script string) (cgroup, *exec.Cmd) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the test needs root")
+	}
+	all, err := listHierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := cgroup{all, fmt.Sprintf("cloudsim-frozen-%d", os.Getpid())}
+	inside := machines.child("i-000001").child("machine")
+	if err := inside.create(); err != nil {
+		t.Fatal(err)
+	}
+	argv := inside.joinCommand("sh", "-c", script)
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec // a script of this test
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL}
+	ready, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	freeze(t, inside, true)
+	t.Cleanup(func() {
+		if inside.isPresent() {
+			freeze(t, inside, false)
+		}
+		_ = machines.destroy(context.WithoutCancel(t.Context()))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return machines, cmd
+}
+
+// TestDestroyFrozenCgroup proves that destroy ends the processes of a frozen cgroup. In cgroup v1,
+// a frozen process does not end while it is frozen, even after SIGKILL.
+func TestDestroyFrozenCgroup(t *testing.T) {
+	machines, _ := newFrozen(t, 0, "echo; exec sleep 600")
+	began := time.Now()
+	if err := machines.destroy(t.Context()); err != nil {
+		t.Fatalf("after %s: %v", time.Since(began), err)
+	}
+}
+
+// TestPowerOffFrozenMachine proves that powerOff ends a machine with a frozen process. The first
+// process of the machine cannot end before all other processes of the machine have ended.
+func TestPowerOffFrozenMachine(t *testing.T) {
+	h := newTestHypervisor(t, Config{Dir: t.TempDir()})
+	machines, cmd := newFrozen(t, unix.CLONE_NEWPID, "sleep 600 & echo; wait")
+	h.cgroup = machines
+	m := h.newMachine("i-000001")
+	var err error
+	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = cmd.Wait() }()
+	done := make(chan error, 1)
+	go func() { done <- m.powerOff(t.Context()) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the machine does not end")
+		m.cgroup.thaw()
+		<-done
 	}
 }

@@ -315,7 +315,15 @@ func (m *machine) powerOff(ctx context.Context) error {
 		if err := m.init.signal(unix.SIGKILL); err != nil {
 			return err
 		}
-		<-m.init.ended
+		for m.isOn() { // a process of the machine may freeze other processes again until it ends
+			if err := m.cgroup.thaw(); err != nil {
+				return err
+			}
+			select {
+			case <-m.init.ended:
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 		_ = m.init.fd.Close() // an error does not matter for a read-only file
 		m.init, m.bootOperation = nil, ""
 		m.log.Info("machine is off")
