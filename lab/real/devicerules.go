@@ -29,7 +29,7 @@ func (d *machineDevices) restrictDevices() error {
 	}
 	allowed := usualRules()
 	for _, have := range d.have {
-		for _, n := range []int{have.number, have.spareLoop} {
+		for _, n := range have.numbers() {
 			allowed = append(allowed, allow(deviceconfig.BlockDevice, loop.Major, int64(n), "rw"))
 		}
 	}

@@ -60,10 +60,19 @@ type machineDevices struct {
 type device struct {
 	number int
 	// spareLoop is the number of a second loop device. The kubelet attaches the first device to
-	// the second device as a lock, if the disk is a raw block volume.
+	// the second device as a lock, if the disk is a raw block volume. The number is 0 if a later
+	// hypervisor cannot find the second device.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
+}
+
+// numbers returns the numbers of the loop devices of a disk.
+func (d device) numbers() []int {
+	if d.spareLoop == 0 {
+		return []int{d.number}
+	}
+	return []int{d.number, d.spareLoop}
 }
 
 func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log *slog.Logger) *machineDevices {
@@ -298,7 +307,11 @@ func (d *machineDevices) hide(id cloudsim.DiskID, existing device) error {
 	}
 	defer func() { _ = dev.Close() }()
 	var errs []error
-	for _, name := range append(d.linkPaths(id), nodeName(existing.number), nodeName(existing.spareLoop)) {
+	names := d.linkPaths(id)
+	for _, n := range existing.numbers() {
+		names = append(names, nodeName(n))
+	}
+	for _, name := range names {
 		if err := dev.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -320,7 +333,7 @@ func (d *machineDevices) show(id cloudsim.DiskID, existing device) error {
 	if err := d.hide(id, existing); err != nil {
 		return err
 	}
-	for _, n := range []int{existing.number, existing.spareLoop} {
+	for _, n := range existing.numbers() {
 		if err := makeNode(dev, nodeName(n), unix.S_IFBLK|0o600, unix.Mkdev(loop.Major, uint32(n))); err != nil { //nolint:gosec // the number comes from the kernel
 			return err
 		}
@@ -355,15 +368,20 @@ func (d *machineDevices) linkPaths(id cloudsim.DiskID) []string {
 
 func nodeName(number int) string { return "loop" + strconv.Itoa(number) }
 
-// remove removes the device nodes and links of a disk, and fences the disk's device. It deletes the
-// fenced device from d.have, because the kernel can give the number of this device to another
-// program. A disk can have a second loop device, which only releaseUnused removes.
+// remove removes the device nodes and links of a disk, and then fences the disk's device.
 func (d *machineDevices) remove(id cloudsim.DiskID, existing device) error {
 	if isMounted(d.folder.path("dev")) {
 		if err := d.hide(id, existing); err != nil {
 			return err
 		}
 	}
+	return d.disconnect(id, existing)
+}
+
+// disconnect fences the device of a disk. It deletes the fenced device from d.have, because the
+// kernel can give the number of this device to another program. A disk can have a second loop
+// device, which only releaseUnused removes.
+func (d *machineDevices) disconnect(id cloudsim.DiskID, existing device) error {
 	if err := fence(string(d.id), d.file(id), existing.number); err != nil {
 		return err
 	}
@@ -391,13 +409,14 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 }
 
 // powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
-// ended.
+// ended. The method does not remove single device nodes and links before it unmounts /dev. Such a
+// removal fails if root on the machine has put a folder in place of a link.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.failed)
 	for id, existing := range d.have {
-		d.failed[id] = d.remove(id, existing)
+		d.failed[id] = d.disconnect(id, existing)
 	}
 	if err := d.failures(); err != nil {
 		return err

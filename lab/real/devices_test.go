@@ -467,3 +467,75 @@ func TestReportAfterLoadState(t *testing.T) {
 		ok(cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}))
 	}
 }
+
+// TestUnfinishedSpare proves that a disk with an empty file in the folder spares can be removed and
+// attached again. The file is empty if the host's disk was full, or after a power cut.
+func TestUnfinishedSpare(t *testing.T) {
+	b := newDeviceBench(t)
+	b.attach(attachedTo("i-000001"))
+	d := b.h.newMachine("i-000001").devices
+	empty := func() {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(d.folder.path(spareFolder), 0o700), os.WriteFile(d.folder.path(spareFolder, "disk-000001"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	empty()
+	if err := d.powerOff(t.Context()); err != nil {
+		t.Errorf("power off: %v", err)
+	}
+	if left, err := os.ReadDir(d.folder.path(spareFolder)); err != nil || len(left) > 0 {
+		t.Errorf("files of second devices after power off: got %v, %v, want none", left, err)
+	}
+	empty()
+	d = b.machine("i-000001")
+	have, ok := d.have["disk-000001"]
+	if !ok || have.spareLoop == 0 || len(d.listNodes()) != 4 {
+		t.Fatalf("device of the disk: got %+v and the nodes %v", have, d.listNodes())
+	}
+
+	// A later hypervisor finds the first device, but not the second device. The machine must not
+	// get the device with the number 0.
+	t.Cleanup(func() { _ = loop.Release(context.WithoutCancel(t.Context()), have.spareLoop) })
+	empty()
+	later := b.h.newMachine("i-000001").devices
+	if err := later.adopt(); err != nil {
+		t.Fatal(err)
+	}
+	b.update(later)
+	if n := later.have["disk-000001"].numbers(); !slices.Equal(n, []int{have.number}) {
+		t.Errorf("adopted devices: got the numbers %v, want %d", n, have.number)
+	}
+	if n := later.listNodes(); have.number != 0 && slices.Contains(n, nodeName(0)) {
+		t.Errorf("devices of the machine: got %v", n)
+	}
+	if err := later.powerOff(t.Context()); err != nil {
+		t.Errorf("power off: %v", err)
+	}
+}
+
+// TestPowerOffWithSpoiltDev proves that powerOff removes the devices of a spoilt machine. Root on
+// the machine has put folders and links into its /dev that the hypervisor cannot delete.
+func TestPowerOffWithSpoiltDev(t *testing.T) {
+	for name, script := range map[string]string{
+		"folder in place of a link": "rm disk/by-id/cloudsim-disk-000001 && mkdir -p disk/by-id/cloudsim-disk-000001/x",
+		"link in place of a folder": "rm -r disk && ln -s /.. disk",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newDeviceBench(t)
+			b.attach(attachedTo("i-000001"))
+			d := b.machine("i-000001")
+			have := d.have["disk-000001"]
+			if out, err := d.commandInside(script).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if err := d.powerOff(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			waitReleased(t, have.number)
+			if len(d.have) > 0 || isMounted(d.folder.path("dev")) {
+				t.Errorf("after power off: devices %v, /dev mounted %v", d.have, isMounted(d.folder.path("dev")))
+			}
+		})
+	}
+}

@@ -28,7 +28,11 @@ func (d *machineDevices) reserve(ctx context.Context, id cloudsim.DiskID) (int, 
 	if err != nil {
 		return 0, err
 	}
-	return n, os.WriteFile(d.folder.path(spareFolder, string(id)), []byte(strconv.Itoa(n)), 0o600)
+	file := d.folder.path(spareFolder, string(id))
+	if err := os.WriteFile(file, []byte(strconv.Itoa(n)), 0o600); err != nil {
+		return 0, errors.Join(err, loop.Release(ctx, n), removeIfThere(file))
+	}
+	return n, nil
 }
 
 // releaseUnused removes the second loop device of each disk that is neither in d.have nor in
@@ -58,16 +62,26 @@ func (d *machineDevices) release(ctx context.Context, id cloudsim.DiskID) error 
 
 func release(ctx context.Context, file string) error {
 	n, err := readSpare(file)
-	if err != nil || n == 0 {
+	if err != nil {
 		return err
 	}
-	if err := loop.Release(ctx, n); err != nil {
-		return err
+	if n != 0 {
+		if err := loop.Release(ctx, n); err != nil {
+			return err
+		}
 	}
-	return os.Remove(file)
+	return removeIfThere(file)
 }
 
-// readSpare returns the number in a file of the folder spares, or 0 if the file does not exist.
+func removeIfThere(file string) error {
+	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readSpare returns the number in a file of the folder spares. It returns 0 if the file does not
+// exist, or if the file is unfinished because the host's disk was full or the host lost power.
 func readSpare(file string) (int, error) {
 	raw, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,5 +90,9 @@ func readSpare(file string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.Atoi(string(raw))
+	n, err := strconv.Atoi(string(raw))
+	if err != nil {
+		return 0, nil //nolint:nilerr // the file is unfinished
+	}
+	return n, nil
 }
