@@ -93,3 +93,21 @@ func damage(t *testing.T, path, bucket, key string) {
 		t.Fatal(err)
 	}
 }
+
+// TestCallInADeletedProject proves that a call creates nothing if its project is deleted after the
+// authorization of the call.
+func TestCallInADeletedProject(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", "")
+	p := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
+	ctx := enter(t, e, "secret", "shop")
+	if err := e.DeleteProject(admin, p.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "fast", SizeGiB: 10})
+	expectRefused(t, "a disk in a deleted project", err, cloudsim.NotFound, "")
+	if l := must(e.ListDisks(admin, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
+		t.Errorf("disks: got %+v, want none", l.Items)
+	}
+}

@@ -14,12 +14,16 @@ import (
 )
 
 // update runs fn in one write transaction. It records the call in ctx as the cause of the changes.
+// It returns NotFound if the project of the call was deleted after Authorize.
 func (c *core) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
 	call, err := callOf(ctx)
 	if err != nil {
 		return err
 	}
 	return c.store.Update(call.RequestID, func(tx *store.Tx) error {
+		if call.Project != "" && !projects.Has(tx, string(call.Project)) {
+			return cloudsim.Errorf(cloudsim.NotFound, "project %s does not exist any more", call.Project)
+		}
 		tx.Caller, tx.Cause = call.Caller, call.Operation
 		return fn(tx, call)
 	})
