@@ -174,19 +174,23 @@ func (m FaultMatch) CoversDialect(dialectCall string) bool {
 	return m.DialectCall == "" || dialectCall != "" && Glob(m.DialectCall, dialectCall)
 }
 
-// Window returns the time window in which f can hit calls. If the window has no end, the
-// second result is nil.
+// Window returns the time window in which f can hit calls. If the window has no start, the
+// first result is the zero time. If the window has no end, the second result is nil.
 func (f Fault) Window() (from time.Time, until *time.Time) {
 	w := f.When
 	from = f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)
 	if w.From != nil {
 		from = *w.From
 	}
+	until = w.Until
 	if w.ForSeconds != 0 {
 		end := from.Add(time.Duration(w.ForSeconds) * time.Second)
-		return from, &end
+		until = &end
 	}
-	return from, w.Until
+	if w.From == nil && w.AfterSeconds == 0 {
+		from = time.Time{} // a user can set the clock back to a time before the creation of the fault
+	}
+	return from, until
 }
 
 // OpenAt reports whether t is in f's window.

@@ -61,7 +61,8 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 // SetClock changes the time or the rate of the cloud's clock, or both. The change is effective when
 // SetClock returns. Soon afterwards, the loop in Run completes the work that is due at the new
 // time. Unlike AdvanceClock, SetClock does not wait for this work. SetClock waits until a running
-// AdvanceClock ends, because AdvanceClock would overwrite the new time.
+// AdvanceClock ends, because AdvanceClock would overwrite the new time. If SetClock sets the clock
+// back, each caller begins with a full bucket of its rate limit.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -71,6 +72,7 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 	if ctx.Err() != nil {
 		return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock is unchanged, because another call was advancing the clock: %w", ctx.Err())
 	}
+	wentBack := false
 	err = e.update(ctx, func(tx *store.Tx, _ Call) error {
 		next := runningClock(tx)
 		switch {
@@ -88,7 +90,7 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 		if err := tx.SetClock(next); err != nil {
 			return err
 		}
-		if tx.Now.Before(before) {
+		if wentBack = tx.Now.Before(before); wentBack {
 			if err := rescheduleFaults(tx, before); err != nil {
 				return err
 			}
@@ -96,7 +98,10 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 		k = clockOf(tx)
 		return nil
 	})
-	return k, err
+	if err != nil || !wentBack {
+		return k, err
+	}
+	return k, e.loadRates() // an old empty bucket would get no tokens until the clock shows its earlier time again
 }
 
 // runningClock returns a clock that begins at the present time of the cloud

@@ -308,3 +308,17 @@ func TestStaleListOfAProject(t *testing.T) {
 		}
 	})
 }
+
+// TestFaultIsActiveBeforeItsCreation proves that a fault without a start is active although a user
+// has set the clock back to a time before the creation of the fault.
+func TestFaultIsActiveBeforeItsCreation(t *testing.T) {
+	e, down := boot(t, file(t), frozen, instant)
+	defer down()
+	admin := enter(t, e, "secret", "")
+	advance(t, e, admin, time.Hour)
+	mustFault(t, e, fault("dark", "*", inZone("sim-1a"), effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage})))
+	must(e.SetClock(admin, cloudsim.SetClock{Time: &newYear}))(t)
+	if z := must(e.GetZone(admin, "sim-1a"))(t); z.Outage == nil {
+		t.Errorf("zone: got %+v, want an outage", z)
+	}
+}

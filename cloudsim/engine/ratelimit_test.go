@@ -72,3 +72,26 @@ func TestProjectRate(t *testing.T) {
 		}
 	})
 }
+
+// TestRateLimitWhenTheClockIsSetBack proves that a throttled caller may call again soon after a
+// user has set the clock back.
+func TestRateLimitWhenTheClockIsSetBack(t *testing.T) {
+	e, down := boot(t, file(t), frozen, instant)
+	defer down()
+	ctx := engine.AsCloud(t.Context())
+	must(e.SetRateLimits(ctx, cloudsim.RateLimits{Read: cloudsim.Rate{PerSecond: 1, Burst: 1}}))(t)
+	read := func() error {
+		_, err := e.Authorize(t.Context(), engine.Request{Secret: "secret", Access: engine.Read})
+		return err
+	}
+	advance(t, e, ctx, time.Hour)
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	expectRefused(t, "second call", read(), cloudsim.Exhausted, "")
+	must(e.SetClock(ctx, cloudsim.SetClock{Time: &newYear}))(t)
+	advance(t, e, ctx, 10*time.Second)
+	if err := read(); err != nil {
+		t.Errorf("call after the clock was set back: got error %v", err)
+	}
+}
