@@ -102,6 +102,7 @@ func TestBadInput(t *testing.T) {
 		"negative limit":                {"GET", "/v1/instances?limit=-1", "", nil, 400, cloudsim.Invalid, "limit"},
 		"unknown query":                 {"GET", "/v1/instances?filter=x", "", nil, 400, cloudsim.Invalid, "filter"},
 		"bad label":                     {"GET", "/v1/instances?label=x", "", nil, 400, cloudsim.Invalid, "label"},
+		"two values for one label":      {"GET", "/v1/instances?label=app=a&label=app=b", "", nil, 400, cloudsim.Invalid, `two values for the key \"app\"`},
 		"bad since":                     {"GET", "/v1/events?since=-1", "", nil, 400, cloudsim.Invalid, "since"},
 		"since a future revision":       {"GET", "/v1/watch?since=999999", "", nil, 410, cloudsim.Gone, "999999"},
 		"bad If-Match":                  {"PUT", "/v1/load-balancers/lb-000001", `{` + spec + `}`, []string{"If-Match", "yesterday"}, 400, cloudsim.Invalid, "If-Match"},

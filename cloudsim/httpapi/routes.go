@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -154,6 +155,9 @@ func (in listInput) options() (cloudsim.ListOptions, error) {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {
 			return o, cloudsim.InvalidField("query.label", "must be key=value")
+		}
+		if other, ok := o.Labels[k]; ok && other != v {
+			return o, cloudsim.InvalidField("query.label", fmt.Sprintf("has two values for the key %q", k[:min(len(k), 80)]))
 		}
 		if o.Labels == nil {
 			o.Labels = map[string]string{}
