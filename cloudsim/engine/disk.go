@@ -204,6 +204,9 @@ func (e *Engine) workOnDisk(tx *store.Tx, call Call, d *cloudsim.Disk, verb clou
 }
 
 func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
+	if d.State == cloudsim.DiskCopying { // the due list can contain a released operation twice
+		return e.copiedDisk(tx, d)
+	}
 	if d.State == cloudsim.DiskCreating && d.Source() != "" && e.lacksData(d.Status) {
 		if err := d.Move(cloudsim.Copy); err != nil {
 			return err
@@ -235,11 +238,16 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 
 // copiedDisk stores disk d. If d is in state copying and its data is complete,
 // copiedDisk also completes the work on d. If d is in state copying and its
-// data is lost, the disk and its operation fail.
+// data is lost, the disk and its operation fail. If a hold blocks the operation,
+// copiedDisk only stores d.
 func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
-	switch {
-	case d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost:
+	if d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost {
 		return disks.Put(tx, d)
+	}
+	held, err := mustNotSettle(tx, d.Operation)
+	switch {
+	case held || err != nil:
+		return putAfter(tx, d, err)
 	case e.lacksData(d.Status):
 		if err := d.Move(cloudsim.Fail); err != nil {
 			return err
@@ -253,7 +261,8 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 }
 
 // waitForNoData completes all work that waits for disk data, if the cloud runs without a data plane.
-// Without a data plane, the cloud gets no report about disk data.
+// Without a data plane, the cloud gets no report about disk data. Work that a hold blocks stays
+// unfinished.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil
@@ -263,7 +272,7 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 		return err
 	}
 	for i := range ds {
-		if err := e.finishDisk(tx, &ds[i]); err != nil {
+		if err := e.copiedDisk(tx, &ds[i]); err != nil {
 			return err
 		}
 	}
@@ -272,16 +281,20 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 		return err
 	}
 	for i := range gs {
-		if err := e.settledSnapshotGroup(tx, &gs[i]); err != nil {
+		members, err := membersOf(tx, &gs[i])
+		if err != nil {
+			return err
+		}
+		if err := e.copiedGroup(tx, &gs[i], members); err != nil {
 			return err
 		}
 	}
-	ss, err := findCopying(tx, snapshots, func(s *cloudsim.Snapshot) bool { return s.State == cloudsim.SnapshotCopying })
+	ss, err := findCopying(tx, snapshots, func(s *cloudsim.Snapshot) bool { return s.State == cloudsim.SnapshotCopying && s.Group == "" })
 	if err != nil {
 		return err
 	}
-	for i := range ss { // the members of groups are ready by now
-		if err := e.settledSnapshot(tx, &ss[i]); err != nil {
+	for i := range ss {
+		if err := e.copiedSnapshot(tx, &ss[i]); err != nil {
 			return err
 		}
 	}
@@ -426,7 +439,7 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 		if err := d.Move(cloudsim.Modify); err != nil {
 			return false, err
 		}
-		if until := was.ModifiedAt; until != nil && tx.Now.Before(until.Add(e.cfg.DiskCooldown)) {
+		if until := was.ModifiedAt; until != nil && !until.After(tx.Now) && tx.Now.Before(until.Add(e.cfg.DiskCooldown)) { // a user can set the clock back to a time before the last modification
 			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot modify disk %s: the last modification was at %s, and the next is possible at %s", id, until.Format(time.RFC3339), until.Add(e.cfg.DiskCooldown).Format(time.RFC3339))
 		}
 		if d.Type != was.Type {

@@ -182,3 +182,16 @@ func TestDiskPages(t *testing.T) {
 		expectRefused(t, token, err, cloudsim.Invalid, "after")
 	}
 }
+
+// TestModifyWhenTheClockIsSetBack proves that ModifyDisk permits a modification although a user has
+// set the clock back to a time before the last modification.
+func TestModifyWhenTheClockIsSetBack(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), frozen, instant)
+	defer down()
+	d := mustCreateDisk(t, e, ctx, "data")
+	advance(t, e, ctx, time.Hour)
+	must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 20_000}))(t)
+	must(e.SetClock(ctx, cloudsim.SetClock{Time: &newYear}))(t)
+	must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 30_000}))(t)
+}

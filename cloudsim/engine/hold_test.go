@@ -224,3 +224,47 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 		t.Errorf("state at the due time: got %s", i.State)
 	}
 }
+
+// TestHoldOfCopies proves that a hold also keeps copies unfinished if a client creates the hold
+// while the data plane copies the data. A restart without a data plane does not end the held work.
+func TestHoldOfCopies(t *testing.T) {
+	path, ctx := file(t), engine.AsCloud(t.Context())
+	e, stop := boot(t, path, instant, withDiskData)
+	defer func() { stop() }()
+	d := mustCreateDisk(t, e, ctx, "data")
+	s, lost := mustSnapshot(t, e, ctx, "snap", d.ID), mustSnapshot(t, e, ctx, "lost", d.ID)
+	g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
+	c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
+	h := must(e.CreateHold(ctx, cloudsim.CreateHold{Name: "h", HoldSpec: cloudsim.HoldSpec{Transition: cloudsim.Transition{Kind: "*", Verb: cloudsim.Create}}}))(t)
+	reportComplete(t, e, ctx, c.ID, s.ID, g.Snapshots[0])
+	if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: lost.ID, Status: gone}}); err != nil {
+		t.Fatal(err)
+	}
+	expectHeld := func() {
+		t.Helper()
+		for _, id := range []cloudsim.OperationID{s.Operation, lost.Operation, g.Operation, c.Operation} {
+			if op := must(e.GetOperation(ctx, id))(t); op.Over() || op.HeldBy != string(h.ID) {
+				t.Errorf("operation: got %+v, want an operation that the hold keeps unfinished", op)
+			}
+		}
+		if s := must(e.GetSnapshot(ctx, g.Snapshots[0]))(t); s.State != cloudsim.SnapshotCopying {
+			t.Errorf("member of the group: got %s, want copying", s.State)
+		}
+	}
+	expectHeld()
+	stop()
+	e, stop = boot(t, path, instant)
+	expectHeld()
+	stop()
+	e, stop = boot(t, path, instant, withDiskData)
+	if err := e.DeleteHold(ctx, h.ID); err != nil {
+		t.Fatal(err)
+	}
+	s, g, c = must(e.GetSnapshot(ctx, s.ID))(t), must(e.GetSnapshotGroup(ctx, g.ID))(t), must(e.GetDisk(ctx, c.ID))(t)
+	if !s.ReadyToUse || !g.ReadyToUse || c.State != cloudsim.DiskAvailable {
+		t.Errorf("copies after the deletion of the hold: got snapshot %+v, group %+v and disk %+v, want all ready", s, g, c)
+	}
+	if lost = must(e.GetSnapshot(ctx, lost.ID))(t); lost.State != cloudsim.SnapshotFailed {
+		t.Errorf("snapshot without data after the deletion of the hold: got %+v, want failed", lost)
+	}
+}

@@ -96,6 +96,8 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 		if err := s.Move(cloudsim.Copy); err != nil {
 			return err
 		}
+	}
+	if s.State == cloudsim.SnapshotCopying && e.lacksData(s.Status) { // the due list can contain a released operation twice
 		return e.copiedSnapshot(tx, s)
 	}
 	if err := s.Move(cloudsim.Settle); err != nil {
@@ -122,10 +124,17 @@ func lostDataError(s cloudsim.DiskStatus) *cloudsim.OperationError {
 // copiedSnapshot stores a snapshot after a change of its state or status. If
 // the snapshot is in state copying and its data is complete, copiedSnapshot
 // also completes the work. If the data of a snapshot in state copying is lost,
-// the snapshot and its operation fail.
+// the snapshot and its operation fail. If a hold blocks the operation,
+// copiedSnapshot only stores the snapshot.
 func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
+	if s.State != cloudsim.SnapshotCopying || e.lacksData(s.Status) && !s.Status.Lost {
+		return snapshots.Put(tx, s)
+	}
+	held, err := mustNotSettle(tx, s.Operation)
 	switch {
-	case s.State != cloudsim.SnapshotCopying || e.lacksData(s.Status) && !s.Status.Lost:
+	case err != nil:
+		return err
+	case held:
 		return snapshots.Put(tx, s)
 	case e.lacksData(s.Status):
 		if err := s.Move(cloudsim.Fail); err != nil {

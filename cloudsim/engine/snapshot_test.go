@@ -396,3 +396,50 @@ func TestSnapshotsKeepToTheirProject(t *testing.T) {
 	must(e.DeleteDisk(their, mine.ID))(t)
 	expectRefused(t, "deleting a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
 }
+
+// TestReleasedCopyWaitsForItsData proves that a release of an operation before its due time does
+// not replace the data. The snapshot, group or disk becomes ready only after the data plane has
+// reported complete data.
+func TestReleasedCopyWaitsForItsData(t *testing.T) {
+	e, down := boot(t, file(t), frozen, withDiskData, func(c *engine.Config) { c.Profile = engine.Profile{Disk: time.Minute} })
+	defer down()
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	d := mustCreateDisk(t, e, ctx, "data")
+	advance(t, e, ctx, time.Hour)
+	stuck := mustFault(t, e, fault("stuck", "*", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStuckState})))
+	under := engine.Under(ctx, engine.Strike{Fault: &stuck})
+	s := mustSnapshot(t, e, under, "snap", d.ID)
+	g := must(e.CreateSnapshotGroup(under, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
+	c := must(e.CreateDisk(under, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
+	if err := e.DeleteFault(ctx, stuck.ID); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, ctx, time.Hour)
+	expectCopies := func(state cloudsim.SnapshotState, disk cloudsim.DiskState, over bool) {
+		t.Helper()
+		s, g, c := must(e.GetSnapshot(ctx, s.ID))(t), must(e.GetSnapshotGroup(ctx, g.ID))(t), must(e.GetDisk(ctx, c.ID))(t)
+		if s.State != state || g.State != state || c.State != disk {
+			t.Errorf("states: got snapshot %s, group %s and disk %s, want %s, %s and %s", s.State, g.State, c.State, state, state, disk)
+		}
+		for _, id := range []cloudsim.OperationID{s.Operation, g.Operation, c.Operation} {
+			if op := must(e.GetOperation(ctx, id))(t); op.Over() != over {
+				t.Errorf("operation: got %+v, want over %v", op, over)
+			}
+		}
+	}
+	expectCopies(cloudsim.SnapshotCopying, cloudsim.DiskCopying, false)
+	reportComplete(t, e, ctx, c.ID, s.ID, g.Snapshots[0])
+	expectCopies(cloudsim.SnapshotReady, cloudsim.DiskAvailable, true)
+}
+
+// reportComplete reports complete data of a disk and of snapshots, as a data plane does.
+func reportComplete(t *testing.T, e *engine.Engine, ctx context.Context, disk cloudsim.DiskID, snapshots ...cloudsim.SnapshotID) {
+	t.Helper()
+	var reports []cloudsim.SnapshotReport
+	for _, id := range snapshots {
+		reports = append(reports, cloudsim.SnapshotReport{ID: id, Status: completeStatus(10)})
+	}
+	if err := errors.Join(e.ReportSnapshots(ctx, reports), e.ReportDisk(ctx, disk, completeStatus(10))); err != nil {
+		t.Fatal(err)
+	}
+}

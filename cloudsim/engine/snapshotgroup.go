@@ -117,10 +117,13 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 	if err != nil {
 		return err
 	}
-	if g.State == cloudsim.SnapshotCreating && slices.ContainsFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
+	lacksData := slices.ContainsFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) })
+	if g.State == cloudsim.SnapshotCreating && lacksData {
 		if err := moveGroup(tx, g, members, cloudsim.Copy); err != nil {
 			return err
 		}
+	}
+	if g.State == cloudsim.SnapshotCopying && lacksData { // the due list can contain a released operation twice
 		return e.copiedGroup(tx, g, members)
 	}
 	if err := moveGroup(tx, g, members, cloudsim.Settle); err != nil {
@@ -137,21 +140,26 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 
 // copiedGroup stores a group in state copying. If the data of all members is
 // complete, copiedGroup also completes the work. If the data of a member is
-// lost, the group and its operation fail.
+// lost, the group and its operation fail. If a hold blocks the operation,
+// copiedGroup only stores the group.
 func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, members []cloudsim.Snapshot) error {
-	for _, m := range members {
-		if !e.lacksData(m.Status) || !m.Status.Lost {
-			continue
-		}
+	lost := slices.IndexFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) && m.Status.Lost })
+	if lost < 0 && slices.ContainsFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
+		return snapshotGroups.Put(tx, g)
+	}
+	held, err := mustNotSettle(tx, g.Operation)
+	switch {
+	case err != nil:
+		return err
+	case held:
+		return snapshotGroups.Put(tx, g)
+	case lost >= 0:
 		if err := moveGroup(tx, g, members, cloudsim.Fail); err != nil {
 			return err
 		}
-		if err := e.endOperation(tx, g.Operation, cloudsim.Fail, lostDataError(m.Status)); err != nil {
+		if err := e.endOperation(tx, g.Operation, cloudsim.Fail, lostDataError(members[lost].Status)); err != nil {
 			return err
 		}
-		return snapshotGroups.Put(tx, g)
-	}
-	if slices.ContainsFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
 		return snapshotGroups.Put(tx, g)
 	}
 	return e.settledSnapshotGroup(tx, g)
