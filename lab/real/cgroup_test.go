@@ -85,13 +85,18 @@ func newFrozen(t *testing.T, flags uintptr, script string) (cgroup, *exec.Cmd) {
 		t.Fatal(err)
 	}
 	freeze(t, inside, true)
+	ended := make(chan struct{})
+	go func() { // otherwise the ended process stays a zombie
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
 	t.Cleanup(func() {
 		if inside.isPresent() {
 			freeze(t, inside, false)
 		}
 		_ = machines.destroy(context.WithoutCancel(t.Context()))
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 	})
 	return machines, cmd
 }
@@ -117,7 +122,6 @@ func TestPowerOffFrozenMachine(t *testing.T) {
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = cmd.Wait() }()
 	done := make(chan error, 1)
 	go func() { done <- m.powerOff(t.Context()) }()
 	select {
