@@ -21,7 +21,7 @@ import (
 // TestFullDisk proves that the cloud loses no data on a full disk. On a full disk, writes return an
 // error, and reads succeed. The cloud completes due work when the disk has free space again.
 func TestFullDisk(t *testing.T) {
-	const many, soon = 1000, 3 * time.Second // the events need more space than the free pages of the file
+	const many = 1000 // the events need more space than the free pages of the file
 	if os.Geteuid() != 0 {
 		t.Skip("the small disk of the test needs root")
 	}
@@ -35,7 +35,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	ctx := engine.AsCloud(t.Context())
-	e, down := boot(t, filepath.Join(dir, "cloud.db"), func(c *engine.Config) { c.Profile.Provision = soon })
+	e, down := boot(t, filepath.Join(dir, "cloud.db"), func(c *engine.Config) { c.FrozenAt, c.Profile.Provision = newYear, time.Hour })
 	defer down()
 	large := map[string]string{} // large labels, so that each change needs more free space than the file has
 	for n := range 50 {
@@ -46,10 +46,16 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	due := time.Now().Add(soon)
 	filler := filepath.Join(dir, "filler")
 	if err := fill(filler); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
+	}
+	info, err := os.Stat(filler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filler, info.Size()-1<<20); err != nil { // space for the change of the clock, and for a part of the due work
+		t.Fatal(err)
 	}
 	ready := func() (n int) {
 		all, _, err := cloudsim.All(ctx, e.ListInstances, cloudsim.ListOptions{})
@@ -63,14 +69,16 @@ func TestFullDisk(t *testing.T) {
 		}
 		return n
 	}
-	time.Sleep(time.Until(due)) // the disk has space for only a part of the due work
+	later := newYear.Add(2 * time.Hour)
+	if _, err := e.SetClock(ctx, cloudsim.SetClock{Time: &later}); err != nil {
+		t.Fatal(err)
+	}
 	for before := -1; ready() != before; time.Sleep(200 * time.Millisecond) {
 		before = ready()
 	}
 	if n := ready(); n == many {
 		t.Fatal("the disk was not full")
 	}
-	var err error
 	for n := 0; err == nil && n < many; n++ {
 		_, err = e.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprint("a", n), Labels: large})
 	}
