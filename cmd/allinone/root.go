@@ -75,9 +75,10 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(append([]string{}, args...)) // the slice must not be nil, because cobra would then read os.Args
 	refuseUnknownTopics(root)
-	root.InitDefaultCompletionCmd(args...) // this call comes before prepare, so that prepare also changes the completion command
+	root.InitDefaultCompletionCmd(args...) // this call comes first, so that the next calls also change the completion command
 	began := false
-	prepare(root, &began)
+	cli.NoteStart(root, &began)
+	prepare(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return cli.ExitOK
@@ -91,24 +92,12 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 	return cli.ExitCode(err)
 }
 
-// prepare changes a command and its subcommands. A command with a function Run or RunE sets *began
-// to true before this function runs. An error before this point is a mistake in the command line. A
-// command that only groups subcommands returns an error for an unknown subcommand, and does not set
-// *began.
-func prepare(cmd *cobra.Command, began *bool) {
+// prepare changes a command and its subcommands. A command that only groups subcommands returns an
+// error for an unknown subcommand. Such an error is a mistake in the command line, so the caller
+// calls cli.NoteStart before prepare.
+func prepare(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
-	switch run, plain := cmd.RunE, cmd.Run; {
-	case run != nil:
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			*began = true
-			return run(cmd, args)
-		}
-	case plain != nil:
-		cmd.Run = func(cmd *cobra.Command, args []string) {
-			*began = true
-			plain(cmd, args)
-		}
-	case cmd.HasSubCommands():
+	if !cmd.Runnable() && cmd.HasSubCommands() {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if asked, err := cmd.Flags().GetBool(versionFlag); err == nil && asked {
@@ -122,7 +111,7 @@ func prepare(cmd *cobra.Command, began *bool) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		prepare(sub, began)
+		prepare(sub)
 	}
 }
 

@@ -31,7 +31,8 @@ func Conform(getenv func(string) string, stdin io.Reader, stdout, stderr io.Writ
 	root.Use, root.SilenceErrors, root.SilenceUsage = "cloudconform", true, true
 	root.AddCommand(cli.NewVersionCommand(e), cli.NewExitCodesTopic())
 	began := false
-	prepare(root, &began)
+	cli.NoteStart(root, &began)
+	rename(root)
 	root.SetArgs(append([]string{}, args...)) // not nil, because cobra would then read os.Args
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
@@ -44,19 +45,12 @@ func Conform(getenv func(string) string, stdin io.Reader, stdout, stderr io.Writ
 	return cli.ExitOK
 }
 
-// prepare replaces the name of the program in the help of all commands. Each command sets *began to
-// true before it runs. An error before this point is a mistake in the command line.
-func prepare(cmd *cobra.Command, began *bool) {
+// rename replaces the name of the program in the help of all commands.
+func rename(cmd *cobra.Command) {
 	for _, text := range []*string{&cmd.Long, &cmd.Example} {
 		*text = strings.ReplaceAll(*text, "allinone conform", "cloudconform")
 	}
-	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			*began = true
-			return run(cmd, args)
-		}
-	}
 	for _, sub := range cmd.Commands() {
-		prepare(sub, began)
+		rename(sub)
 	}
 }

@@ -50,6 +50,26 @@ func ExitCode(err error) int {
 // CodeOf returns the exit code of a Kind.
 func CodeOf(k cloudsim.Kind) int { return exitCodes[k].code }
 
+// NoteStart makes each command with a function Run or RunE set *began to true before this function
+// runs. An error of a command before this point is a mistake in the command line.
+func NoteStart(cmd *cobra.Command, began *bool) {
+	switch run, plain := cmd.RunE, cmd.Run; {
+	case run != nil:
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*began = true
+			return run(cmd, args)
+		}
+	case plain != nil:
+		cmd.Run = func(cmd *cobra.Command, args []string) {
+			*began = true
+			plain(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		NoteStart(sub, began)
+	}
+}
+
 // NewExitCodesTopic returns a help topic that prints exitCodes.
 func NewExitCodesTopic() *cobra.Command {
 	var b strings.Builder
