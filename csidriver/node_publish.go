@@ -65,7 +65,7 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 		options = nil
 	}
 	if readOnly {
-		options = append(slices.Clone(options), "ro") // the last option wins, and the flags can contain rw
+		options = machine.ReadOnly(options)
 	}
 	have, err := mountAt(l, target)
 	if err != nil {

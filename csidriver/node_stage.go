@@ -205,7 +205,7 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 	}
 	options := u.flags
 	if u.readOnly() {
-		options = append(slices.Clone(options), "ro") // the last option wins, and the flags can contain rw
+		options = machine.ReadOnly(options)
 	}
 	err = machine.MountDevice(l, at, u.fsType, options)
 	if errors.Is(err, machine.ErrOptions) {

@@ -49,6 +49,10 @@ func parse(options []string) (bits uintptr, own string) {
 	return bits, strings.Join(rest, ",")
 }
 
+// ReadOnly returns the options of a read-only mount. The last option wins, so ReadOnly adds ro at the
+// end. The given options can contain rw.
+func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
+
 // MountDevice mounts the filesystem on the device of l. It returns ErrJournal
 // if the device is read-only and the filesystem has an unfinished journal. It
 // returns ErrOptions if the kernel refuses the options.
@@ -62,7 +66,7 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 		options = append([]string{"nouuid"}, options...) // the original of a copied disk may be mounted with the same UUID
 	}
 	if readOnly {
-		options = append(slices.Clone(options), "ro") // the last option wins
+		options = ReadOnly(options)
 	}
 	bits, own := parse(options)
 	err = unix.Mount(l.Device(), path, fsType, bits, own)
