@@ -37,7 +37,7 @@ func RequestLink(ctx context.Context, cl *client.Client, consoleURL string, link
 		req.Header.Set("Authorization", "Bearer "+secret)
 	}
 	hc := cl.HTTP
-	if strings.HasPrefix(cl.URL, "unix://") { // the transport of this client can reach only the socket of the cloud
+	if cl.UsesSocket() { // the transport of this client can reach only the socket of the cloud
 		hc = &http.Client{Timeout: hc.Timeout}
 	}
 	resp, err := hc.Do(req)
