@@ -137,8 +137,11 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 		return r.permitTargets(q, &l.LoadBalancerSpec, g)
 	}
 	rules, err := rulesOf(q, groupIDs, g)
+	if err != nil {
+		return err
+	}
 	permit(&l.LoadBalancerSpec, rules)
-	return err
+	return nil
 }
 
 // permitTargets sets the source ranges and the targets of a load balancer without security groups.
