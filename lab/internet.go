@@ -1,7 +1,7 @@
 package lab
 
 import (
-	"fmt"
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,13 +20,7 @@ type Proxy struct{ HTTP, HTTPS, No string }
 // machines cannot reach this interface. If only one of the two proxies is unusable, env still
 // contains the usable proxy.
 func (p Proxy) Env(n Networks) (env []string, err error) {
-	bad := func(format, name string) {
-		reason := fmt.Errorf(format, name)
-		if err != nil {
-			reason = fmt.Errorf("%w; %w", err, reason)
-		}
-		err = reason
-	}
+	var unusable []string
 	for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}} {
 		if v.value == "" {
 			continue
@@ -38,12 +32,15 @@ func (p Proxy) Env(n Networks) (env []string, err error) {
 		u, invalid := url.Parse(value)
 		switch {
 		case invalid != nil || u.Hostname() == "":
-			bad("the value of %s is not the URL of a proxy, so machines pull images without this proxy", v.name)
+			unusable = append(unusable, "the value of "+v.name+" is not the URL of a proxy, so machines pull images without this proxy")
 		case real.OnLoopback(u):
-			bad("the proxy in %s is on the loopback of this host, so machines pull images without this proxy", v.name)
+			unusable = append(unusable, "the proxy in "+v.name+" is on the loopback of this host, so machines pull images without this proxy")
 		default:
 			env = append(env, v.name+"="+v.value)
 		}
+	}
+	if len(unusable) > 0 {
+		err = errors.New(strings.Join(unusable, "; "))
 	}
 	if env == nil {
 		return nil, err
