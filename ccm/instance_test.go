@@ -151,13 +151,7 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
-	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually.True(t, "the cloud forgets the instance", func() bool {
-		_, err := r.cloud.GetInstance(t.Context(), gone.ID)
-		return errors.Is(err, cloudsim.NotFound)
-	})
+	r.deleteInstance(t, gone)
 	doubts := func(when string, want bool) {
 		t.Helper()
 		there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
@@ -415,14 +409,8 @@ func TestNodeDeletionGrace(t *testing.T) {
 	r.provider = r.restarted()
 	i := r.createMachine(t, "node-1")
 	r.letFind(t, i)
-	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
-		t.Fatal(err)
-	}
+	r.deleteInstance(t, i)
 	n, began := initialisedNode(i), time.Now()
-	eventually.True(t, "the cloud forgets the instance", func() bool {
-		_, err := r.cloud.GetInstance(t.Context(), i.ID)
-		return errors.Is(err, cloudsim.NotFound)
-	})
 	eventually.True(t, "the instance is told to be gone", func() bool {
 		there, err := r.instances().InstanceExists(t.Context(), n)
 		if err != nil {
@@ -441,6 +429,19 @@ func TestNodeDeletionGrace(t *testing.T) {
 	}
 }
 
+// deleteInstance deletes an instance, and waits until the cloud answers that it
+// does not exist.
+func (r *rig) deleteInstance(t *testing.T, i cloudsim.Instance) {
+	t.Helper()
+	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the cloud forgets the instance", func() bool {
+		_, err := r.cloud.GetInstance(t.Context(), i.ID)
+		return errors.Is(err, cloudsim.NotFound)
+	})
+}
+
 // Upstream calls InstanceExists only for Nodes that are not ready. If a Node
 // became ready again after an absence of its instance, the full
 // NodeDeletionGrace applies to a later absence.
@@ -451,13 +452,7 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	i := r.createMachine(t, "node-1")
 	n := initialisedNode(i)
 	r.letFind(t, i)
-	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually.True(t, "the cloud forgets the instance", func() bool {
-		_, err := r.cloud.GetInstance(t.Context(), i.ID)
-		return errors.Is(err, cloudsim.NotFound)
-	})
+	r.deleteInstance(t, i)
 	for _, when := range []string{"at first", "much later"} {
 		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || !there {
 			t.Errorf("%s: %v, %v", when, there, err)
@@ -478,13 +473,7 @@ func TestNodeDeletionGraceWithRareCalls(t *testing.T) {
 	i := r.createMachine(t, "node-1")
 	n := initialisedNode(i)
 	r.letFind(t, i)
-	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually.True(t, "the cloud forgets the instance", func() bool {
-		_, err := r.cloud.GetInstance(t.Context(), i.ID)
-		return errors.Is(err, cloudsim.NotFound)
-	})
+	r.deleteInstance(t, i)
 	for minute := 0; minute <= 6; minute += 2 {
 		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || there != (minute < 5) {
 			t.Errorf("after %d minutes: got %v, %v; want %v", minute, there, err, minute < 5)

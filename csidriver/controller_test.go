@@ -13,8 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
-	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // TestOneNameIsOneVolume proves that concurrent CreateVolume calls with the
@@ -326,13 +324,7 @@ func TestForcedDetach(t *testing.T) {
 // TestCapacityOfRegionalInOneRegion proves that a zone has no regional capacity if its region has
 // no other zone, because both replicas of a regional disk are in one region.
 func TestCapacityOfRegionalInOneRegion(t *testing.T) {
-	b := &bench{t: t, dir: t.TempDir(), size: "small"}
-	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
-		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "far"}})
-		c.Catalogue.Zones = append(c.Catalogue.Zones, cloudsim.Zone{Meta: cloudsim.Meta{Name: "far-a"}, Region: "far"})
-	}))
-	b.vm = b.instance("node-1", "sim-1a")
-	b.serve(NodeConfig{Instance: b.vm.ID, DisksDir: b.dir})
+	b := newFarBench(t)
 	for zone, want := range map[string]bool{"far-a": false, "sim-1a": true} {
 		got, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{
 			Parameters: map[string]string{"replication": "regional"}, AccessibleTopology: topologyOf(DefaultName, zone)[0],

@@ -56,11 +56,9 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestSourceElsewhere proves that the driver makes a volume only in a zone in
-// which its source is available. If the source is not available in any
-// permitted zone, the driver returns RESOURCE_EXHAUSTED, so that the scheduler
-// tries another node.
-func TestSourceElsewhere(t *testing.T) {
+// newFarBench returns a bench with a second region, far, with the zone far-a.
+func newFarBench(t *testing.T) *bench {
+	t.Helper()
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
 	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
 		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "far"}})
@@ -68,6 +66,15 @@ func TestSourceElsewhere(t *testing.T) {
 	}))
 	b.vm = b.instance("node-1", "sim-1a")
 	b.serve(NodeConfig{Instance: b.vm.ID, DisksDir: b.dir})
+	return b
+}
+
+// TestSourceElsewhere proves that the driver makes a volume only in a zone in
+// which its source is available. If the source is not available in any
+// permitted zone, the driver returns RESOURCE_EXHAUSTED, so that the scheduler
+// tries another node.
+func TestSourceElsewhere(t *testing.T) {
+	b := newFarBench(t)
 	in := func(zones ...string) func(*csi.CreateVolumeRequest) {
 		return func(r *csi.CreateVolumeRequest) {
 			r.AccessibilityRequirements = &csi.TopologyRequirement{Preferred: topologyOf(DefaultName, zones...), Requisite: topologyOf(DefaultName, zones...)}
