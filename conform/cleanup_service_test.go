@@ -35,8 +35,8 @@ func TestCleanupContinuesAfterRefusedService(t *testing.T) {
 	}
 }
 
-// TestServiceOfLostReply proves that the cleanup of a check also deletes a Service whose creation
-// succeeded without a reply, for example because the user interrupted the run.
+// TestServiceOfLostReply proves that the cleanup of a check also deletes a Service if the check got
+// no reply to the creation. For example, a user has interrupted the run.
 func TestServiceOfLostReply(t *testing.T) {
 	kube := fake.NewClientset()
 	kube.PrependReactor("create", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
