@@ -56,6 +56,10 @@ type Mount struct {
 // ReadOnly reports whether this mount refuses writes.
 func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
+// ReadOnly returns the options of a read-only mount. The last option wins, so ReadOnly adds ro at the
+// end. The given options can contain rw.
+func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
+
 // IsDevice reports whether m is a bind mount of the device file of a loop
 // device. It returns false for a filesystem on the device.
 func (m Mount) IsDevice() bool {

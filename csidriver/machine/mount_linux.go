@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -48,10 +47,6 @@ func parse(options []string) (bits uintptr, own string) {
 	}
 	return bits, strings.Join(rest, ",")
 }
-
-// ReadOnly returns the options of a read-only mount. The last option wins, so ReadOnly adds ro at the
-// end. The given options can contain rw.
-func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
 
 // MountDevice mounts the filesystem on the device of l. It returns ErrJournal
 // if the device is read-only and the filesystem has an unfinished journal. It
