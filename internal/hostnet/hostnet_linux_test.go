@@ -1,22 +1,27 @@
 package hostnet_test
 
 import (
+	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// The result of Addresses contains no addresses of other machines, even if this
-// machine has a default route of the type local. With this route, the kernel
-// treats every address as an address of this machine. The test adds the route
-// in a new network namespace.
-func TestLocalDefaultRouteIsOmitted(t *testing.T) {
+// The test runs in a new network namespace. The namespace has an interface with an IPv4 and an IPv6
+// address, a default route, and a default route of the type local. With the last route, the kernel
+// treats every address as an address of this machine. Addresses contains only the loopback addresses
+// and the addresses of the interface. Routes also contains the networks of the interface. Neither
+// contains an address that only a default route covers.
+func TestAddressesAndRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}
@@ -24,26 +29,62 @@ func TestLocalDefaultRouteIsOmitted(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("this machine allows no new network namespace: %v", err)
 	}
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		t.Fatal(err)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		t.Fatal(err)
+	up := func(name string) netlink.Link {
+		t.Helper()
+		link, err := netlink.LinkByName(name)
+		must(err)
+		must(netlink.LinkSetUp(link))
+		return link
 	}
-	_, all, _ := net.ParseCIDR("0.0.0.0/0")
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: all, Type: unix.RTN_LOCAL, Table: 100, Scope: netlink.SCOPE_HOST}); err != nil {
-		t.Fatal(err)
+	lo := up("lo")
+	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}))
+	up("peer")
+	eth0 := up("eth0")
+	networks := []string{"192.0.2.1/24"}
+	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
+		networks = append(networks, "2001:db8::1/64")
 	}
-	own, err := hostnet.Addresses()
-	if err != nil {
-		t.Fatal(err)
+	for _, n := range networks {
+		address, err := netlink.ParseAddr(n)
+		must(err)
+		address.Flags = unix.IFA_F_NODAD // without this flag, the kernel uses an IPv6 address only after a second
+		must(netlink.AddrAdd(eth0, address))
 	}
-	routes, err := hostnet.Routes()
-	if err != nil {
-		t.Fatal(err)
+	_, all, err := net.ParseCIDR("0.0.0.0/0")
+	must(err)
+	must(netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: all, Gw: net.IPv4(192, 0, 2, 254)}))
+	must(netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: all, Type: unix.RTN_LOCAL, Table: 100, Scope: netlink.SCOPE_HOST}))
+
+	contains := func(ranges []netip.Prefix, ip string) bool {
+		return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr(ip)) })
 	}
-	if !contains(own, "127.0.0.1") || contains(own, "198.51.100.1") || contains(routes, "198.51.100.1") {
-		t.Errorf("own addresses: got %v, routes: got %v; want 127.0.0.1 and no default route", own, routes)
-	}
+	eventually.Empty(t, func() (difference string) { // the kernel adds the route of an IPv6 address in the background
+		own, err := hostnet.Addresses()
+		must(err)
+		routes, err := hostnet.Routes()
+		must(err)
+		for _, tc := range []struct {
+			ip              string
+			isOwn, hasRoute bool
+		}{
+			{"127.0.0.1", true, true},
+			{"192.0.2.1", true, true},
+			{"192.0.2.2", false, true},
+			{"198.51.100.1", false, false},
+			{"2001:db8::1", len(networks) > 1, len(networks) > 1},
+			{"2001:db8::2", false, len(networks) > 1},
+			{"2001:db8:1::1", false, false},
+		} {
+			if contains(own, tc.ip) != tc.isOwn || contains(routes, tc.ip) != tc.hasRoute {
+				difference += fmt.Sprintf("%s: want own address %t, in a route %t. Own addresses: %v, routes: %v\n", tc.ip, tc.isOwn, tc.hasRoute, own, routes)
+			}
+		}
+		return difference
+	})
 }
