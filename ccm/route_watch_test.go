@@ -81,8 +81,8 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	})
 }
 
-// runRouteController runs upstream's route controller for the given nodes until
-// the test ends.
+// runRouteController runs upstream's route controller for the given nodes until the test ends. The
+// test must run in a bubble of synctest.
 func (r *rig) runRouteController(t *testing.T, resync time.Duration, clusterCIDR string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -107,7 +107,12 @@ func (r *rig) runRouteController(t *testing.T, resync time.Duration, clusterCIDR
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { rc.Run(ctx, 10*time.Second, controllersmetrics.NewControllerManagerMetrics("test")) })
-	t.Cleanup(func() { cancel(); running.Wait(); shared.Shutdown() })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		shared.Shutdown()
+		time.Sleep(time.Minute) // upstream's Run does not wait for a goroutine that creates a route
+	})
 	startInformers(t, kube, shared, ctx.Done())
 	return kube
 }
