@@ -57,16 +57,16 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 }
 
 // rescheduleFaults adds work items to the due list after a caller has set the cloud's clock back.
-// The parameter from is the time that the clock showed before. The loop in Run may have removed
-// work items with a due time between the new time and from, so rescheduleFaults adds these items
+// Before the change, the clock showed the time oldTime. The loop in Run may have removed work items
+// that were due before oldTime. If such an item is due after the new time, rescheduleFaults adds it
 // again. If an item is still on the due list, the engine runs the item twice. The second run
 // changes nothing.
-func rescheduleFaults(tx *store.Tx, from time.Time) error {
+func rescheduleFaults(tx *store.Tx, oldTime time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {
 		if err != nil {
 			return err
 		}
-		if err := scheduleWindow(tx, f, func(at time.Time) bool { return at.After(tx.Now) && !at.After(from) }); err != nil {
+		if err := scheduleWindow(tx, f, func(at time.Time) bool { return at.After(tx.Now) && !at.After(oldTime) }); err != nil {
 			return err
 		}
 	}

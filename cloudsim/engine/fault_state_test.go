@@ -270,9 +270,9 @@ func TestStaleReadIsThePast(t *testing.T) {
 	})
 }
 
-// TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource, even if
-// the journal ends with revisions that have no events. After the load of a saved state, the journal
-// ends in this way.
+// TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource, also
+// after the load of a saved state. After the load, the revision of the cloud is higher than the
+// revision of the last event in the journal.
 func TestStaleReadAfterALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -95,7 +95,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestFullDiskOfStates proves that an import and a save return Unavailable if the disk for saved
-// states is full. The saved state of the import is not damaged, so the error must not be Invalid.
+// states is full. The error must not be Invalid, because the imported file is not damaged.
 func TestFullDiskOfStates(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {

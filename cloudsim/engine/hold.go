@@ -55,9 +55,9 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 
 // release unblocks an operation that a hold or a fault has blocked. If the operation is due,
 // release completes it in the same transaction, so that the same calls always write the same
-// journal. If the operation is not due yet, release puts the operation on the due list again. This
-// is necessary if the loop in Run has removed the operation from the due list, and a user has then
-// set the clock back.
+// journal. If the operation is not due yet, release puts the operation on the due list again. The
+// loop in Run removes a blocked operation from the due list at its due time. If a user then sets
+// the clock back, the operation is no longer due, but is also not on the list.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

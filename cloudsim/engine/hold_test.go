@@ -225,8 +225,9 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// TestHoldOfCopies proves that a hold also keeps copies unfinished if a client creates the hold
-// while the data plane copies the data. A restart without a data plane does not end the held work.
+// TestHoldOfCopies creates a hold while the data plane copies the data of new disks and snapshots.
+// The hold keeps the creation of these disks and snapshots unfinished. A restart without a data
+// plane does not end the held work.
 func TestHoldOfCopies(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, instant, withDiskData)

@@ -22,8 +22,8 @@ func addressesOf(l cloudsim.LoadBalancer) (ips []string) {
 
 // TestLoadBalancerFamilies proves that a load balancer has an address for each of its IP families.
 // If the families change, the load balancer keeps the addresses of the remaining families and
-// releases the other addresses. If a client reserved a released address, the address stays
-// reserved.
+// releases the other addresses. A released address stays reserved if a client had reserved it
+// before.
 func TestLoadBalancerFamilies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })
@@ -201,7 +201,9 @@ func TestTargetsOfAllPools(t *testing.T) {
 }
 
 // TestListenerTargets proves that the engine checks, stores and removes the targets of a listener
-// in the same way as the targets of the load balancer. A listener keeps an empty list of targets.
+// in the same way as the targets of the load balancer. If the last target of a listener is deleted,
+// the listener keeps an empty list. With nil instead of the empty list, the listener would use the
+// targets of the load balancer.
 func TestListenerTargets(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)

@@ -13,8 +13,9 @@ import (
 
 // past is the content of a table at an earlier time. pastOf computes the past content from the
 // present content and the whole journal. The computation is slow, but the engine uses it only for
-// calls that a stale-read fault has hit. If the journal no longer contains the value of a resource
-// at the earlier time, past contains the value after the resource's next change.
+// calls that a stale-read fault has hit. The journal loses its oldest events. If the journal has
+// lost the value of a resource at the earlier time, past contains the oldest later value in the
+// journal.
 type past[T any] struct {
 	rev uint64        // last revision at the earlier time
 	was map[string]*T // resources that have changed since the earlier time, with their values at the earlier time; nil for a resource that did not exist
@@ -56,8 +57,9 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 // at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For later
 // events, addEvent uses only the first event of each resource. If the resource was created after
 // pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime. Otherwise
-// addEvent stores the value from this event in p.was. If lastValues contains an earlier value of
-// the resource, pastOf replaces the value in p.was with the earlier value.
+// addEvent stores the value from this event in p.was, because the journal may have lost the value
+// at pastTime. If lastValues contains the value at pastTime, pastOf later stores that value in
+// p.was.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

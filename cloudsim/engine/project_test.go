@@ -46,8 +46,7 @@ func TestNamesAreNoIDs(t *testing.T) {
 }
 
 // TestDamagedRecords proves that the engine returns an error if the record of a project or token is
-// damaged. The engine must not create a second project or token with the name that a damaged record
-// contains.
+// damaged. The engine must not create a second project or token with the name of the damaged one.
 func TestDamagedRecords(t *testing.T) {
 	path := file(t)
 	e, down := boot(t, path, instant)

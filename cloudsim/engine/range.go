@@ -30,9 +30,9 @@ func newRanges(newNetwork, oldNetwork cloudsim.Network) []wantedRange {
 	return all
 }
 
-// checkRanges checks that projects may use all wanted ranges. It returns Invalid if a range is not
-// inside a configured range. It returns Conflict if a range overlaps a route of the cloud's
-// machine. Projects may always use a range inside the configured pod ranges.
+// checkRanges checks that projects may use all wanted ranges. A range inside the configured pod
+// ranges is always valid. For another range, checkRanges returns Invalid if the range is not inside
+// e.cfg.NetworkRanges, and Conflict if the range overlaps a route of the cloud's machine.
 func (e *Engine) checkRanges(wanted []wantedRange) error {
 	if len(wanted) == 0 {
 		return nil

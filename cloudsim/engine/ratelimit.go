@@ -44,8 +44,8 @@ type bucketKey struct {
 // maxBuckets limits the memory for full buckets. If there are at least maxBuckets buckets,
 // takeToken deletes full buckets before it adds a new bucket. The deletion of a full bucket has no
 // effect on later calls, because a new bucket is also full. Buckets of callers use the cloud's
-// clock, and buckets of projects use the machine's clock. takeToken deletes only buckets with the
-// clock of the new bucket, because its parameter now is the time of this clock.
+// clock, and buckets of projects use the machine's clock. takeToken gets the time of only one of
+// these clocks, so it deletes only buckets that use this clock.
 const maxBuckets = 10_000
 
 func (ac *access) loadRates() error {

@@ -157,7 +157,7 @@ func indexValues[T any](t store.Table[T], index string, v *T) []string {
 	return nil
 }
 
-// projectToList returns the project of the resources that a list of table t contains, or "" for all
+// projectToList returns the project to which a list call for table t is limited, or "" for all
 // projects.
 func projectToList[T any](call Call, t store.Table[T]) cloudsim.ProjectID {
 	if t.Prefix == "" {
@@ -167,9 +167,9 @@ func projectToList[T any](call Call, t store.Table[T]) cloudsim.ProjectID {
 }
 
 // rows yields all resources that match the options o. It may also yield resources that do not
-// match, so the caller must check each resource. rows reads an index if o selects a source or an
-// instance, or if a call of one project selects a name or the kind of a record. Otherwise rows
-// reads all resources of the project.
+// match, so the caller must check each resource. rows reads an index in two cases. In the first
+// case, o selects a source or an instance. In the second case, the call is for one project, and o
+// selects a name or the kind of a record. Otherwise rows reads all resources of the project.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := projectToList(call, t)
 	if o.Source != "" {

@@ -276,12 +276,11 @@ func (c Call) onlyFor(operation string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s only for resources that match %s", c.caller(), operation, strings.Join(c.limited, ", "))
 }
 
-// Allowed returns Denied if the caller in ctx has no permission for the
-// operation on the named resource. Allowed is for operations that are not
-// routes of the API. An example is the operation registry.pull with class Read
-// on the repository "team-a/web". The caller of Allowed gets ctx from
-// Authorize. The request to Authorize must have the class Enter, which permits
-// any valid token.
+// Allowed returns Denied if the caller in ctx has no permission for the operation on the named
+// resource. Allowed is for operations that are not routes of the API. An example is the operation
+// registry.pull with class Read on the repository "team-a/web". Before Allowed, the code must call
+// Authorize with the class Enter. Authorize then accepts every valid token and returns the ctx for
+// Allowed.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
 	if err != nil {

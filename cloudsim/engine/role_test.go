@@ -427,11 +427,10 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	}
 }
 
-// TestOneTrustForAWorkload proves that a workload's token is valid for one
-// account only. Another project cannot create a trust for the same workload,
-// audience and keys. Trusts with different keys do not conflict. A project
-// without the keys of a cluster therefore cannot block a trust of the cluster's
-// owner.
+// TestOneTrustForAWorkload proves that a workload's token is valid for one account only. Another
+// project cannot create a trust for the same workload, audience and keys. Trusts with different
+// keys do not conflict. So a project that does not know the keys of a cluster cannot prevent a
+// trust for this cluster in another project.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

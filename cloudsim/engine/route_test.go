@@ -112,8 +112,9 @@ func TestNetworkOverARoute(t *testing.T) {
 	_, err = e.CreateNetwork(mine, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
 
-	// New pod ranges may overlap a route of the same network. They may also overlap a route of a
-	// default network that has the same pod ranges.
+	// New pod ranges may overlap a route of the same network. New pod ranges of a default network
+	// may also overlap a route of another default network, because all default networks have the
+	// same pod ranges.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
 	must(e.UpdateNetwork(other, theirs.ID, pods, 0))(t)
 }

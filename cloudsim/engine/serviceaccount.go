@@ -41,8 +41,9 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 
 // accountToCarry returns the id of the service account for a new instance or workload trust. The
 // caller must have all permissions of the account, because the instance or workload gets these
-// permissions. If the account belongs to another project, the caller must also have the permission
-// to create tokens in all projects. The reason is that the account can get more permissions later.
+// permissions. If the account belongs to another project, the other project can give the account
+// more permissions later, and the instance or workload gets these too. So the caller must then also
+// have the permission to create tokens in all projects.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil

@@ -69,8 +69,8 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 	}
 }
 
-// newSnapshot returns a new snapshot of a disk. The name of the snapshot is its id. The caller must
-// store the snapshot.
+// newSnapshot returns a new snapshot of a disk. The snapshot gets its id as its name. The caller
+// can set another name, and must store the snapshot.
 func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, diskID cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
 	d, err := disks.Get(tx, string(diskID))
 	switch {

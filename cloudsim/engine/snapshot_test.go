@@ -397,9 +397,8 @@ func TestSnapshotsKeepToTheirProject(t *testing.T) {
 	expectRefused(t, "deleting a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
 }
 
-// TestReleasedCopyWaitsForItsData proves that a release of an operation before its due time does
-// not replace the data. The snapshot, group or disk becomes ready only after the data plane has
-// reported complete data.
+// TestReleasedCopyWaitsForItsData releases operations before their due times. It proves that the
+// snapshot, group or disk still becomes ready only after the data plane has reported complete data.
 func TestReleasedCopyWaitsForItsData(t *testing.T) {
 	e, down := boot(t, file(t), frozen, withDiskData, func(c *engine.Config) { c.Profile = engine.Profile{Disk: time.Minute} })
 	defer down()

@@ -23,8 +23,8 @@ type DiskFiles interface {
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
 	// all present data with the staged data that commitState returns, and deletes all remaining
-	// staged data. If commitState fails, the present data stays, and Swap deletes only the staged
-	// data that commitState returns.
+	// staged data. If commitState fails, Swap keeps the present data. It then deletes only the
+	// staged data that commitState returned together with the error.
 	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
 

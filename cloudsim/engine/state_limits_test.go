@@ -17,9 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// TestImportRefusesWrongNumbers proves that an import refuses a saved state with an impossible clock
-// rate, and a saved state without free revisions in its journal. With a negative rate, the loop in
-// Run would never wait. Without free revisions, the revisions would begin at 0 again.
+// TestImportRefusesWrongNumbers proves that an import refuses a saved state with an impossible
+// clock rate, and a saved state whose last revision is the maximum. With a negative rate, the loop
+// in Run would never wait. After the maximum, the revisions would begin at 0 again.
 func TestImportRefusesWrongNumbers(t *testing.T) {
 	clock := func(rate float64) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error {

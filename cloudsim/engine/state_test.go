@@ -122,11 +122,10 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side describes the content of a cloud. The last project in projects
-	// contains a token "ci" and a service account. The field account is the
-	// name of the service account. If account is "", the cloud has no service
-	// account, and the token itself has the role. If role is "", the cloud has
-	// no token.
+	// side describes the content of a cloud. If account is not "", the last project contains a
+	// service account with this name and the role. If role is not "", the last project also
+	// contains a token "ci" of this service account. Without a service account, the token itself
+	// has the role.
 	type side struct {
 		projects []string
 		account  string
@@ -467,9 +466,9 @@ func TestScratchIsForgotten(t *testing.T) {
 }
 
 // TestLoadRefuses proves that the cloud refuses to load a saved state with address ranges that
-// differ from the configured ranges. The refused call changes no records. The saved
-// state also has a zone that the cloud does not have. While the cloud handles the call, it refuses
-// to create an instance in this zone.
+// differ from the configured ranges. The refused call changes no records. The saved state also has
+// a zone that the cloud does not have. The zone must not be valid at any time during the call, so
+// the cloud refuses to create an instance in it.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {
