@@ -83,10 +83,9 @@ func (s *sweeper) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	// sweep must read the mirror before it lists the Services. A Service is
-	// always older than its load balancer. So if a load balancer is in the
-	// mirror and the list does not contain its Service, a user has deleted the
-	// Service.
+	// sweep must read the mirror before it lists the Services. A Service exists before its load
+	// balancer. So if the mirror contains a load balancer and the later list does not contain its
+	// Service, a user has deleted the Service.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
@@ -111,14 +110,12 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mayHave reports whether the sweeper must keep lb for the Service svc. If
-// svc no longer has the type LoadBalancer, the result is true while svc has
-// the load balancer finalizer. If svc has this type and this CCM serves svc,
-// the result is true. If this CCM does not serve the class of svc, the result
-// is true while lb is not active, or while the status of svc contains an
-// address of lb. There are two reasons for this caution. Another CCM in the
-// project may serve that class. Also, this CCM may have served that class
-// before a change of the configuration.
+// mayHave reports whether the sweeper must keep lb for the Service svc. If svc no longer has the
+// type LoadBalancer, the result is true while svc has the load balancer finalizer. If svc has this
+// type and this CCM serves svc, the result is true. If this CCM does not serve the class of svc,
+// svc can nevertheless use lb: another CCM in the project may serve the class, or this CCM may have
+// served it before a change of the configuration. The result is then true while lb is not active,
+// or while the status of svc contains an address of lb.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {

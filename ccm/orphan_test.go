@@ -186,9 +186,8 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	}
 }
 
-// Before the sweeper deletes an orphan, it gets the Service by name from the
-// API server. The reason is that the Service can be missing in the list that
-// the sweeper read first.
+// Before the sweeper deletes an orphan, it gets the Service by name from the API server. If the API
+// server was restored from an old backup, its lists can miss the Service.
 func TestOrphanIsConfirmed(t *testing.T) {
 	r, kube, _ := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {

@@ -150,11 +150,10 @@ func (r *repairer) enqueue(obj any, after time.Duration) {
 	}
 }
 
-// isManaged reports whether upstream's controller manages a load balancer for
-// the Service. The argument must come from the informer cache. In this cache,
-// the transform classView has removed the class of each Service that this
-// provider serves. Therefore isManaged returns false for a Service with a
-// class.
+// isManaged reports whether upstream's controller manages a load balancer for the Service. The
+// argument must come from the informer cache. In this cache, the transform classView has removed
+// the class of each Service that this provider serves. A Service that still has a class belongs to
+// another provider, so isManaged returns false for it.
 func isManaged(svc *v1.Service) bool {
 	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)

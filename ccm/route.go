@@ -39,10 +39,9 @@ type routes struct {
 	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// addEarly records the route to the pod range destination. The allocator
-// creates this route before the Node has the pod range. ListRoutes omits the
-// route until forgetNode removes the record. Without the record, the framework
-// would delete the route, because no Node has the pod range.
+// addEarly records that the allocator creates a route to the given destination before the Node has
+// this pod range. ListRoutes omits the route until forgetNode removes the record. If ListRoutes
+// returned the route, the framework would delete the route, because no Node has the pod range.
 func (r *routes) addEarly(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,8 +32,8 @@ import (
 
 const watchedRoutes = features.CloudControllerManagerWatchBasedRoutesReconciliation
 
-// The resync period is shorter than upstream's default only if the feature gate
-// is enabled and the user has not chosen a period.
+// If the feature gate of KEP-5237 is enabled, the informers have a shorter resync period than
+// upstream's default. A period that the user has chosen has priority.
 func TestResyncForRoutes(t *testing.T) {
 	const upstreams = 12 * time.Hour
 	for _, tc := range []struct {

@@ -194,8 +194,9 @@ func TestSharedPublishesItsOwn(t *testing.T) {
 	}
 }
 
-// TestSharedJoinsDuringDeletion proves that the deletion of a Service keeps a shared load balancer
-// that another Service joins after the CCM has read the load balancer.
+// In TestSharedJoinsDuringDeletion, the CCM handles the deletion of a Service and reads its shared
+// load balancer. Then another Service joins the load balancer. The CCM must not delete the load
+// balancer.
 func TestSharedJoinsDuringDeletion(t *testing.T) {
 	r := newRig(t)
 	one, two := sharingService("01", 80), sharingService("02", 81)

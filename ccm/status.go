@@ -44,11 +44,10 @@ func because(reason string) string {
 // cannot reach.
 const listenerUnreachable = "cloudsim.dev/ListenerUnreachable"
 
-// status returns the load balancer status of the Service. If lb is active or
-// updating, the status contains every address, in the order of the IP families.
-// Otherwise the status is empty. The entry of an address contains the ports
-// only if a port does not work at this address. The IP mode (KEP-1860) is VIP
-// if all listeners have the mode VIP. With the mode VIP, kube-proxy sends
+// status returns the load balancer status of the Service. If lb is active or updating, the status
+// contains every address, in the order of the IP families. Otherwise the status is empty. If a port
+// does not work at an address, the entry of this address contains the status of all ports. The IP
+// mode (KEP-1860) is VIP if all listeners have the mode VIP. With the mode VIP, kube-proxy sends
 // connections directly to the pods.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)

@@ -143,9 +143,8 @@ type RateLimits struct {
 	Write Rate `json:"write,omitzero" doc:"Limit of all other calls; absent for no limit"`
 }
 
-// Rate configures a token bucket, which limits calls. For the limits of a single caller,
-// the bucket uses the cloud's clock. For the limit of all callers of a project together,
-// the bucket uses the machine's clock.
+// Rate configures a token bucket, which limits calls. The buckets of RateLimits use the cloud's
+// clock.
 type Rate struct {
 	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Long-term average of calls per second; 0 for no limit"`
 	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 with a limit"`

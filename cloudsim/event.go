@@ -26,8 +26,8 @@ const (
 type Event struct {
 	Rev  uint64    `json:"rev" doc:"Position in the cloud's journal"`
 	Time time.Time `json:"time" doc:"RFC 3339, on the cloud's clock"`
-	// MachineTime is the time of the event on the machine's clock, for comparisons with
-	// the logs of other programs. MachineTime is zero if it equals Time.
+	// MachineTime is the time of the event on the machine's clock, for comparisons with the logs of
+	// other programs. If the cloud's clock shows the machine's time, MachineTime is zero.
 	MachineTime time.Time       `json:"machineTime,omitzero" doc:"RFC 3339, on the machine's clock; absent if the cloud's clock shows the machine's time"`
 	Type        EventType       `json:"type" enum:"put,delete,bookmark"`
 	Kind        ResourceKind    `json:"kind" doc:"Kind of resource"`
@@ -118,7 +118,7 @@ type WatchOptions struct {
 	Kinds []ResourceKind // only these kinds; empty means all
 	ID    string         // only events of the resource with this id; empty means all
 	// Bookmark is the time between two bookmarks. The value 0 means no bookmarks. The watch sends a
-	// bookmark when it has read the whole journal. After that, it sends one bookmark at the end of
-	// each interval of this length. For a client of the HTTP API, the cloud chooses the length.
+	// bookmark when it has read the whole journal. Then the watch sends one bookmark after each
+	// such time. For a client of the HTTP API, the cloud chooses the time.
 	Bookmark time.Duration
 }

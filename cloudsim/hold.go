@@ -26,8 +26,7 @@ func (t Transition) Covers(kind ResourceKind, verb Verb) bool {
 	return (t.Kind == Any || t.Kind == kind) && (t.Verb == Any || t.Verb == verb)
 }
 
-// Transitions lists all types of operations that take time. For each kind of resource, a table such
-// as instanceMoves defines the state after the operation.
+// Transitions lists all types of operations that take time.
 func Transitions() []Transition {
 	return []Transition{
 		{KindInstance, Create}, {KindInstance, Start}, {KindInstance, Stop}, {KindInstance, Reboot}, {KindInstance, Terminate},

@@ -135,9 +135,8 @@ type TargetKey struct {
 // not name a listener.
 func (t Target) Key() TargetKey { return TargetKey{Instance: t.Instance, IP: t.IP} }
 
-// String returns the instance id, or INSTANCE/IP if the field IP is set. If
-// the target belongs to the pool of a listener, the result begins with the key
-// of the listener and "=".
+// String returns the instance id, or INSTANCE/IP if the field IP is set. If the field Listener is
+// set, the result begins with this field and "=".
 func (k TargetKey) String() string {
 	s := string(k.Instance)
 	if k.IP != "" {

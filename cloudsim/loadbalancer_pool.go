@@ -46,10 +46,10 @@ func (l Listener) equal(other Listener) bool {
 		(l.HealthCheck == nil) == (other.HealthCheck == nil) && (l.HealthCheck == nil || *l.HealthCheck == *other.HealthCheck)
 }
 
-// Pools returns the pools from which the listeners choose targets. The first pool contains
-// the load balancer's own targets. This first pool is absent if the load balancer has
-// listeners and each listener has its own pool. The pools of single listeners follow, in
-// the order of the listeners.
+// Pools returns the pools from which the listeners choose targets. The first pool contains the load
+// balancer's own targets. Then follow the pools of the listeners that have their own pool, in the
+// order of the listeners. If all listeners have their own pool, the result does not contain the
+// pool of the load balancer.
 func (s LoadBalancerSpec) Pools() []TargetPool {
 	var all []TargetPool
 	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {

@@ -174,8 +174,8 @@ func (r UpdateNetwork) Of(n Network) error {
 	return c.err()
 }
 
-// Limits of prefix lengths. A /30 range has two addresses for instances, or one
-// address if the gateway has the other address.
+// Limits of prefix lengths. A /30 range is the smallest IPv4 range with an address for an instance
+// and an address for the gateway.
 const (
 	minNetworkBits = 8
 	maxNetworkBits = 30
