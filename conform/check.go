@@ -42,8 +42,8 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// missingError gives a check the verdict Skip while the check runs. Check.run returns this error if
-// Check.skipReason cannot know the reason before the run. The text of the error is the reason.
+// Check.run returns a missingError if it notices during the run that the check cannot run with this
+// cloud or CCM. The check then has the verdict Skip. The text of the error is the reason.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }

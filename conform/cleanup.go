@@ -78,7 +78,7 @@ func (c CleanupConfig) deleteServices(ctx context.Context, kube kubernetes.Inter
 			if s.DeletionTimestamp != nil {
 				continue
 			}
-			// removeService describes the reason for the precondition.
+			// See removeService for the reason for the precondition.
 			err := kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &s.ResourceVersion}})
 			if apierrors.IsConflict(err) {
 				continue // the Service has changed since the list: the next list contains the change

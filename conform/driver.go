@@ -39,7 +39,8 @@ type Network interface {
 	ListLoadBalancers(context.Context) ([]LoadBalancer, error)
 	DeleteLoadBalancer(ctx context.Context, id string) error
 	ListRoutes(context.Context) ([]Route, error)
-	// CreateRoute creates a route that belongs to no cluster. It returns the route with its ID.
+	// CreateRoute creates a route that belongs to no cluster, so that a check can prove that the
+	// CCM keeps such a route. It returns the route with its ID.
 	CreateRoute(context.Context, Route) (Route, error)
 	DeleteRoute(ctx context.Context, id string) error
 }

@@ -313,9 +313,9 @@ func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkIPMode covers KEP-1860: with the IP mode VIP, kube-proxy connects pods directly to the pods
-// of the Service, without the PROXY header. A Service with PROXY headers therefore needs the IP
-// mode Proxy.
+// checkIPMode covers KEP-1860. With the IP mode VIP, kube-proxy sends connections of pods directly
+// to the pods of the Service, so these connections have no PROXY header. A Service with PROXY
+// headers therefore needs the IP mode Proxy.
 func checkIPMode(ctx context.Context, e *env, _ Machine) error {
 	s, err := e.service(ctx, "web", annotate(e.caps.ProxyAnnotations))
 	if err != nil {

@@ -54,7 +54,8 @@ func TestHTML(t *testing.T) {
 }
 
 // TestHTMLIsSafeAndSmall proves that the page escapes all texts, makes no request, and has at most
-// 500 KB. The second report has 60 failures, which is more than the number of checks.
+// 500 KB. It uses a report with one failure and a report with 60 failures. The project has fewer
+// than 60 checks.
 func TestHTMLIsSafeAndSmall(t *testing.T) {
 	const evil = `</pre><script src="https://example.com/a.js"></script><img src=x onerror="a()">'"&`
 	for _, n := range []int{1, 60} {

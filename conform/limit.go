@@ -20,9 +20,9 @@ var errHangs = errors.New("the call of the driver does not return")
 // If maxHangs calls of the driver do not return, a run skips its remaining checks.
 const maxHangs = 3
 
-// boundDriver is a driver whose calls always return. If the context of a call ends before the call
-// returns, the result is an error that names the call. If a call panics, the result is also an
-// error.
+// boundDriver wraps a driver so that each call returns. If the context of a call ends before the
+// wrapped driver returns, the result is an error that names the call. If the wrapped driver panics,
+// the result is also an error.
 type boundDriver struct {
 	driver Driver
 	hangs  atomic.Int32 // number of calls that did not return

@@ -41,10 +41,10 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// checkInit checks each recorded version of the Node, except the versions with the taint. Pods can
-// start on a Node as soon as the Node has no taint. Upstream's controller writes the addresses only
-// after it has removed the taint. Another check, node.addresses, therefore checks the addresses.
-// See KEP-2392, "Node controller".
+// checkInit checks that each recorded version of the Node without the taint has the provider ID and
+// all labels, because pods can start on this Node. It does not check the addresses, because
+// upstream's controller writes them after it has removed the taint. The check node.addresses checks
+// the addresses. See KEP-2392, "Node controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versionsOf(nodeKey(m.Name))
 	for _, v := range all {

@@ -41,7 +41,8 @@ type Config struct {
 	// Capabilities replaces the capabilities from the driver. If Capabilities is nil, Run reads the
 	// capabilities from the driver.
 	Capabilities *Capabilities
-	// Level is the lowest level of the checks to run. The default is Should, which selects all checks.
+	// With the level Must, Run selects only checks of this level. The default is Should, which
+	// selects all checks.
 	Level Level
 	// Focus selects checks by ID. Skip selects checks to skip. If Focus is nil, Run selects all
 	// checks. If Skip is nil, Run skips no selected check.
@@ -305,8 +306,8 @@ func reasonOf(ctx context.Context) string {
 	return "the run was interrupted"
 }
 
-// isSelected reports whether the report contains the check. If the run skips the check, the
-// method also returns the reason.
+// isSelected reports whether the report contains the check. The report also contains skipped
+// checks. For a skipped check, the method also returns the reason.
 func (s *suite) isSelected(c Check) (reason string, selected bool) {
 	switch {
 	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:

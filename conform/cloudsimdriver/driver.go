@@ -265,8 +265,8 @@ func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// The keys of effectOf are the kinds of faults that the driver can inject. The values are the
-// effects of the cloud's faults.
+// effectOf maps each kind of fault that the driver can inject to the effect of the fault that the
+// driver creates in the cloud.
 var effectOf = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},

@@ -44,10 +44,9 @@ func (f *faultSelector) begin(attempt int) {
 	f.running, f.attempt, f.calls, f.hit = true, attempt, 0, false
 }
 
-// end ends an attempt. It reports whether a fault has disturbed the attempt. It first waits until
-// killDriver has returned for each disturbed call. In the mode Crash, the driver therefore does not
-// run after a disturbed attempt. If ctx ends first, or if killDriver has failed, end returns an
-// error.
+// end ends an attempt. It reports whether a fault has disturbed the attempt. In the mode Crash,
+// killDriver kills the driver during each disturbed call. So end first waits until all calls of
+// killDriver have returned. If ctx ends first, or if killDriver has failed, end returns an error.
 func (f *faultSelector) end(ctx context.Context) (hit bool, err error) {
 	f.mu.Lock()
 	f.running = false

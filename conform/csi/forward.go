@@ -93,8 +93,9 @@ func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out [
 	return out, err
 }
 
-// rpc forwards an RPC. If the RPC fails because of a fault, rpc repeats the RPC. After the first
-// fault, rpc also repeats the RPC after a transient error. It returns all other errors at once.
+// rpc forwards an RPC. If the RPC fails because of a fault, rpc repeats the RPC. If one of the
+// repeated RPCs then fails with a transient error, rpc also repeats the RPC. It returns all other
+// errors at once.
 func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, error) {
 	service, name := path.Split(method)
 	if !slices.Contains(controllers, service) {
@@ -184,8 +185,8 @@ func (f *forwarder) fatalError() error {
 	return f.err
 }
 
-// unprovenReason returns the reason why a run has proved nothing. It returns "" if the run has
-// proved something.
+// unprovenReason returns "", or the reason why a run without failures proves nothing about the
+// driver.
 func (f *forwarder) unprovenReason(m Mode) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

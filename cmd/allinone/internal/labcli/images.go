@@ -23,10 +23,9 @@ type imagesCLI struct {
 	nodes []string
 	// open returns the images of the nodes.
 	open func(nodes []string) (real.Images, error)
-	// prefix is the start of each example command, up to the word "images". loads contains the
-	// examples of "images load".
+	// Each example command begins with prefix and the word "images".
 	prefix string
-	loads  []string
+	loads  []string // examples of the command "images load"
 }
 
 // NewImagesCommand returns the command "allinone images".

@@ -264,7 +264,7 @@ Three things to try:
 `, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, consoleHint(ctx, r), shell, stop)
 }
 
-// linkTimeout is the longest time for a link to the web console.
+// linkTimeout limits the time of the call that creates a link to the web console.
 const linkTimeout = 5 * time.Second
 
 // consoleHint returns the text about the web console. It contains a new link.

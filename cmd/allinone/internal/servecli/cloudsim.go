@@ -1,5 +1,5 @@
-// Package servecli contains the commands cloudsim and metadata, which serve the cloud, and the
-// command certificates, which writes the keys of a served cloud.
+// Package servecli contains the commands cloudsim and metadata, which run the servers of the cloud,
+// and the command certificates, which writes the keys of these servers.
 package servecli
 
 import (
@@ -329,8 +329,8 @@ func (f *cloudsimFlags) removeReadyFile() error {
 	return nil
 }
 
-// openMetadata opens the listener of a metadata service for instances that use this
-// machine's loopback interface. It returns the function that serves the metadata.
+// openMetadata opens the listener of a metadata service on this machine's loopback interface. It
+// returns the function that serves the metadata.
 func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
 	ln, err := listenMetadata(ctx, "metadata-listen", f.metadataListen)
 	if err != nil {
