@@ -88,10 +88,10 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 // verifySignature verifies a bearer token that contains an AWS signature (Signature Version 4). It
 // returns Unauthenticated if the access key or the session token does not exist, if the session
 // token has expired, or if the signature is wrong. It also returns Unauthenticated if the
-// signature's time is more than SignatureSkew after the cloud's time. verifySignature accepts
-// expired signatures, because its caller then calls signerToken, which refuses these signatures. An
-// error of verifySignature contains the name of the wrong part of the signature. From this name, a
-// dialect determines the error code in its API.
+// signature's time is more than SignatureSkew after the cloud's time. verifySignature does not
+// refuse expired signatures. Its caller must then call signerToken, which refuses them. An error of
+// verifySignature contains the name of the wrong part of the signature. From this name, a dialect
+// determines the error code in its API.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)
 	if !ok {

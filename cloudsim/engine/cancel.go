@@ -46,8 +46,8 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindLoadBalancer:
 		if op.Verb != cloudsim.Create {
-			// The state is not sufficient for this check. If an update replaces the creation, the
-			// load balancer stays in state provisioning.
+			// The method Move below does not refuse an update of a new load balancer, because this
+			// load balancer is still in state provisioning.
 			return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of load balancer %s: only its creation can be cancelled", op.Verb, op.Target)
 		}
 		return undoWork(tx, op, loadBalancers, func(l *cloudsim.LoadBalancer) error {

@@ -77,7 +77,8 @@ func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		return putAfter(tx, d, err)
 	}
 	if !isDue(op, tx.Now) {
-		// If a user has set the clock back, the due list possibly no longer contains the operation.
+		// The loop in Run removes the operation from the due list at its due time. If a user then
+		// sets the clock back, the operation must be on the list again.
 		err := tx.LaterOnce(*op.DueAt, store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Settle, Operation: op.ID})
 		return putAfter(tx, d, err)
 	}

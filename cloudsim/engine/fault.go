@@ -132,8 +132,9 @@ func (e *Engine) matchingFaults(list []cloudsim.Fault, call Call, s Subject) (id
 	return ids, nil
 }
 
-// countStrikes counts the call for each fault, in the order of ids, until a fault decides the
-// outcome of the call. The result usedUp is true if one of these faults can never hit again.
+// countStrikes adds 1 to the number of matching calls of each fault, in the order of ids, and
+// returns the effect on this call. It stops after the first fault with another effect than latency.
+// The result usedUp is true if one of these faults can never hit again.
 func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)

@@ -18,8 +18,7 @@ import (
 )
 
 // InProcess is an http.RoundTripper that calls the API of a cloud in the same process, without a
-// network connection. A dialect that runs in the cloud's own process also calls the API without a
-// network connection.
+// network connection. A dialect in the cloud's own process calls the API in the same way.
 type InProcess struct{ api chan http.Handler }
 
 // NewInProcess returns a transport that has no cloud yet. The option that Part returns connects the

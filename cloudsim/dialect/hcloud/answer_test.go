@@ -20,9 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// throttle creates a fault for an operation of the cloud. The fault affects only calls that belong
-// to the given call of the dialect. These calls fail with the status 429. The parameter most is the
-// maximum number of these failures.
+// throttle creates a fault for an operation of the cloud. The fault affects only calls that the
+// dialect makes to the cloud while it handles the given call of Hetzner's API. These calls to the
+// cloud fail with the status 429. The parameter most is the maximum number of these failures.
 func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall string) {
 	t.Helper()
 	_, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: dialect.Name(operation + " in " + dialectCall), FaultSpec: cloudsim.FaultSpec{
@@ -33,10 +33,10 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 	}
 }
 
-// TestThrottledInTheMiddle proves that a call of the dialect succeeds if a rate limit refuses one
-// of its calls to the cloud. Hetzner's client repeats a call that fails with the code
-// rate_limit_exceeded. So a creation must not fail with this code after it has created the
-// resource.
+// TestThrottledInTheMiddle proves that a client's call succeeds although a rate limit refuses one
+// of the calls that the dialect then makes to the cloud. Hetzner's client repeats a call that fails
+// with the code rate_limit_exceeded. So a creation must not fail with this code after it has
+// created the resource.
 func TestThrottledInTheMiddle(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

@@ -56,9 +56,10 @@ const maxRetries = 10
 // retrying returns a copy of a request with a retrying client: if a rate limit refuses a call that
 // reads or deletes, this client waits and repeats the call.
 //
-// Calls of Hetzner's API use the copy after they have created or deleted a resource. If a rate limit
-// made these calls fail, Hetzner's Go library would repeat the whole call. The repeated call would
-// then fail, because the resource already exists, or no longer exists.
+// The dialect uses the copy after it has created or deleted a resource for a client. If a rate
+// limit refused a call to the cloud then, the client would get an error. Hetzner's Go library would
+// repeat the client's call, and the repeated call would fail, because the resource already exists,
+// or no longer exists.
 func retrying(r *dialect.Request) *dialect.Request {
 	out, cloud := *r, *r.Cloud
 	cloud.Retries = maxRetries
@@ -141,7 +142,8 @@ func newName(r *dialect.Request, name string, labels *map[string]string) (string
 }
 
 // setName returns the name of a resource in this cloud for a name in Hetzner's API. If this cloud
-// does not allow Hetzner's name, setName stores Hetzner's name in a label.
+// does not allow Hetzner's name, setName returns a similar name and stores Hetzner's name in a
+// label.
 func setName(labels map[string]string, name string) (string, error) {
 	printable := !strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxName || len(name) > cloudsim.MaxLabelValue || !printable {

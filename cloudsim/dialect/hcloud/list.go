@@ -194,8 +194,9 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 }
 
 // filterBy returns a function that listCall accepts as newFilter. This function returns a filter.
-// The filter selects a resource if the result of valueOf for this resource is a value of the query
-// parameter. If the query does not contain the parameter, there is no filter.
+// The query can contain the parameter several times. The filter selects a resource if valueOf
+// returns one of these values for it. If the query does not contain the parameter, there is no
+// filter.
 func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
@@ -240,8 +241,9 @@ func (q query) meta(n int, hasMore bool) meta {
 // pageCursors caches the id after which each page of a list begins. If the cache has no entry for a
 // page, the dialect gives the same answer, but reads more resources from the cloud.
 //
-// An entry is correct only for a client that has just read the previous page. After a deletion, the
-// page begins after another id. So a call uses each entry at most once, and an entry expires.
+// An entry is correct only for a client that has just read the previous page. If a resource on a
+// previous page is deleted later, the page begins after another id. So a call uses each entry at
+// most once, and an entry expires.
 type pageCursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]pageCursor

@@ -9,12 +9,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelPublicOnly is a label of servers. If a server has this label, the dialect hides the server's
-// first network from clients. A client created this server without networks, or detached it from
-// the default network. In this cloud, the instance is in the default network.
+// labelPublicOnly is a label of servers that a client created without networks, or detached from
+// the default network. An instance of this cloud cannot leave its first network. So if a server has
+// this label, the dialect hides the server's first network from clients.
 const labelPublicOnly = dialect.LabelPrefix + "public-only"
 
-// privateNetworks returns the networks in which Hetzner's API shows a server.
+// privateNetworks returns the networks that an answer of the dialect contains as the server's
+// private networks.
 func privateNetworks(i cloudsim.Instance) (all []cloudsim.NetworkID) {
 	if i.Network != "" && i.Labels[labelPublicOnly] == "" {
 		all = append(all, i.Network)
@@ -171,9 +172,9 @@ func detachServerFromNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim
 	return r.Cloud.DetachNetwork(r.Context(), i.ID, cloudsim.DetachNetwork{Network: n})
 }
 
-// leaveFirstNetwork hides the first network of an instance, because an instance of this cloud keeps
-// its first network. leaveFirstNetwork can hide only the default network. For any other first
-// network, it returns Unsupported.
+// leaveFirstNetwork handles the request to detach an instance from its first network. An instance
+// of this cloud cannot leave its first network, so leaveFirstNetwork hides this network. It can
+// hide only the default network. For any other first network, it returns Unsupported.
 func leaveFirstNetwork(r *dialect.Request, i cloudsim.Instance) (cloudsim.Instance, error) {
 	n, err := r.Cloud.GetNetwork(r.Context(), i.Network)
 	switch {

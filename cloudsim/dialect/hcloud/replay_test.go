@@ -107,7 +107,7 @@ func TestTerraformCalls(t *testing.T) {
 		w.wait(t, next, nil, nil)
 	}
 	// In Terraform, the block with the name network in the resource hcloud_server causes this call.
-	// The resource hcloud_server_network causes the same call, if it refers to a network.
+	// The resource hcloud_server_network also causes this call, if it contains a network_id.
 	a, resp, err = w.Server.AttachToNetwork(ctx, s, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.0.1.7"), AliasIPs: []net.IP{}})
 	w.wait(t, a, resp, err)
 	s, resp, err = w.Server.GetByID(ctx, s.ID)
