@@ -161,9 +161,9 @@ var onlyIn = map[string][]string{
 	"unsafe": {},
 }
 
-// standardOnly lists the packages that import only the standard library and this
-// module. Together with mayImport, this list ensures that a program that imports
-// the cloud's client contains no server and no Kubernetes code.
+// standardOnly lists the packages that import only the standard library and this module. Together
+// with mayImport, this list ensures that the cloud's client adds no server and no Kubernetes code
+// to a program.
 var standardOnly = []string{"credprovider", "cloudsim", "cloudsim/client", "internal/flock", "internal/run", "internal/providerid"}
 
 func TestArchitecture(t *testing.T) {
@@ -222,8 +222,8 @@ func TestCloudconform(t *testing.T) {
 }
 
 // differs lists the modules that kube or netproxy/interop may require in another version than
-// allinone. Except for konnectivity-client, no package of Kubernetes that is in both allinone and
-// kube imports one of these modules.
+// allinone. With another version, Go compiles no package of Kubernetes twice, because the packages
+// in both allinone and kube do not import these modules. The exception is konnectivity-client.
 var differs = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
 	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",

@@ -48,14 +48,13 @@ func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 	return isOurs, isKnown
 }
 
-// checkRemoval returns nil if upstream may remove the load balancer finalizer
-// of the Service. It returns an error if the Service no longer has the type
-// LoadBalancer and another controller may own the finalizer. If upstream
-// removed that controller's finalizer, the controller would never delete its
-// load balancer. The caller may call checkRemoval only if the cloud has no load
-// balancer of the Service. If the Service has the condition
-// LoadBalancerPortsError with the reason reasonPorts, checkRemoval returns nil.
-// Only this provider sets this reason, so this provider owns the finalizer.
+// checkRemoval returns nil if upstream may remove the load balancer finalizer of the Service. It
+// returns an error if the Service no longer has the type LoadBalancer and another controller may
+// own the finalizer. If upstream removed that controller's finalizer, the controller would never
+// delete its load balancer. A load balancer of the Service in the cloud would prove that this
+// provider owns the finalizer, so the caller calls checkRemoval only if there is none. If the
+// Service has the condition LoadBalancerPortsError with the reason reasonPorts, checkRemoval
+// returns nil. Only this provider sets this reason, so this provider owns the finalizer.
 func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil

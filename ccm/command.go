@@ -185,8 +185,8 @@ func (r *runner) handOver(ctx context.Context) {
 	}
 }
 
-// electionLeases returns the Leases that upstream uses for leader election.
-// It returns nil if leader election is disabled.
+// electionLeases returns a leaseReleaser for the Leases that upstream uses for leader election. It
+// returns nil if leader election is disabled.
 func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 	generic := c.ComponentConfig.Generic
 	if !generic.LeaderElection.LeaderElect {
@@ -202,15 +202,13 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 	return l
 }
 
-// routeResync is the default of the informers' resync period if the feature
-// gate of KEP-5237 (watch-based reconciliation of routes) is enabled. At each
-// resync, upstream compares the routes with the Nodes. With this gate, upstream
-// makes this comparison only at a change of a Node and at a resync. If the
-// creation of a route failed, or if a person deleted a route, upstream creates
-// the route only after the next comparison. Upstream's default resync period is
-// 12 to 24 hours. A resync costs one call to the cloud, which lists the routes.
-// The other controllers make no calls at a resync, because they compare only
-// objects in their caches.
+// routeResync is the default of the informers' resync period if the feature gate of KEP-5237
+// (watch-based reconciliation of routes) is enabled. Without this gate, upstream compares the
+// routes with the Nodes every ten seconds. With this gate, upstream compares them only after a
+// change of a Node and at each resync. If the creation of a route failed, or if a person deleted a
+// route, upstream creates the route only after the next comparison. Upstream's default resync
+// period is 12 to 24 hours. A resync costs one call to the cloud, which lists the routes. The other
+// controllers make no calls at a resync, because they compare only objects in their caches.
 const routeResync = time.Minute
 
 // setResync sets the resync period to routeResync if the feature gate of KEP-5237
@@ -262,10 +260,9 @@ func (r *runner) mergeConfig() (Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// applyFlags writes into cfg the value of each flag that the user set
-// explicitly, except the flags for the URL, the token file and the CA file.
-// applyFlags is necessary because Config.Over treats an empty string, false or
-// 0 as a missing value.
+// applyFlags writes into cfg the value of each flag that the user set explicitly, even if the value
+// is an empty string, false or 0. Config.Over treats these values as missing values. For the URL,
+// the token file and the CA file, Config.Over is sufficient.
 func (r *runner) applyFlags(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },

@@ -139,9 +139,9 @@ func TestFlags(t *testing.T) {
 // does not stop all of its goroutines.
 func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
-		// The tests use only the first of upstream's error handlers. The second
-		// handler waits after each error. In a synctest bubble this wait would
-		// never end, because the handler uses the clock outside of the bubble.
+		// The tests use only the first of upstream's error handlers. The second handler waits after
+		// each error. The wait would be 26 years in a synctest bubble, because the handler compares
+		// the bubble's time with the real time of the last error.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 		// The fake API server panics if a watch has more unread events than
 		// DefaultChanSize, whose default is 100. A test that patches 250 Nodes

@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// If any single call fails, or if its reply is lost, the next attempt finishes
-// the work. Afterwards, either a complete load balancer or no load balancer
-// exists. The test checks this for every kind of load balancer.
+// If any single call fails, or if its reply is lost, the next attempt finishes the work. Then the
+// load balancer is complete, or it is completely deleted. The test checks this for every kind of
+// load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -107,7 +107,9 @@ func (c *crashRig) nothingLeft(t *testing.T) {
 	}
 }
 
-// ownCrash creates, changes and deletes a load balancer.
+// ownCrash creates, changes and deletes a load balancer of one Service, with the fault f at call n.
+// It repeats each step until the step succeeds. The result reached is false if there are fewer
+// calls.
 func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}

@@ -151,10 +151,10 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	return numbers
 }
 
-// targetPorts returns one target port for each port of the Service, because a
-// listener has only one target port. If pods have different numbers for a port,
-// targetPorts returns the most frequent number. If there are no pods, it
-// returns the number in the Service.
+// targetPorts returns one target port for each port of the Service, because a listener has only one
+// target port. If pods have different numbers for a port, targetPorts returns the most frequent
+// number. If there are no pods, it returns the targetPort of the Service if this is a number,
+// otherwise the port.
 func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {

@@ -175,7 +175,7 @@ func TestPodsAreTargets(t *testing.T) {
 	}
 }
 
-// An HTTP health check of pods uses the same path as an HTTP health check of
+// With the annotation for HTTP health checks, the health check of pods has the same path as that of
 // nodes.
 func TestPodsAreAskedForAPath(t *testing.T) {
 	r := newRig(t, podRanges)

@@ -58,8 +58,8 @@ func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, i
 	m.notify()
 }
 
-// putLB stores a load balancer. If the field State of lb is empty, putLB stores the state
-// active. The status of the stored load balancer does not change.
+// putLB stores a load balancer. If the field State of lb is empty, putLB stores the state active.
+// putLB ignores the status of lb, and keeps the status that is already stored.
 func (m *fakeCloud) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -222,8 +222,9 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		again, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If dst fails after the loop has forwarded all bytes from dst to src, the loop does not
-			// reset src. The peer of src can then still read these bytes.
+			// If dst fails, the loop may have already forwarded all bytes of the opposite direction
+			// to src. It then does not reset src, so that the peer of src can still read these
+			// bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}

@@ -59,13 +59,13 @@ type Config struct {
 	MaxConnections int
 	// MaxOpen is the maximum number of open connections and flows of all listeners together. The
 	// data plane refuses further connections. A listener that sets no limit gets at most half of
-	// MaxOpen. The default is a quarter of the process's limit of file descriptors. A connection
-	// needs two descriptors, so half of the descriptors stay free for the API, disks and health
-	// checks.
+	// MaxOpen. The default is a quarter of the process's limit of file descriptors. Most
+	// connections need two descriptors, so about half of the descriptors stay free for the API,
+	// disks and health checks.
 	MaxOpen int
-	// PublishedBind is the address of this machine at which the data plane opens
-	// published ports. If PublishedBind is empty, the data plane opens each port
-	// at the host of the published port.
+	// PublishedBind is the address of this machine at which the data plane opens published ports.
+	// If PublishedBind is empty, the data plane opens each published port at the address in its
+	// field Host.
 	PublishedBind string
 	// Claim are ranges of addresses. Run adds routes that make these addresses
 	// local addresses of this machine, and deletes the routes before it returns.
@@ -76,8 +76,8 @@ type Config struct {
 	// answers back to this machine. The destination address of these answers is the client's
 	// address. The caller must also configure this machine to accept such answers.
 	//
-	// HideClients are ranges of clients for which ShowClients has no effect. The caller must add
-	// the ranges of clients that the targets answer directly, and not through this machine.
+	// HideClients are ranges of clients for which ShowClients has no effect. They must contain all
+	// clients that the targets' answers do not reach through this machine.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.
@@ -228,11 +228,11 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 	}
 }
 
-// forgetRevisions makes the plane accept the next revision of each object, even if it is lower
-// than the known revision. A list is always newer than the known state. But the revisions in a
-// list can be lower, because a new cloud counts its revisions from one. After a load of a saved
-// state, the cloud can also have an older status of a load balancer. So the plane reports each
-// status again.
+// forgetRevisions makes the plane accept the next revision of each object, even if it is lower than
+// the known revision. A list is always newer than the known state. But the revisions in a list can
+// be lower, because a new cloud counts its revisions from one. After a load of a saved state, the
+// cloud can also have an older status than the plane's last report. So forgetRevisions makes the
+// plane report each status again.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0
@@ -272,8 +272,8 @@ func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	b.apply(ctx, lb, p.machines)
 }
 
-// deleteLoadBalancer stops the balancer. The balancer's ports are free when deleteLoadBalancer
-// returns, because the next event may give the ports to another load balancer.
+// deleteLoadBalancer stops the balancer and closes its ports. When it returns, the ports must be
+// free, because the next event may give the ports to another load balancer.
 func (p *plane) deleteLoadBalancer(id cloudsim.LoadBalancerID) {
 	if b := p.balancers[id]; b != nil {
 		delete(p.balancers, id)

@@ -160,8 +160,8 @@ func (p *udpServer) endAll() {
 	}
 }
 
-// maxIdleCheck is the longest time between two checks of an idle timeout by a goroutine that waits
-// for data. A new idle timeout of the listener takes effect after at most this time.
+// A goroutine that waits for data checks the idle timeout at least once in maxIdleCheck. A new idle
+// timeout of the listener takes effect after at most this time.
 const maxIdleCheck = 10 * time.Second
 
 // answer forwards the target's datagrams to the client, until the flow is silent for too long

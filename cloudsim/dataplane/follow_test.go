@@ -150,8 +150,9 @@ func TestUndoneChangeIsReported(t *testing.T) {
 	f.cloud.await(t, lbID, unreadyReason)
 }
 
-// A load of a saved state replaces the status of a load balancer, but not its spec. The data plane
-// reports the status again, although the status is equal to the last reported status.
+// A saved state can have the same spec of a load balancer, but an older status. After the load of
+// this state, the data plane reports the status again, although it has already reported this
+// status.
 func TestStatusAfterALoadIsReported(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))

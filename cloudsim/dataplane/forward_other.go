@@ -23,8 +23,8 @@ func newForwarder() (*forwarder, error) { return &forwarder{}, nil }
 
 func (*forwarder) close() {}
 
-// checkDeadlines does nothing. Each goroutine reads the idle timeout of the listener again after
-// each part of the old timeout (see idleChecks).
+// checkDeadlines does nothing, because each goroutine reads the idle timeout of the listener at
+// each of its checks (see idleChecks).
 func (*forwarder) checkDeadlines() {}
 
 // accept serves the connections of a socket until ctx ends. If the process has no free file
@@ -123,8 +123,8 @@ func (c *conn) introduce(from netip.AddrPort) error {
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
 // the client's address. If the socket has no source address, the system chooses the source port
-// when it connects the socket. The system then knows the target, so connections to different
-// targets can have the same source port.
+// when it connects the socket. So connections to different targets can have the same source port.
+// With a bound address, each connection would need its own source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (*net.TCPConn, error) {
 	address, d := addrPort(chosen.ip, chosen.port), dialer
 	if err := c.dials.check(address.Addr()); err != nil {
@@ -182,8 +182,8 @@ var errIdle = errors.New("idle for too long")
 
 // idleChecks is the number of checks in one idle timeout of up to 40 s. With a longer timeout, the
 // time between two checks is 10 s. A connection is idle if the checks find no activity for the
-// whole timeout. Each check counts only the planned interval, even if the process was stopped for a
-// longer time.
+// whole timeout. Each check adds only the planned interval to the idle time, even if the process
+// was stopped for a longer time.
 const idleChecks = 4
 
 // moveBytes moves bytes from src to dst until src ends.

@@ -95,9 +95,9 @@ func answer(c net.Conn, healthy bool) {
 
 // TestRation proves in which order load balancers get slots. Each character of the field story is
 // one step. A lower-case letter requests a slot for its load balancer. A capital letter requests a
-// slot for its load balancer, and then cancels the request. After the character "-", the load
-// balancer of the next letter gives back one slot. The field named got contains the load balancers
-// in the order in which they got slots.
+// slot for its load balancer, and then cancels the request. The character "-" and the letter after
+// it are one step: the load balancer of this letter gives back one slot. The field named got
+// contains the load balancers in the order in which they got slots.
 func TestRation(t *testing.T) {
 	for _, tc := range []struct {
 		name       string

@@ -212,10 +212,10 @@ func roundUpMillis(d time.Duration) int {
 	return int(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32))
 }
 
-// tick updates the loop's clock. The parameter allowed is the longest planned time of the loop's
-// last sleep. If the time since the last call of tick exceeds allowed by more than one second, the
-// process was probably suspended. The clock then does not count the excess time. Otherwise the loop
-// would treat all connections as idle and close them.
+// tick updates the loop's clock. The loop planned to sleep for at most the duration allowed. If
+// more than this duration plus one second has passed since the last call of tick, the process was
+// probably suspended. The clock then does not count the excess time. Otherwise the loop would treat
+// all connections as idle and close them.
 func (l *loop) tick(allowed time.Duration) {
 	now := time.Since(startTime) - l.lost
 	if late := now - l.now - min(allowed, now-l.now); late > time.Second {

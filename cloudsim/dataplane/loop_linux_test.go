@@ -40,8 +40,8 @@ func TestStoppedTimeIsLost(t *testing.T) {
 	}
 }
 
-// A free loop accepts a new client while another loop is busy. The test has no target, so the
-// refusal of the client shows that a loop accepted the client.
+// A free loop accepts a new client while another loop is busy. There is no target, so the loop that
+// accepts the client resets the connection. The reset shows that a loop accepted the client.
 func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	f, err := newForwarder()
 	if err != nil {
