@@ -57,7 +57,8 @@ type observation struct {
 
 const observationTTL = time.Second
 
-// place is a cloud and a project with an instance of this cluster.
+// place identifies a cloud and a project in which this process has found an instance of this
+// cluster.
 type place struct {
 	url     string
 	project cloudsim.ProjectID
@@ -67,17 +68,17 @@ type place struct {
 // the first and of the last answer that did not contain the instance.
 type absenceRecord struct{ firstMissed, lastMissed time.Time }
 
-// minAbsenceLasts is the shortest lifetime of an absenceRecord. If upstream does
-// not call InstanceExists again within the lifetime, the CCM deletes the record.
-// Upstream calls InstanceExists every few seconds while a Node is not ready, and
-// never for a ready Node. So no call tells the CCM that a Node became ready
-// again. The record must then expire, because the Node has an instance.
+// minAbsenceLasts is the shortest lifetime of an absenceRecord. If upstream does not call
+// InstanceExists again within the lifetime, the CCM deletes the record. Upstream calls
+// InstanceExists every few seconds while a Node is not ready, and never for a ready Node. When a
+// Node becomes ready again, its instance exists, so the record is wrong. No call tells the CCM that
+// the Node is ready, so the record must expire.
 const minAbsenceLasts = time.Minute
 
-// setMonitorPeriod sets the lifetime of an absenceRecord for the time between
-// two calls of InstanceExists for a Node (--node-monitor-period). The lifetime
-// must be longer than this time. Otherwise each call would begin a new
-// NodeDeletionGrace, and the CCM would never delete the Node.
+// setMonitorPeriod sets the lifetime of an absenceRecord. The parameter period is the time between
+// two calls of InstanceExists for a Node (--node-monitor-period). The lifetime must be longer than
+// period. Otherwise each call would begin a new NodeDeletionGrace, and the CCM would never delete
+// the Node.
 func (s *instances) setMonitorPeriod(period time.Duration) {
 	s.absenceLasts = minAbsenceLasts + period
 }
@@ -242,8 +243,8 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 
 // find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
 // the instance, the second result is false. In this case the error is nil only if rightPlace
-// confirms that the CCM uses the cloud and the project of this cluster. The second result is also
-// false if the Node has a provider id and the instance is terminated.
+// confirms that the CCM uses the cloud and the project of this cluster. If the Node has a provider
+// id and its instance is terminated, find returns false without an error.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)

@@ -136,10 +136,9 @@ func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 	return n.Spec.PodCIDRs
 }
 
-// A Node with ranges can run pods. So the CCM first creates the routes and then
-// writes the ranges. The framework deletes routes to ranges that no Node has.
-// So ListRoutes does not return these routes to the framework until the CCM has
-// written the ranges, and DeleteRoute does not delete these routes.
+// A Node with ranges can run pods. So the CCM first creates the routes and then writes the ranges.
+// The framework deletes routes to ranges that no Node has. So until the CCM has written the ranges,
+// ListRoutes does not return the new routes to the framework, and DeleteRoute does not delete them.
 func TestRangesAreRoutedFirst(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	i := r.createMachine(t, "node-1")
@@ -225,9 +224,8 @@ func TestRangesWithoutARoute(t *testing.T) {
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
 }
 
-// If a Node and its instance have different names, the CCM cannot create a
-// route to the Node's pod ranges. The CCM still writes the pod ranges to the
-// Node.
+// For a route, the CCM finds the instance by the Node's name. So if a Node and its instance have
+// different names, the CCM cannot create a route. The CCM still writes the pod ranges to the Node.
 func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	r := newPodRig(t)
 	i := r.createMachine(t, "node-1")

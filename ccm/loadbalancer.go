@@ -62,9 +62,9 @@ type loadBalancers struct {
 	sharedSlot chan struct{} // has one slot; a goroutine holds the slot while it changes the members of a shared load balancer
 }
 
-// lockShared waits until the only slot of the channel sharedSlot is free, and
-// then takes this slot. The caller must call release to free the slot. If ctx
-// ends first, lockShared returns an error.
+// lockShared waits until no other goroutine changes the members of a shared load balancer, and then
+// takes the only slot of the channel sharedSlot. The caller must call release to free the slot. If
+// ctx ends first, lockShared returns an error.
 func (b *loadBalancers) lockShared(ctx context.Context) (release func(), err error) {
 	select {
 	case b.sharedSlot <- struct{}{}:
@@ -305,14 +305,12 @@ func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Se
 	return lb, false, err
 }
 
-// sharesNone reports whether the mirror is up to date and has no shared load
-// balancer with this Service as a member. The caller then omits the call of
-// shareOf. Without sharesNone, a thousand new Services would cause a thousand
-// calls, and for each call the cloud would search all load balancers. The
-// mirror may lack a very new membership of the Service. Then the CCM may create
-// a second load balancer for the Service, although the Service is still a
-// member of the shared load balancer. EnsureLoadBalancerDeleted does not use
-// sharesNone, but always asks the cloud.
+// sharesNone reports whether the mirror is up to date and has no shared load balancer with this
+// Service as a member. The caller then omits the call of shareOf. Without sharesNone, a thousand
+// new Services would cause a thousand calls, and for each call the cloud would search all load
+// balancers. If the Service has joined a shared load balancer just now, the mirror may not have
+// this change yet. The CCM may then create a second load balancer for the Service.
+// EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

@@ -59,12 +59,11 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	return b.setTargets(ctx, svc, lb, backends.targets)
 }
 
-// fromMirror returns the load balancer of the Service from the mirror. It never
-// returns a shared load balancer. The mirror may be outdated. The caller may
-// still write to the load balancer, because the cloud refuses to change a load
-// balancer that no longer exists. If the mirror already has the correct
-// targets, the cloud may have other targets. The caller must then read the load
-// balancer from the cloud.
+// fromMirror returns the load balancer of the Service from the mirror. It never returns a shared
+// load balancer. The mirror may be outdated. The caller may still write to the load balancer,
+// because the cloud refuses to change a load balancer that no longer exists. If the targets in the
+// mirror are already correct, the targets in the cloud may still be wrong. So the caller must then
+// read the load balancer from the cloud.
 func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
@@ -157,11 +156,10 @@ func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes [
 
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
-// knownTargets returns the given targets except the targets that the cloud
-// refused. The error targetErr names the refused targets. The cloud refuses a
-// target if its instance is deleted but its Node still exists. Such a target
-// must not block the other targets. If refused targets are not the cause of
-// targetErr, knownTargets returns false.
+// knownTargets returns the given targets except the targets that the cloud refused. The error
+// targetErr names the refused targets. The cloud refuses a target whose instance is deleted. The
+// CCM requests such a target if the Node still exists, and this target must not block the other
+// targets. If refused targets are not the cause of targetErr, knownTargets returns false.
 func knownTargets(targets []cloudsim.Target, targetErr error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](targetErr)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {

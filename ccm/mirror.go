@@ -270,9 +270,9 @@ func (s *mirroredKind[ID, T]) reset(all []T) {
 	}
 }
 
-// put stores the resource v. If the store already has a newer revision of this
-// resource, put does nothing. This happens if the list of resources is newer
-// than the first events of the watch.
+// put stores the resource v. If the store already has a newer revision of this resource, put does
+// nothing. The watch begins at the revision of the oldest list, so its first events can be older
+// than the other lists.
 func (s *mirroredKind[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

@@ -17,10 +17,10 @@ type slot struct {
 }
 
 // queue is a heap of the slots of a listener from which the balancer may choose. The first slot is
-// the next choice. The order is by connections divided by weight, then by the fields turn and order
-// of the slot. Each choice gives the slot a turn, which lasts 1/weight in virtual time. So slots
-// with the same ratio get turns in proportion to their weights. To choose or release a slot takes
-// O(log targets).
+// the next choice. The heap compares connections divided by weight, then the fields turn and order
+// of the slots. When the balancer chooses a slot, the field turn grows by 1/weight. So the balancer
+// chooses slots with the same ratio in proportion to their weights. To choose or release a slot
+// takes O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time at which the turn of the last chosen slot began

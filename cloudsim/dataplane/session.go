@@ -59,8 +59,8 @@ func (b *balancer) updateOpen(l *listener) {
 	b.cfg.total.Add(-1)
 }
 
-// endUnserved ends a connection that b.begin allowed. The caller calls endUnserved after b.retry
-// has found no other target.
+// endUnserved ends a connection that b.begin allowed and that has no target, because b.retry has
+// found no other target.
 func (b *balancer) endUnserved(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,8 @@ func (b *balancer) endUnserved(l *listener) {
 	l.refused[refusedDial]++
 }
 
-// abandon ends a connection that b.begin allowed and that did not reach its chosen target.
+// abandon ends a connection that b.begin allowed and that could not connect to its chosen target.
+// It also releases the target.
 func (b *balancer) abandon(l *listener, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,9 +173,9 @@ func (b *balancer) effectOn(s *session) sessionEffect {
 	return keep
 }
 
-// presentTarget returns the session's target in the pool that the session's
-// listener uses now. If the pool does not have the target, the method returns a
-// target that is not in the spec.
+// presentTarget returns the session's target in the pool that the session's listener uses now. If
+// the pool does not have the target, the method returns an unhealthy target that is not in the
+// spec, so that the session is drained or cut.
 func (b *balancer) presentTarget(s *session) *target {
 	if s.l.pool == s.target.key.Listener {
 		return s.target

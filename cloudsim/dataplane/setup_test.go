@@ -82,10 +82,10 @@ func (w warnings) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// takeDescriptors opens files until the process has no free descriptor. The function giveOne
-// frees one descriptor. The function giveAll restores the old limit of descriptors for the
-// process. A test must call giveAll before it uses a target, because the target needs
-// descriptors, too.
+// takeDescriptors lowers the limit of descriptors for the process, and opens files until no
+// descriptor is free. The function giveOne frees one descriptor. The function giveAll restores the
+// old limit of descriptors for the process. A test must call giveAll before it uses a target,
+// because the target needs descriptors, too.
 func takeDescriptors(t *testing.T) (giveOne, giveAll func()) {
 	t.Helper()
 	var limit syscall.Rlimit

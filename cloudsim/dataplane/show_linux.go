@@ -16,8 +16,8 @@ func allowForeign(_, _ string, c syscall.RawConn) error {
 }
 
 // setTransparent sets IP_TRANSPARENT and IP_BIND_ADDRESS_NO_PORT on fd, see ip(7). With the second
-// option, the kernel chooses the source port when it connects the socket. So connections to
-// different targets can have the same source port.
+// option, the kernel chooses the source port when it connects the socket. The kernel then knows the
+// target, so connections to different targets can have the same source port.
 func setTransparent(fd int) error {
 	return errors.Join(
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),

@@ -121,7 +121,8 @@ func (c chooser) take(n int, mustEnd bool) (got string) {
 }
 
 // pickTarget prefers the target with the fewest connections, and then the target with the longest
-// wait. A new target does not wait until each other target has had a turn.
+// wait. A new target is chosen soon, but does not get more connections than the other targets to
+// make up for the time before.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a

@@ -23,14 +23,15 @@ import (
 type Files struct {
 	dir string
 
-	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Swap
-	// first locks swapLock, so that Run cannot lock runLock again before Swap. Then Swap calls
-	// cancelRun, which makes Run unlock runLock. At last, Swap locks runLock.
+	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Both
+	// lock swapLock before runLock. While Swap holds swapLock, it calls cancelRun, which makes Run
+	// unlock runLock. Run cannot lock runLock again until Swap has unlocked swapLock.
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
-	// pendingData is the staged data to which the records of the cloud refer. It is nil when all
-	// files of the staged data are at their final paths. A goroutine that sets pendingData holds
-	// swapLock and runLock. A goroutine that clears pendingData holds runLock.
+	// pendingData is the disk data of a loaded state that is still in a temporary folder (see
+	// Stage), although the cloud already has the records of this state. It is nil when all files
+	// are at their final paths. A goroutine that sets pendingData holds swapLock and runLock. A
+	// goroutine that clears pendingData holds runLock.
 	pendingData atomic.Pointer[cloudsim.StagedData]
 }
 
@@ -166,9 +167,9 @@ func (f *Files) scratch() (string, error) {
 
 // Swap stops Run and calls commitState. commitState returns the staged disk data of the loaded
 // state, and Swap moves this data to the final paths. Then Swap removes all other staged data. If
-// commitState fails, Swap removes only the staged data that commitState returns. If the data is
-// already at the final paths, Swap does not change it. So a cloud that was killed after the commit
-// can call Swap again at its next start.
+// commitState fails, Swap keeps the present data, and removes only the staged data that commitState
+// returned with the error. If the data is already at the final paths, Swap does not change it. So a
+// cloud that was killed after the commit can call Swap again at its next start.
 func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 	f.swapLock.Lock()
 	defer f.swapLock.Unlock()

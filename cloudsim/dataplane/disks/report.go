@@ -16,10 +16,10 @@ const (
 	reportsAtOnce = 64
 	// gatherTime is the time that sendReports waits before it sends reports. More reports arrive
 	// during this wait, and the cloud can store all of them in one commit. During the wait, the
-	// cloud can serve the calls of clients that use the disks. These calls are more urgent, because
-	// no client waits for the reports. If a caller deletes a disk during the wait, the disk needs
-	// no report. The disadvantage is that the cloud gets the status of a disk with this delay.
-	// Reports of copies have no such delay, because clients wait for these reports.
+	// cloud can serve the calls of clients, which are more urgent. If a caller deletes a disk
+	// during the wait, the disk needs no report. The disadvantage is that the cloud gets the status
+	// of a disk with this delay. Reports of copies have no such delay, because clients wait for
+	// these reports.
 	gatherTime = 100 * time.Millisecond
 )
 
