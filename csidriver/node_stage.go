@@ -295,10 +295,9 @@ func makeFile(path string) error {
 	return f.Close()
 }
 
-// dropUnused detaches the device if it has no mounts, and otherwise only closes
-// the device. If a device has the autoclear flag, the kernel detaches the
-// device after the last unmount (see Lapses). For such a device, dropUnused
-// only closes the device, and does not read the table of all mounts.
+// dropUnused closes the device. If the device has no mounts, dropUnused also detaches it. A device
+// with the autoclear flag needs no check of its mounts, because the kernel detaches the device
+// after the last unmount (see Lapses).
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
@@ -400,11 +399,10 @@ func unmount(l *machine.Loop, volume, path string) error {
 	return machine.UnmountAll(path)
 }
 
-// unmountDevice removes the bind mount of the device file at path. This
-// function is necessary for a block volume after a person, or another node on
-// this host, has detached the loop device of the volume. Because the kernel can
-// reuse the device number for another volume, unmountDevice does not check the
-// file of the device.
+// unmountDevice removes the bind mount of the device file at path. This function is necessary for a
+// block volume after a person, or another node on this host, has detached the loop device of the
+// volume. unmountDevice does not check the file of the device: the device may have no file now, or
+// the file of another volume, because the kernel reuses device numbers.
 func unmountDevice(path string) error {
 	there, err := machine.Seen(path)
 	if err != nil || there == nil || !there.IsDevice() {

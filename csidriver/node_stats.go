@@ -137,10 +137,9 @@ func (n *node) awaitSize(ctx context.Context, volume, path string, least int) er
 	return awaitSize(ctx, path, bytes)
 }
 
-// grow enlarges the filesystem to the size of its device. For this change, the
-// kernel needs a writable mount. If m is read-only, the function uses a
-// writable mount of this device. If all mounts are read-only, the filesystem
-// does not grow.
+// grow enlarges the filesystem to the size of its device. For this change, the kernel needs a
+// writable mount. If m is read-only, the function looks for a writable mount of the device. If all
+// mounts are read-only, the filesystem does not grow.
 func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
 	at := m.Path
 	if m.ReadOnly() {

@@ -203,9 +203,8 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 	wantCode(t, "expand a failed disk", err, codes.FailedPrecondition)
 }
 
-// failedDisk makes a disk in the state "failed" and returns its id. The disk
-// fails, because failedDisk deletes the data of the source before the cloud
-// copies this data.
+// failedDisk makes a disk in the state "failed" and returns its id. The cloud cannot copy the
+// source of the disk, a snapshot without data.
 func (b *bench) failedDisk(name string) string {
 	b.t.Helper()
 	s := b.lostSnapshot()
@@ -277,14 +276,15 @@ func TestLimit(t *testing.T) {
 	wantCode(t, "one volume more than the limit", err, codes.ResourceExhausted)
 }
 
-// limit returns the volume limit that the node reports under a driver name.
+// limit returns the volume limit that the node reports.
 func (b *bench) limit(node csi.NodeClient) int64 {
 	b.t.Helper()
 	return must(b.t)(node.NodeGetInfo(b.t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse).GetMaxVolumesPerNode()
 }
 
-// TestLimitOfNames proves that volumes of one driver name reduce the limit of
-// every other driver name, because the scheduler counts each name separately.
+// The driver can run under several names on one node. TestLimitOfNames proves that volumes of one
+// name reduce the limit of every other name. The scheduler counts each name separately, but an
+// instance has one limit for all its disks.
 func TestLimitOfNames(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newBench(t, name)

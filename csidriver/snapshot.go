@@ -97,9 +97,9 @@ func (c *controller) zonesOf(ctx context.Context, region string) (names []string
 	return names, len(names) == len(all), err
 }
 
-// csiSnapshots returns the CSI descriptions of snapshots. A description
-// contains zones only if the cloud has zones in which callers cannot use the
-// snapshot.
+// csiSnapshots returns the CSI descriptions of snapshots. If callers can use a snapshot in all
+// zones of the cloud, its description contains no zones. Otherwise it contains the zones in which
+// callers can use the snapshot.
 func (c *controller) csiSnapshots(ctx context.Context, all ...cloudsim.Snapshot) (told []*csi.Snapshot, err error) {
 	zones := map[string][]string{}
 	for _, s := range all {

@@ -299,9 +299,9 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 }
 
 // runToTheEnd starts workFn and waits for its result until ctx ends. If ctx ends first, workFn
-// continues. If workFn stopped during a check of the filesystem, the next call would begin the
-// check again. If workFn stopped during a resize, the filesystem would be damaged. Until workFn
-// returns, runToTheEnd keeps the lock on f and keeps the device open, so that the next call waits.
+// continues, because it checks or resizes a filesystem. After a stopped check, the next call would
+// begin the check again. A stopped resize would damage the filesystem. Until workFn returns,
+// runToTheEnd keeps the lock on f and keeps the device open, so that the next call waits.
 func runToTheEnd(ctx context.Context, f *os.File, l *Loop, workFn func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

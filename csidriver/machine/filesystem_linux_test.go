@@ -116,8 +116,9 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestGiveToGroupKeepsModes proves that GiveToGroup changes only the permissions of the group. A
-// program keeps its setuid bit and its setgid bit, which the kernel clears at a change of the group.
+// TestGiveToGroupKeepsModes proves that GiveToGroup changes only the permissions of the group. When
+// the group of a program changes, the kernel clears the setuid bit and the setgid bit. The program
+// still has these bits after GiveToGroup.
 func TestGiveToGroupKeepsModes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files to any group")

@@ -158,11 +158,10 @@ func UnmountAll(path string) error {
 	}
 }
 
-// mountedAt reports whether a path is a mount point. The path must not contain
-// symbolic links. mountedAt calls statx(2) for the path. If statx gives no
-// answer, mountedAt reads the table of all mounts. statx gives no answer before
-// Linux 5.8 and for a failing filesystem. A read of the table is slow. In a
-// volume's lifecycle, only mkfs takes longer.
+// mountedAt reports whether a path is a mount point. The path must not contain symbolic links.
+// mountedAt calls statx(2) for the path. If statx gives no answer, mountedAt reads the table of all
+// mounts. statx gives no answer before Linux 5.8 and for a failing filesystem. mountedAt avoids the
+// table if possible, because a read of the table is slow.
 func mountedAt(path string) (bool, error) {
 	s, err := statx(path)
 	if errors.Is(err, unix.ENOENT) {

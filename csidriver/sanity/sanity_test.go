@@ -1,6 +1,6 @@
-// Package sanity runs upstream's csi-sanity tests against the driver with a
-// real cloud and real loop devices. It is a separate module, so that the
-// product does not depend on csi-sanity's dependencies.
+// Package sanity runs upstream's csi-sanity tests against the driver, with cloudsim and loop
+// devices of the kernel. It is a separate module, so that the product does not depend on
+// csi-sanity's dependencies.
 package sanity
 
 import (

@@ -24,8 +24,8 @@ func (d *driver) resize() (all []loop, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("resizer: %w", err)
 	default:
-		// The driver can grow volumes in use. The resizer therefore does not
-		// need a watch of all pods to find volumes in use.
+		// With false, the resizer does not watch all pods to find volumes in use. The driver can
+		// grow volumes in use, so the resizer does not need this watch.
 		const mayBeInUse = false
 		c := resize.NewResizeController(r.Name(), r, d.kube, resync, d.core, d.limiter(), mayBeInUse, d.retryMax)
 		all = append(all, loop{"resizer", func(ctx context.Context, wg *sync.WaitGroup) { c.Run(workers, ctx, wg) }})

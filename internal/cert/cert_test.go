@@ -30,8 +30,8 @@ func authority(t *testing.T, now time.Time) *cert.Pair {
 	return sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, now)
 }
 
-// A certificate is valid for clients that trust its authority, for its names, and
-// during its lifetime.
+// A client accepts a certificate only if the client trusts the authority of the certificate, the
+// certificate contains the name of the server, and the lifetime has not ended.
 func TestSign(t *testing.T) {
 	now := time.Now()
 	ca, other := authority(t, now), authority(t, now)

@@ -201,9 +201,9 @@ func (d *Loop) setLapse(lapses bool) error {
 	return nil
 }
 
-// fencedOffset is the offset in the file at which a fenced device begins. No file reaches this
-// offset, so the device has no sector. A kernel before Linux 6.6 can send a write to a device
-// without sectors. Because of this offset, such a write fails.
+// Fence moves the begin of the device to this offset in the file. No file reaches this offset, so
+// the device has no sector. A kernel before Linux 6.6 can send a write to a device without sectors.
+// Because of this offset, such a write fails.
 const fencedOffset = math.MaxInt64 &^ 4095
 
 // Fence detaches the file from the device and closes the device. It does this even if another

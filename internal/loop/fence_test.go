@@ -129,8 +129,9 @@ func TestFenceOfMountedDevice(t *testing.T) {
 	}
 }
 
-// TestReserve proves that a program without access to loop-control can use a reserved device, and
-// that Release removes this device even if it has a file.
+// Reserve creates a loop device without a file. TestReserve proves that a program without access to
+// loop-control can then attach a file to this device, and that Release removes the device also with
+// its file.
 func TestReserve(t *testing.T) {
 	needsRoot(t)
 	n, err := Reserve()

@@ -167,11 +167,11 @@ func backingOf(path string) (b backingFile, err error) {
 }
 
 // mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe before
-// it opens a device, so it rarely opens the device of another file. The kernel does not always know
-// the folder of a device's file, for example if the container that attached the file no longer
-// exists. If inAnyFolder is true, mayBe therefore compares only the file names without their
-// folders. Find sets inAnyFolder to true in two cases: if it can also compare the inodes, or if one
-// of the paths in nearPaths is a mount of the device.
+// it opens a device, so it rarely opens the device of another file. With inAnyFolder, mayBe ignores
+// the folders, because the kernel does not always know the folder of a device's file. For example,
+// the container that attached the file no longer exists. Find sets inAnyFolder to true if it has
+// another proof: it can also compare the inodes, or one of the paths in nearPaths is a mount of the
+// device.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
