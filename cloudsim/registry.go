@@ -30,9 +30,9 @@ const (
 // caller by the password, not by the user name.
 const RegistryUser = "cloud"
 
-// CreateRegistryCredential requests a password for the registry. For each later request
-// with this password, the registry checks the limits in CreateRegistryCredential. It also
-// checks the caller's roles at the time of the later request.
+// CreateRegistryCredential requests a password for the registry. A request with this password may
+// use only the given repositories, and only the permissions that the caller has at the time of the
+// request.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`

@@ -99,7 +99,8 @@ func (r CreateRoute) Validate() error {
 	return c.err()
 }
 
-// Of checks the request r against the network n and the next hop of the route.
+// Of returns Invalid if the destination is inside a range of the network n, or if the instance hop
+// cannot be the next hop of the route.
 func (r CreateRoute) Of(n Network, hop Instance) error {
 	var c checks
 	to, err := netip.ParsePrefix(r.Destination)

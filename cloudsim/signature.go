@@ -36,7 +36,8 @@ type Signature struct {
 	SessionToken string
 }
 
-// Fields of errors about a signature. The errors have the kind Unauthenticated.
+// These are the names of invalid fields in errors about a signature. The errors have the kind
+// Unauthenticated.
 const (
 	SignatureKeyField   = "accessKey" // the access key does not exist
 	SignatureTimeField  = "time"      // the time differs too much from the cloud's time
@@ -49,8 +50,8 @@ const (
 // SignatureTime is the format of the time in a signature.
 const SignatureTime = "20060102T150405Z"
 
-// signaturePrefix is the beginning of the bearer token of a Signature. Dots separate the
-// parts of the token, so the parts after the prefix contain no dots.
+// signaturePrefix is the beginning of the bearer token of a Signature. Dots separate the parts of
+// the token, so a part must not contain a dot.
 const signaturePrefix = "sigv4."
 
 var signatureRE = regexp.MustCompile(`^sigv4\.([-a-z0-9]{1,64})\.([0-9]{8}T[0-9]{6}Z)\.([-a-z0-9]{1,64})\.([-a-z0-9]{1,64})\.([0-9a-f]{64})\.([0-9a-f]{64})(?:\.([A-Za-z0-9_]{1,128}))?$`)

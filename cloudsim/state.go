@@ -28,9 +28,10 @@ type SaveState struct {
 	// snapshots. When the cloud loads such a saved state, a disk keeps the data of its
 	// current file. If the disk has no file, the disk is empty after the load.
 	//
-	// If RecordsOnly is false, the saved state contains the data of all disks at one
-	// instant, as after a power cut. The call returns Conflict if the data is larger than
-	// MaxStateData. It also returns Conflict if an instance writes to a disk continuously.
+	// If RecordsOnly is false, the saved state contains the data of all disks at one instant, as
+	// after a power cut. The call returns Conflict if the data is larger than MaxStateData. It also
+	// returns Conflict if an instance writes to a disk without a pause, because the cloud must read
+	// all disks between two writes.
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
@@ -50,9 +51,8 @@ const MaxStateData = 4 << 30
 // DataSize describes the data of one disk or one snapshot in a saved state.
 type DataSize struct {
 	Bytes int64
-	// Optional is true for a disk until the data plane has reported the disk's file. If
-	// Optional is true and the file does not exist, the saved state contains no data for
-	// this disk.
+	// If Optional is true, the disk may have no file, because the data plane has not reported yet
+	// that it has created the file. Without a file, the saved state contains no data for this disk.
 	Optional bool
 }
 

@@ -8,9 +8,9 @@ const WhyOfRequest ResourceKind = "request"
 
 // Why explains the state of an object: the past changes, and the conditions for which the object
 // waits. A Why of a request explains the effects of the request. It contains the calls and the
-// operations of the request, the changes of objects, and the faults that changed the calls. In a
-// Why of a request, Name is the operation of the request's last call, and State is the outcome
-// of this call.
+// operations of the request, the changes of objects, and the faults that changed the calls. If the
+// client repeated the request with the same id, there are several calls. Name is the operation of
+// the last call, and State is its outcome.
 type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`

@@ -261,13 +261,13 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 	return l.Items[0], nil
 }
 
-// setAddresses changes the members families and addresses of an existing load balancer to the
-// format of requests. There are two special cases:
+// setAddresses changes the members "families" and "addresses" of existing, an answer of the cloud
+// for a load balancer, to the format of requests. There are two special cases:
 //
 //   - If the file has no addresses, setAddresses deletes the member addresses. The cloud can have
 //     chosen these addresses, and an update accepts only static addresses.
 //   - If the load balancer has all addresses of the file, setAddresses copies the member addresses
-//     from the file. A file that omits the address of a family does not differ.
+//     from the file. So apply finds no difference if the file omits the address of a family.
 func setAddresses(existing, desired map[string]any) {
 	current, _ := existing["addresses"].([]any)
 	var families, ips []any

@@ -310,8 +310,9 @@ func FuzzApply(f *testing.F) {
 }
 
 // TestApplyFixedMembers adds a member to the file of an existing resource. An update cannot change
-// the member, and the cloud's answer does not contain the member. If answers of this kind can
-// contain the member, apply returns Exists.
+// the member, and the cloud's answer does not contain the member. If the cloud's answers for this
+// kind of resource can contain the member, apply returns Exists. Otherwise apply ignores the
+// member.
 func TestApplyFixedMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"

@@ -53,9 +53,9 @@ func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (clo
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }
 
-// ReportDevices reports all devices that the machine of an instance has now. After the
-// first report, the cloud completes an attachment to the instance only after a report with
-// the device. The cloud completes a detachment only after a report without the device.
+// ReportDevices reports all devices that the machine of an instance has now. From the first report
+// on, the cloud waits for reports: it completes an attachment to the instance when a report
+// contains the device, and a detachment when a report does not contain the device.
 func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
 }

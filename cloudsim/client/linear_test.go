@@ -103,8 +103,8 @@ func (l losingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// input is a call about a name, or about an object. The object is the last object with this
-// name that the caller received.
+// input is a call that creates or finds an object by its name, or a call for an object with an id.
+// The id belongs to the last object with this name that the caller received.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID

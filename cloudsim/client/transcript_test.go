@@ -156,8 +156,8 @@ func TestReplayWithoutTimes(t *testing.T) {
 }
 
 // TestReplayOfADialect proves that a replay repeats the calls of a dialect and the calls of an
-// access key. The replay must send the name of the dialect's call, because a fault can match this
-// name. The transcript contains no token for the calls of an access key.
+// access key. The replay must send the name of the call in the other cloud's API, such as
+// aws.RunInstances, because a fault can match this name.
 func TestReplayOfADialect(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()
@@ -195,8 +195,8 @@ func (w withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// TestReplayOfARedirect proves that a replay does not follow a redirect, because the transcript
-// also contains the second call.
+// TestReplayOfARedirect proves that a replay does not follow a redirect. The transcript also
+// contains the call with which the recorded client followed the redirect.
 func TestReplayOfARedirect(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()

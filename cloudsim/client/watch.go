@@ -169,11 +169,11 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }
 
-// AllEvents returns all events that the journal contains after the revision o.Since. It reads these
-// events page by page. It returns Gone if the journal no longer contains all these events, or if
-// the cloud has loaded a saved state since the revision o.Since. There is one exception. If o.Since
-// is 0 and the call for a later page returns Gone, AllEvents opens a watch and reads all events of
-// the journal again.
+// AllEvents returns all events after the revision o.Since. It returns Gone if the journal no longer
+// contains all these events, or if the cloud has loaded a saved state since this revision. If
+// o.Since is 0, AllEvents returns all events that the journal contains. It reads the events page by
+// page. If o.Since is 0 and the journal loses events between two pages, AllEvents reads the whole
+// journal again with a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

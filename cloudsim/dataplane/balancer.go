@@ -119,7 +119,8 @@ func (b *balancer) isApplied(lb cloudsim.LoadBalancer) bool {
 
 // closeSockets calls mustClose once for each socket. If mustClose returns true, closeSockets closes
 // the socket. The ports of closed sockets are free when closeSockets returns. The caller must not
-// hold mu, because a goroutine that accepts clients may wait for mu.
+// hold mu, because closeSockets waits for the goroutines that accept clients, and these goroutines
+// may wait for mu.
 func (b *balancer) closeSockets(mustClose func(*socket) bool) {
 	for key, s := range b.sockets {
 		if mustClose(s) {
@@ -202,9 +203,8 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 }
 
-// applyMachine applies the new state m of an instance to all targets of the instance. If b.several
-// is true, it scans all targets of the balancer. If the instance has a target, applyMachine also
-// scans all sessions.
+// applyMachine applies the new state m of an instance to all targets on the instance. It also
+// drains or cuts the connections to these targets, if the new state requires it.
 func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
