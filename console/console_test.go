@@ -242,8 +242,8 @@ func TestOldCode(t *testing.T) {
 	})
 }
 
-// A compressed stream contains the same lines as a plain stream, even for a viewer that connects
-// after the stream has begun.
+// The console sends each viewer a stream of lines. Compressed and plain streams contain the same
+// lines, even if a viewer connects later than the other viewers.
 func TestCompressedScene(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

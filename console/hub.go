@@ -261,8 +261,8 @@ func (h *hub) pollClock(ctx context.Context) {
 }
 
 // publishFrames builds a frame of all new changes. After the first change it waits for the duration
-// mergeFor, so that the frame also contains the following changes. It also builds a frame at each
-// heartbeat.
+// mergeFor, so that the frame also contains the following changes. If there are no changes, it
+// builds an empty frame after each time heartbeat.
 func (h *hub) publishFrames(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -363,8 +363,8 @@ func (h *hub) findDifferences(now time.Time) {
 // framesAfter returns the frames that a viewer needs, and the number of the newest frame. The
 // argument seen is the number of the newest frame that the viewer already has. A new viewer, or a
 // viewer that has missed too many frames, gets a snapshot. If the hub has not read the cloud yet,
-// the viewer gets a delta without objects instead of a snapshot. The hub closes the channel changed
-// when it appends the next frame.
+// the viewer gets a delta without objects instead of a snapshot. When the hub appends the next
+// frame, it closes the returned channel.
 func (h *hub) framesAfter(seen uint64) (frames []*frame, newest uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

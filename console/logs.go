@@ -94,8 +94,8 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 
 // readLog reads at most maxLog bytes of the log at path, in complete lines. The text begins at the
 // given offset. If the offset is negative, or if the log has more than maxLog bytes after the
-// offset, readLog reads the end of the log. It also reads the end if the log is shorter than the
-// offset, because another file has replaced the log. A program on a simulated machine can replace
+// offset, readLog reads the end of the log. A log that is shorter than the offset has been replaced
+// by another file, so readLog then also reads the end. A program on a simulated machine can replace
 // the log by a link or by a pipe. So readLog follows no link that leads out of the log's folder,
 // and reads only a regular file.
 func readLog(path string, offset int64) (LogText, error) {

@@ -8,7 +8,8 @@ import (
 )
 
 // TestPairs proves that the pairs of instances and Nodes do not depend on the order of the objects.
-// A provider ID decides before a name.
+// If the provider ID and the name of a Node match different instances, the Node belongs to the
+// instance with this provider ID.
 func TestPairs(t *testing.T) {
 	instance := func(id, name, project string) cloudsim.Instance {
 		return cloudsim.Instance{

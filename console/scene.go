@@ -65,8 +65,8 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding is a variant of a frame's line. The content of the line depends on the access of the
-// viewer. If zip is true, the line is compressed.
+// encoding identifies a variant of a frame's line: the access of the viewer, and whether the line
+// is compressed.
 type encoding struct {
 	access access
 	zip    bool
@@ -77,7 +77,7 @@ type encoding struct {
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // deflate compresses a text. The result is independent of earlier data of a stream and ends at a
-// byte boundary. So the streams of all viewers can contain the same result.
+// byte boundary. So the console compresses a line only once for all viewers with the same access.
 func deflate(text []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.BestSpeed)

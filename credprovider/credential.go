@@ -21,10 +21,9 @@ type credential struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// A credential that expires within minLife is not usable for a pull. The
-// kubelet may reuse a credential for half of the credential's usable time, but
-// for at most maxReuse. So the kubelet runs the plugin again long before the
-// expiry.
+// A credential that expires within minLife is not usable for a pull. The usable time of a
+// credential is its remaining life minus minLife. The kubelet may reuse a credential for half of
+// this time, but for at most maxReuse. So the kubelet runs the plugin again long before the expiry.
 const (
 	minLife  = time.Minute
 	maxReuse = 30 * time.Minute

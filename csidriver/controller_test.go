@@ -321,8 +321,8 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
-// TestCapacityOfRegionalInOneRegion proves that a zone has no regional capacity if its region has
-// no other zone, because both replicas of a regional disk are in one region.
+// A regional disk has replicas in two zones of one region. TestCapacityOfRegionalInOneRegion proves
+// that a zone has no regional capacity if its region has no other zone.
 func TestCapacityOfRegionalInOneRegion(t *testing.T) {
 	b := newFarBench(t)
 	for zone, want := range map[string]bool{"far-a": false, "sim-1a": true} {

@@ -72,10 +72,10 @@ type NodeConfig struct {
 	// InstanceName is the name of the instance. If Instance is empty, the
 	// driver asks the cloud for the id of the instance with this name.
 	InstanceName string
-	// DisksDir is the folder with the files of all disks. The data plane makes
-	// these files in the subfolder "disks" of the cloud's data directory. Before
-	// the driver stages a disk, it checks in the cloud's records that the disk is
-	// attached to this instance.
+	// DisksDir is the folder with the files of all disks. The data plane makes these files in the
+	// subfolder "disks" of the cloud's data directory. The folder also contains disks that are not
+	// attached to this instance. So before the driver stages a disk, it checks the attachment in
+	// the cloud's records.
 	//
 	// If the hypervisor of the machine makes the devices of attached disks,
 	// DisksDir is cloudsim.DiskLinks. This folder contains links to the

@@ -357,8 +357,8 @@ func TestStaleDevice(t *testing.T) {
 	b.clear(v)
 }
 
-// TestRestagedWithAnotherFilesystem proves that the driver does not format a
-// disk that has another filesystem.
+// TestRestagedWithAnotherFilesystem proves that the driver does not format a disk that already has
+// a filesystem of another type than the request.
 func TestRestagedWithAnotherFilesystem(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")

@@ -85,10 +85,10 @@ func TestVolumeHealth(t *testing.T) {
 	wantCode(t, "invalid starting token", err, codes.Aborted)
 }
 
-// TestStorageHealth runs a driver without root privileges, so this driver
-// cannot mount volumes. The test proves that NodeGetStorageHealth returns the
-// reason, and that Probe returns an error. If the machine can mount volumes, a
-// driver with root privileges returns no entry.
+// TestStorageHealth runs a driver without root privileges, so this driver cannot mount volumes. The
+// test proves that NodeGetStorageHealth returns the reason, and that Probe returns an error. The
+// test also proves that NodeGetStorageHealth of a driver with root privileges returns no reason, if
+// the machine can mount volumes.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

@@ -85,9 +85,9 @@ func (v *victim) kill() {
 
 // cycle returns the calls of a volume's lifecycle. A test can repeat each call. For XFS, the calls
 // also grow the disk of the unmounted volume, and then stage and unstage the volume again. The
-// driver can grow an XFS filesystem only while it is mounted, so the staging call first mounts the
-// filesystem and then grows it. If the test kills the driver between these two steps, the repeated
-// call must still grow the filesystem.
+// staging call first mounts the filesystem and then grows it to the size of the disk, because XFS
+// can grow only while it is mounted. If the test kills the driver between these two steps, the
+// repeated call must still grow the filesystem.
 func (v *victim) cycle(conn grpc.ClientConnInterface, name, fsType string) []func(ctx context.Context, volume *string) error {
 	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 	c := mounted(fsType)

@@ -32,11 +32,10 @@ import (
 // under the name of the legacy driver.
 type legacy struct {
 	zoneKey string
-	// The function volumeID returns the id of a disk in the legacy driver's
-	// format. The function instanceID returns the id of an instance in the same
-	// format. In both results, the part after the last slash contains the id in
-	// this cloud. In the handle of an old PersistentVolume, this part is the
-	// name of the disk.
+	// The function volumeID returns the id of a disk in the legacy driver's format. The function
+	// instanceID returns the id of an instance in the same format. In both results, the part after
+	// the last slash contains the id in this cloud. Only in the handle of an old PersistentVolume,
+	// this part is the name of the disk.
 	volumeID   func(disk string) string
 	instanceID func(instance string) string
 	// volumeContext returns the volume context that the legacy driver would
@@ -111,11 +110,10 @@ func LegacyNames() []string { return slices.Sorted(maps.Keys(legacyDrivers)) }
 // is vol instead of disk.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
-// disk returns the id of the disk for a legacy volume handle. The last part of
-// the handle is the id of a disk that the driver made, or the name of a disk,
-// as in old PersistentVolumes. If no disk has this id or name, the method
-// returns the last part of the handle. In an id, it replaces the prefix vol by
-// disk.
+// disk returns the id of the disk for a legacy volume handle. The last part of the handle is the id
+// of a disk that the driver made, or the name of a disk, as in old PersistentVolumes. If no disk
+// has this id or name, the method returns the last part of the handle. If this part is an id such
+// as vol-000001, the method returns disk-000001.
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, the method returns
@@ -197,18 +195,17 @@ var (
 	nodeFields   = []protoreflect.Name{"node_id", "published_node_ids"}
 )
 
-// speak returns an interceptor for calls to a legacy driver name. The argument
-// as is the legacy name, and the argument name is this driver's own name. The
-// interceptor translates ids and topology keys in requests and answers, and
-// parameters in requests. The driver's services therefore handle only this
-// driver's own values.
-func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInterceptor {
+// speak returns an interceptor for calls to a legacy driver name. The argument legacyName is the
+// name of the legacy driver, and ownName is the name of this driver. The interceptor translates ids
+// and topology keys in requests and answers, and parameters in requests. The driver's services
+// therefore handle only this driver's own values.
+func (l legacy) speak(cloud *client.Client, legacyName, ownName string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		in, ok := req.(proto.Message)
 		if !ok {
 			return handle(ctx, req)
 		}
-		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, as)
+		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, legacyName)
 		asked := map[string]string{} // the caller's volume ids, by disk id
 		toDisk := func(volume string) (string, error) {
 			disk, err := l.disk(ctx, cloud, volume)
@@ -228,7 +225,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 			toDisk = func(volume string) (string, error) { return stagedDisk(r.GetStagingTargetPath(), volume) }
 		}
 		toInstance := func(node string) (string, error) { return path.Base(node), nil }
-		if err := rewrite(in, translation{toDisk, toInstance, map[string]string{l.zoneKey: zoneKey(name)}, l.translateParameters}); err != nil {
+		if err := rewrite(in, translation{toDisk, toInstance, map[string]string{l.zoneKey: zoneKey(ownName)}, l.translateParameters}); err != nil {
 			return nil, err
 		}
 		out, err := handle(ctx, in)
@@ -243,7 +240,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 			if made, ok := out.(*csi.CreateVolumeResponse); ok && l.volumeContext != nil {
 				made.Volume.VolumeContext = l.volumeContext(l.volumeID(made.GetVolume().GetVolumeId()))
 			}
-			err = rewrite(answer, translation{fromDisk, fromInstance, map[string]string{zoneKey(name): l.zoneKey}, nil})
+			err = rewrite(answer, translation{fromDisk, fromInstance, map[string]string{zoneKey(ownName): l.zoneKey}, nil})
 		}
 		return out, err
 	}
@@ -332,10 +329,9 @@ const (
 	// migrationParam is the suffix of parameter keys that csi-translation-lib
 	// makes only for vSphere.
 	migrationParam = "-migrationparam"
-	// fsTypeParam is the key of the filesystem type. The CSI translation library
-	// of Kubernetes translates this key only for some in-tree plugins. The
-	// provisioner reads this parameter, and also passes the parameter to the
-	// driver.
+	// fsTypeParam is the key of the filesystem type. For some in-tree plugins, the CSI translation
+	// library of Kubernetes replaces this key. For the other plugins, the parameter reaches the
+	// driver under this key.
 	fsTypeParam = "fsType"
 )
 

@@ -157,10 +157,9 @@ func TestLegacyUndo(t *testing.T) {
 	}
 }
 
-// TestLegacyUndoWaits proves that an unstaging call waits for a running staging
-// call at the same path, even if the handle contains the name of the disk
-// instead of its id. The unstaging call then returns ABORTED, because the
-// volume is staged now.
+// TestLegacyUndoWaits makes an unstaging call while a staging call at the same path runs. The
+// handle contains the name of the disk instead of its id. The unstaging call returns ABORTED, and a
+// repeated call unstages the volume.
 func TestLegacyUndoWaits(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

@@ -97,9 +97,9 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}, nil
 }
 
-// countsAsVolume reports whether the orchestrator counts an attached disk as a
-// volume of the driver name that it called. If the driver made the disk, the
-// disk counts only for the driver name in the CreateVolume call.
+// countsAsVolume reports whether the orchestrator counts an attached disk for the driver name of
+// this call. The orchestrator counts volumes separately for each driver name. If the driver made
+// the disk, the disk counts only for the driver name in the CreateVolume call.
 //
 // If a user made the disk, the disk counts only while the disk is mounted,
 // because the driver mounts the disk of each staged PersistentVolume. The

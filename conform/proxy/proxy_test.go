@@ -251,7 +251,8 @@ func TestRecordingHasNoSecret(t *testing.T) {
 }
 
 // TestIntercept proves that the argument chooseFault of Intercept chooses the fault of each call.
-// It also proves that the caller notices a lost reply only after the argument onLost has returned.
+// If a reply is lost, Intercept calls the function onLost. The caller notices the lost reply only
+// after onLost has returned.
 func TestIntercept(t *testing.T) {
 	a := start(t)
 	var names []string
@@ -332,9 +333,9 @@ func ExampleProxy() {
 		fmt.Println(err)
 		return
 	}
-	// The CCM calls the cloud through this server. Conformance checks with faults need a driver
-	// that can inject faults. If d is a driver without faults, a driver with the faults of the
-	// proxy is conform.WithFaults(d, p, proxy.Kinds()...).
+	// The CCM calls the cloud through this server. If your driver d cannot inject faults,
+	// conform.WithFaults(d, p, proxy.Kinds()...) returns a driver that injects faults with this
+	// proxy.
 	srv := &http.Server{Addr: "127.0.0.1:8190", Handler: p, ReadHeaderTimeout: time.Minute}
 	fmt.Println(srv.Addr, slices.Contains(proxy.Kinds(), conform.FaultLoseReply))
 	// Output: 127.0.0.1:8190 true

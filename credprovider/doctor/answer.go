@@ -90,8 +90,8 @@ func registryOf(key string) string {
 	return scheme + "://" + host + path
 }
 
-// isDockerHub reports whether the kubelet uses the key of an answer for an
-// image of Docker Hub, although the host of the image has another name.
+// isDockerHub reports whether the image is an image of docker.io and the key in a plugin's answer
+// is index.docker.io. The kubelet uses this key for the image, although the names differ.
 func isDockerHub(key, image string) bool {
 	host, _, _ := strings.Cut(image, "/")
 	return host == "docker.io" && strings.TrimPrefix(strings.TrimPrefix(registryOf(key), "https://"), "http://") == "index.docker.io"

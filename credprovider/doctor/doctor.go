@@ -248,9 +248,8 @@ func matchesPattern(glob, image string) (bool, string) {
 	return keyMatches(glob, image)
 }
 
-// keyMatches implements the rule of matchesPattern for a key in the answer of a
-// plugin. A key may have a scheme. A pattern with a scheme never matches an
-// image.
+// keyMatches implements the rule of matchesPattern for a key in the answer of a plugin. Unlike a
+// pattern of matchImages, a key may have a scheme.
 func keyMatches(glob, image string) (bool, string) {
 	g, err := parse(glob)
 	if err != nil {
