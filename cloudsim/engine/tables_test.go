@@ -123,8 +123,9 @@ func packageNames(body *ast.BlockStmt) map[string]bool {
 	return names
 }
 
-// atPackageLevel reports whether id can refer to a table. This is true if the file does not declare
-// id, or if the declaration of id is a table.
+// atPackageLevel reports whether id can refer to a table. This is true if the declaration of id is
+// a table, or if its file has no declaration of id, so that another file of the package must
+// declare it.
 func atPackageLevel(id *ast.Ident) bool {
 	if id.Obj == nil {
 		return true

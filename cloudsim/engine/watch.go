@@ -38,9 +38,9 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // watch calls readItems repeatedly and yields the items that readItems returns. The sequence ends
 // when ctx ends or readItems returns an error. watch yields this error as the last item. If
 // readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
-// waits until the channel from changedChan is closed. Before its first wait, watch yields a
-// bookmark, which is the result of newBookmark. Later, watch yields one bookmark in each period,
-// after a call of readItems. If period is 0, watch yields no bookmarks.
+// waits until the next change, when the channel from changedChan is closed. newBookmark returns a
+// bookmark. watch yields a bookmark before its first wait, and then one in each period, after a
+// call of readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -94,8 +94,8 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 //
 // A new reader can begin at revision 0, at the epoch of the store, or at a later revision. Then
 // sameEpoch stores the epoch in *readerEpoch. If a new reader begins at any other revision,
-// sameEpoch returns Gone. LoadState also loads the journal of the saved state. Only a reader that
-// begins at revision 0 reads the events of this journal.
+// sameEpoch returns Gone, because revisions before the epoch can belong to the replaced journal. So
+// only a reader that begins at revision 0 can read the journal that LoadState has loaded.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
 	if *readerEpoch == 0 && (rev == 0 || rev >= now) {
@@ -178,8 +178,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 		return nil, 0, 0, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
-		// This check is first, because in a loaded state the token id of the
-		// caller may belong to another token.
+		// The check of the epoch must come before the check of the permissions, because in a loaded
+		// state the token id of the caller may belong to another token.
 		if err := sameEpoch(tx, rev, epoch); err != nil {
 			return err
 		}
@@ -205,9 +205,9 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 
 // overGap returns the revision at which a reader continues. The reader has read the revisions up to
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
-// The journal has no events between the last event of the saved state and the epoch. If lastRead is
-// in this gap, overGap returns the epoch. Otherwise it returns lastRead. A new reader can begin at
-// the epoch, but not in the gap (see sameEpoch).
+// The journal has no events between the last event of the saved state and the epoch. If the reader
+// has read the last event of the saved state, overGap returns the epoch, because a new reader can
+// begin there, but not at an earlier revision (see sameEpoch). Otherwise it returns lastRead.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

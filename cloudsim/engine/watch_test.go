@@ -189,10 +189,9 @@ func TestWatchFollowsPermissions(t *testing.T) {
 	})
 }
 
-// TestEventsEndWithALoad proves that after LoadState or ResetState, ListEvents
-// returns Gone for earlier revisions. A reader that begins at revision 0 reads
-// the events of the loaded state. It can then continue at the revision of the
-// list.
+// TestEventsEndWithALoad proves that after LoadState or ResetState, ListEvents returns Gone for
+// earlier revisions. A reader that begins at revision 0 reads the events of the loaded state. It
+// can then continue at the Revision of this list of events.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -73,9 +73,9 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	return w, nil
 }
 
-// addEffects adds the steps of a request to w. The steps are the events that
-// the request caused, and the events at the end of the request's operations.
-// addEffects also adds the reasons why operations of the request still wait.
+// addEffects adds the steps of a request to w. The steps are the events that the request caused,
+// and the events that its operations caused when they settled. addEffects also adds the reasons why
+// operations of the request still wait.
 func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
@@ -239,10 +239,9 @@ func (s *whyReader) read(tx *store.Tx) error {
 	return nil
 }
 
-// addFaultsOfCreation adds a step for each fault that affected the creation of
-// the object or another request that changed the object. If a fault affects a
-// create call, the event of the fault does not contain the object's id.
-// Therefore addFaultsOfCreation finds the faults by the ids of the requests.
+// addFaultsOfCreation adds a step for each fault that affected a request that created or changed
+// the object. If a fault affects a create call, the event of the fault does not contain the
+// object's id. Therefore addFaultsOfCreation finds the faults by the ids of the requests.
 func (s *whyReader) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {

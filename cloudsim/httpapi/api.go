@@ -1,6 +1,6 @@
-// Package httpapi serves the cloud over HTTP. It decodes a request, calls one method of the
-// engine, and replies. The method of the engine also validates the request. The package
-// generates the OpenAPI document from the routes and from the Go types of package cloudsim.
+// Package httpapi serves the cloud over HTTP. It decodes a request, calls one method of the engine,
+// and replies. The engine validates the values in the request. The package generates the OpenAPI
+// document from the routes and from the Go types of package cloudsim.
 //
 // Only this package uses the libraries gorilla/mux and huma.
 package httpapi

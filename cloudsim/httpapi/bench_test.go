@@ -19,8 +19,8 @@ import (
 // benchmark alternates between rounds of the API and rounds of the handler, so that other load on
 // the machine affects both measurements in the same way.
 //
-// The metric of-bare is the API's rate divided by the bare handler's rate. This ratio
-// should be at least 0.5.
+// The metric "of-bare" is the number of requests per second of the API, divided by that of the bare
+// handler. This ratio should be at least 0.5.
 func BenchmarkReads(b *testing.B) {
 	c := cloudtest.Start(b)
 	i, err := c.CreateInstance(b.Context(), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"})

@@ -47,10 +47,12 @@ func (a *api) resetBill(ctx context.Context, _ *none) (*none, error) {
 	return nil, a.engine.ResetBill(ctx)
 }
 
-// AuditFilter is exported because huma reads only exported embedded structs.
+// AuditFilter is another name of auditInput. It is exported because huma reads only exported
+// embedded structs.
 type AuditFilter = auditInput
 
-// AuditPosition is exported because huma reads only exported embedded structs.
+// AuditPosition is the query parameter after. It is exported because huma reads only exported
+// embedded structs.
 type AuditPosition struct {
 	After uint64 `query:"after" doc:"Only calls after the call with this number; 0 for all calls in memory"`
 }

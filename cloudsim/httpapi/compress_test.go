@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestCompression proves that the API compresses large lists for callers that accept gzip.
-// The API does not compress small answers and watches, so that the lines of a watch arrive
-// at once.
+// TestCompression proves that the API compresses large lists for callers that accept gzip. The API
+// does not compress small answers. It also does not compress watches, so that each line of a watch
+// arrives at once.
 func TestCompression(t *testing.T) {
 	c := cloudtest.Start(t)
 	long := strings.Repeat("x", 60)

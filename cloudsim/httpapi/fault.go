@@ -86,8 +86,8 @@ func subjectOf(operation string, in any) engine.Subject {
 	return s
 }
 
-// applyBefore applies the effects that delay the work of a call or replace the work. When
-// applyBefore runs, the cloud has not yet committed any change for the call.
+// applyBefore applies the effects that delay a call, or make it fail before the cloud does its
+// work. When applyBefore runs, the cloud has not yet committed any change for the call.
 func applyBefore(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
@@ -143,9 +143,9 @@ var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// injectedFault returns the error of a fault's effect. Other errors of kind internal hide their
-// message from the caller (see toProblem). A fault of this kind keeps its message, because the
-// author of the fault wrote the message for the caller.
+// injectedFault returns the error of a fault's effect. If the error has the kind internal, it keeps
+// its message, because the author of the fault wrote the message for the caller. For all other
+// errors of this kind, toProblem hides the message.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := faultKind[e.Type]

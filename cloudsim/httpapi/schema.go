@@ -63,10 +63,9 @@ func shapeOf(s *huma.Schema) *huma.Schema {
 		shape.Properties[name] = shapeOf(property)
 	}
 	if s.Type == huma.TypeInteger {
-		// These bounds are part of the shape. If a number does not fit into the
-		// field's Go type, the check of the bounds returns an error that names the
-		// field. Without the bounds, the JSON decoder would refuse the number later.
-		// The error of the decoder names no field.
+		// These bounds are the limits of the field's Go type, not limits of the API. Without them,
+		// the JSON decoder would refuse a number that does not fit, with an error that does not
+		// name the field.
 		shape.Minimum, shape.Maximum = new(-0x1p63), new(0x1p63)
 		if s.Minimum != nil && s.Maximum == nil { // unsigned
 			shape.Minimum, shape.Maximum = s.Minimum, new(0x1p64)
