@@ -206,8 +206,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // overGap returns the revision at which a reader continues. The reader has read the revisions up to
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
 // The journal has no events between the last event of the saved state and the epoch. If the reader
-// has read the last event of the saved state, overGap returns the epoch, because a new reader can
-// begin there, but not at an earlier revision (see sameEpoch). Otherwise it returns lastRead.
+// has read the last event of the saved state, overGap returns the epoch. A new reader can begin
+// there, but not at an earlier revision (see sameEpoch). Otherwise overGap returns lastRead.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {
