@@ -60,9 +60,9 @@ func (p *problem) GetHeaders() http.Header {
 	return h
 }
 
-// The library huma creates the errors of decoding and validation itself. The two functions in
-// init replace these errors with the API's problem documents. ValidateStrictCasing makes member
-// names case sensitive: "name" is a known field, and "Name" is an unknown field.
+// The library huma creates the errors of decoding and validation itself. With the two functions
+// below, huma instead creates the API's problem documents. ValidateStrictCasing makes member names
+// case sensitive: "name" is a known field, and "Name" is an unknown field.
 func init() {
 	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {

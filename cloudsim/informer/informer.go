@@ -24,9 +24,9 @@ type Handler interface {
 	// List reads the lists of the cloud into the copy. Run then watches the
 	// returned kinds from the returned revisions.
 	List(context.Context) (Listed, error)
-	// Take applies an event that is newer than the list of its kind. An event can repeat a change
-	// that a later page of the list already contained. If Take returns an error, Run calls List
-	// again.
+	// Take applies an event that is newer than the list of its kind. The revision of a list is the
+	// revision of its first page, so a later page can already contain the change of this event. If
+	// Take returns an error, Run calls List again.
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync after each event, bookmark or list from the cloud, if the handler's copy is
 	// consistent. The copy is consistent when the watch has reached the list revisions of all kinds.
@@ -47,11 +47,11 @@ type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Eve
 // watch's last revision when Run resumes the watch.
 const bookmark = time.Minute
 
-// Run keeps the copy of h up to date until ctx ends. When a watch ends, Run waits and then resumes
-// the watch. The last argument is the backoff for these waits. Every event of the watch resets the
-// backoff. Run lists everything again after every error except Unavailable and Exhausted. For
-// example, Run lists everything again after the error Gone, because the watch cannot resume from
-// its last revision.
+// Run keeps the copy of h up to date until ctx ends. When a watch ends with the error Unavailable
+// or Exhausted, Run waits and then resumes the watch. After any other error, Run waits and then
+// lists everything again. For example, after the error Gone the watch cannot resume from its last
+// revision. The last argument is the backoff for these waits. Every event of the watch resets the
+// backoff.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {

@@ -287,7 +287,7 @@ func one[T any](err error) iter.Seq2[T, error] {
 
 // namesAfter returns an iterator over the names that listNames returns. The iterator keeps the
 // order of listNames. It yields only names that follow the given name in alphabetical order. If the
-// request asks for zero names, the iterator yields no names.
+// request in ctx has the query parameter n=0, the iterator yields no names.
 func namesAfter(ctx context.Context, after string, listNames func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := listNames()

@@ -30,8 +30,9 @@ type decisionLog struct {
 	size int64
 }
 
-// keepDecisions loads the stored decisions into the engine. The engine then
-// writes each new decision to the returned file.
+// A decision is an entry about a request that the engine permitted or refused. keepDecisions loads
+// the stored decisions into the engine. The engine then writes each new decision to the returned
+// file.
 func keepDecisions(dir string, e *engine.Engine) (*decisionLog, error) {
 	d := &decisionLog{path: filepath.Join(dir, decisionsFile)}
 	if err := d.open(); err != nil {

@@ -1,10 +1,10 @@
-// Package registry is the cloud's image registry. Clients push and pull images with the
-// protocol of the OCI distribution specification, and get bearer tokens at a token
-// endpoint. The library cuelabs.dev/go/oci/ociregistry implements the protocol. This
-// package stores the content in files below one folder. The type backend answers the
-// requests of the library with these files. Before every access, backend asks the engine
-// for authorization. The engine and the storage get the same parsed names and digests, so
-// they cannot interpret a path differently.
+// Package registry is the cloud's image registry. Clients push and pull images with the protocol of
+// the OCI distribution specification, and get bearer tokens at a token endpoint. The library
+// cuelabs.dev/go/oci/ociregistry implements the protocol. This package stores the content in files
+// below one folder. The type backend answers the requests of the library with these files. Before
+// every access, backend asks the engine for authorization. The library parses the path of a request
+// once, and the engine and the storage get the same result. So the storage cannot open another
+// repository than the engine has permitted.
 //
 // A client without a bearer token gets a challenge that names the token
 // endpoint, /token. The client sends its password to this endpoint. The answer

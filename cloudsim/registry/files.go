@@ -77,9 +77,9 @@ func identity(r cloudsim.Repository) string {
 
 // claimFolder ensures that the folder of a repository name belongs to the record r. The folder can
 // still belong to a deleted repository with the same name. If the folder does not belong to r,
-// claimFolder calls readRecords to get the current records. If r is a current record, claimFolder
-// replaces the folder with an empty folder for r. Otherwise a caller has deleted r in the meantime.
-// Then claimFolder returns ErrNameUnknown and keeps the folder.
+// claimFolder calls readRecords to get the current records. If r is one of them, claimFolder
+// replaces the folder with an empty folder for r. If a caller has deleted r in the meantime,
+// claimFolder keeps the folder and returns ErrNameUnknown.
 func (f *files) claimFolder(name string, r cloudsim.Repository, readRecords func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {

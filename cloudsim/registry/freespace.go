@@ -9,8 +9,8 @@ import (
 	oci "cuelabs.dev/go/oci/ociregistry"
 )
 
-// betweenLooks is the number of bytes that an upload writes between two checks of the free
-// space. Each check needs a system call.
+// betweenLooks is the number of bytes that an upload writes between two checks of the free space.
+// An upload does not check the free space at each write, because a check needs a system call.
 const betweenLooks = 16 << 20
 
 // noRoom returns an error with status 507 (RFC 4918 section 11.5), because the

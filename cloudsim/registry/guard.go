@@ -67,13 +67,15 @@ func (s *session) extendDeadline() {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.stall)) // some connections do not support deadlines
 }
 
-// clearDeadline removes the write deadline until the next call of extendDeadline. An expired
-// deadline resets a stream of HTTP/2, even if the registry has not written anything yet.
+// clearDeadline removes the write deadline until the next call of extendDeadline. Without
+// clearDeadline, the deadline would expire during a long push or a delay by a fault. An expired
+// deadline resets a stream of HTTP/2, although the registry does not write anything in this time.
 func (s *session) clearDeadline() {
 	_ = s.conn.SetWriteDeadline(time.Time{}) // some connections do not support deadlines
 }
 
-// newSession returns the session of a new request. The session does not know the caller.
+// newSession returns the session of a new request. The session has no caller until admit has read
+// the bearer token.
 func (s *server) newSession(w http.ResponseWriter, r *http.Request) *session {
 	return &session{requestID: requestID(r), conn: http.NewResponseController(w), stall: s.cfg.StallTimeout}
 }
