@@ -367,8 +367,8 @@ func TestServeFinishesRequests(t *testing.T) {
 	}
 }
 
-// TestServeEndsWaitingRequests proves that Serve ends a running request soon after the end of
-// Serve's context. This request waits for the cloud.
+// TestServeEndsWaitingRequests proves that Serve ends a running request that waits for the cloud,
+// soon after the end of Serve's context.
 func TestServeEndsWaitingRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -41,8 +41,8 @@ const maxBody = 256 << 10
 type Config struct {
 	URL       string            // URL of the cloud; see client.Client
 	Transport http.RoundTripper // transport to the cloud; nil means http.DefaultTransport
-	// Project is the project of all calls. Only callers with a token that belongs to no project
-	// need this field.
+	// Project is the project of all calls. If it is empty, each call is for the project to which
+	// the caller's token belongs.
 	Project cloudsim.ProjectID
 	Metrics prometheus.Registerer // nil means no metrics
 }
@@ -398,8 +398,8 @@ const replyTimeout = 30 * time.Second
 const shutdownGrace = 5 * time.Second
 
 // requestGrace is the time for which the running requests can still call the cloud after ctx has
-// ended. It is shorter than shutdownGrace, because a request can wait for an operation that a
-// stopped cloud never completes.
+// ended. A request can wait for an operation that a stopped cloud never completes. requestGrace is
+// shorter than shutdownGrace, so that the dialect can then still send an error to the client.
 const requestGrace = time.Second
 
 // Serve serves a dialect on ln until ctx ends. Then it waits until the running requests end, but at

@@ -60,8 +60,9 @@ func TestClientTokenRegions(t *testing.T) {
 	}
 }
 
-// TestClientTokenKeepsInstances proves that a repeated request that fails does not terminate the
-// instances of the first request.
+// If RunInstances fails, it terminates the instances that it has created.
+// TestClientTokenKeepsInstances proves that a failed repetition keeps the instances of the first
+// request.
 func TestClientTokenKeepsInstances(t *testing.T) {
 	w := start(t)
 	const run = runInstances + "&MinCount=2&MaxCount=2&ClientToken=x"

@@ -96,8 +96,8 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 //
 // The caller must read l before it calls computeListeners. The caller must write l only if no other
 // caller has changed l since this read. Otherwise the caller must read l and call computeListeners
-// again. As a result, the last caller that writes l has read the records that all other callers
-// have stored.
+// again. A caller also calls computeListeners after it has stored its records. So the last caller
+// that writes l has read the records of all callers.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
@@ -209,8 +209,8 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the stored record is
 // unchanged. So a repeated request makes all changes again. The second call applies changes that
-// other callers have stored since the first call. If the caller cannot store the record, the second
-// call undoes the change.
+// other callers have stored since the first call. The caller also makes the second call if it
+// cannot store the record. The second call then undoes the change.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

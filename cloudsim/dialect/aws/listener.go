@@ -97,8 +97,9 @@ func deleteListeners(q *query) (any, error) {
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. Then it refuses all connections.
-//   - The source ranges are the ranges from which the rules permit connections to every listener
-//     that keeps its targets. If there is no such range, all listeners refuse connections.
+//   - An address is in the source ranges only if the rules permit connections from this address to
+//     each listener that keeps its targets. If there is no such address, all listeners refuse
+//     connections.
 //
 // So a client can connect only if AWS also permits the connection. A rule with a security group as
 // its source permits no connection to a load balancer.
@@ -114,8 +115,8 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	setSourceRanges(l, open)
 }
 
-// setSourceRanges sets the source ranges of a load balancer to the ranges that each list in open
-// covers. If there is no such range, all listeners refuse connections.
+// setSourceRanges sets the source ranges of a load balancer to the addresses that are in all lists
+// in open. If there is no such address, all listeners refuse connections.
 func setSourceRanges(l *cloudsim.LoadBalancerSpec, open [][]netip.Prefix) {
 	l.SourceRanges = nil
 	for _, r := range slices.Concat(open...) {

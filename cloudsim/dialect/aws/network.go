@@ -149,9 +149,9 @@ func describeSubnets(q *query) (any, error) {
 	return out, nil
 }
 
-// countAddresses returns the number of addresses in a range that instances can use. This number
-// includes addresses that instances already have, because the cloud does not count these
-// addresses.
+// countAddresses returns the number of addresses in a range that instances can use. The cloud does
+// not report how many addresses are in use, so this number includes addresses that instances
+// already have.
 func countAddresses(cidr string) int {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil || p.Bits() > 30 {

@@ -67,8 +67,8 @@ type availabilityZone struct {
 
 // networkDNSName returns the host name of a network load balancer, e.g.
 // shop-1.elb.127-65-0-1.amazonaws.com. As in AWS, this host name has another form than the host
-// name of a classic load balancer. AWS's host names contain the region between .elb. and
-// .amazonaws.com. This host name contains the address of the load balancer instead of the region.
+// name of a classic load balancer. In AWS, the region is between .elb. and .amazonaws.com. The
+// result has the address of the load balancer at this place.
 func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }

@@ -23,7 +23,7 @@ const (
 	groupPrefix  = "rec"                // prefix of the ids of records
 	// defaultGroup is the name of the group that each VPC has. EC2 reserves this name.
 	defaultGroup = "default"
-	// defaultGroups plus the number of a VPC is the number in the id of the VPC's default group. So
+	// The number in the id of a VPC's default group is defaultGroups plus the number of the VPC. So
 	// the default group has an id before the dialect stores it in a record.
 	defaultGroups int64 = 1 << 56
 )
@@ -130,7 +130,7 @@ func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (grou
 
 // listGroups returns all security groups with ids after o.After, sorted by the numbers in their
 // ids. The default groups come last, because the numbers in their ids are the largest numbers. The
-// result is always the last page.
+// result contains all these groups in one page.
 func listGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[group], err error) { //nolint:revive // the order of a method expression
 	after := dialect.Number(o.After)
 	records, _, err := cloudsim.All(ctx, c.ListRecords, cloudsim.ListOptions{Kind: groupRecords})

@@ -61,8 +61,8 @@ func TestGroupsOfTargets(t *testing.T) {
 	}
 }
 
-// TestLimitCodes proves that a request that exceeds a quota gets the error code of AWS for this
-// resource.
+// TestLimitCodes proves that a request that exceeds the quota of a resource kind gets AWS's error
+// code for this kind.
 func TestLimitCodes(t *testing.T) {
 	w := start(t)
 	for _, operation := range []string{"disks.create", "instances.create", "loadBalancers.create", "records.create"} {
@@ -141,8 +141,8 @@ func TestRefusedRecord(t *testing.T) {
 	}
 }
 
-// TestLaunchWithoutDisks proves that a failed call of RunInstances leaves no instance. The caller's
-// role does not permit the call disks.list.
+// TestLaunchWithoutDisks proves that a failed call of RunInstances leaves no instance. The call
+// fails at the last step, because the caller's role does not permit disks.list.
 func TestLaunchWithoutDisks(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

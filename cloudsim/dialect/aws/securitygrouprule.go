@@ -201,9 +201,9 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		}
 		// The first call of applyGroup changes the load balancers before storeGroup stores the
 		// rules. If applyGroup or storeGroup fails, the record still contains the old rules. So a
-		// repeated request also changes the load balancers. The second call of applyGroup is
-		// necessary because another caller may change another group of the same load balancer at
-		// the same time. If storeGroup fails, the second call applies the stored rules again.
+		// repeated request makes all changes again. The second call of applyGroup is necessary
+		// because another caller may change another group of the same load balancer at the same
+		// time. If storeGroup fails, the second call applies the stored rules again.
 		if err = applyGroup(q, g); err != nil {
 			return nil, err
 		}

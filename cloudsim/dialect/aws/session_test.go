@@ -11,8 +11,8 @@ import (
 )
 
 // TestSessions proves that the dialect accepts temporary credentials only with their session token,
-// and only until they expire on the cloud's clock. Other requests get AWS's errors, both in the
-// query protocol and in the protocol JSON 1.1.
+// and only until they expire on the cloud's clock. Otherwise a request with temporary credentials
+// gets AWS's errors, both in the query protocol and in the protocol JSON 1.1.
 func TestSessions(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := start(t, withRegistry(), cloudtest.WithFrozenClock(at))

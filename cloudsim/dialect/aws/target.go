@@ -113,8 +113,9 @@ func describeHealth(q *query) (any, error) {
 	return &queryAnswer{Result: out}, wanted.checkFound("InvalidInstance", "registered instance")
 }
 
-// healthOf returns the health of a target in AWS's format. If all listeners of the load balancer
-// refuse connections, statuses contains no status of the target.
+// healthOf returns the health of a target in AWS's format. If statuses has no status of the target,
+// the result is OutOfService. For example, there is no status while all listeners of the load
+// balancer refuse connections.
 func healthOf(id string, t cloudsim.Target, statuses []cloudsim.TargetStatus) instanceHealth {
 	at := slices.IndexFunc(statuses, func(s cloudsim.TargetStatus) bool { return s.Key() == t.Key() && s.Health != cloudsim.TargetDraining })
 	switch {

@@ -136,8 +136,8 @@ func errNoTargetGroup(name string) error {
 	return coded(http.StatusBadRequest, "TargetGroupNotFound", "the target group "+clipARN(name)+" does not exist")
 }
 
-// changeHealthCheck copies the health check parameters of the request to h. Values without a
-// parameter stay the same, with two exceptions:
+// changeHealthCheck copies the health check parameters of the request to h. If the request does not
+// contain the parameter for a value, the value stays the same, with two exceptions:
 //   - If h is new or the request changes the protocol, the timeout, the path and the codes become
 //     AWS's defaults for the protocol.
 //   - If the timeout is longer than the interval, the timeout becomes the interval.

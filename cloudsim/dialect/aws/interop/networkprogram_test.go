@@ -89,8 +89,8 @@ func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) s
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
-// weights contains the numbers of the calls that networkModel.step can make. If weights contains a
-// number several times, step makes this call more often.
+// Each kind of call in networkModel.step has a number. If weights contains a number several times,
+// step makes this kind of call more often.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
 // step makes a random call, and changes the model as the call should change the cloud. It returns a
