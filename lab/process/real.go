@@ -123,9 +123,10 @@ func (p *plan) serverIPs() []net.IP {
 //   - Real nodes with a CCM of the user: kube-controller-manager assigns the ranges, because other
 //     CCMs do not write ranges into Nodes. The user's CCM creates the routes in the cloud.
 //
-// The host has a route to the pods of the VPC. Without the flag --network-ranges, the cloud refuses
-// ranges that overlap a route of the host. So for a CCM of the user, the lab sets --network-ranges
-// to all private ranges.
+// The host has a route to the pods of the VPC. The cloud refuses a network or a route of a user
+// that overlaps a route of the host, unless the flag --network-ranges contains its range. A CCM of
+// the user creates such routes, so for this CCM the lab sets --network-ranges to all private
+// ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil

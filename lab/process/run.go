@@ -167,9 +167,9 @@ func (p *plan) writeFiles() error {
 		p.writeEgress(), p.writeWhereCloud())
 }
 
-// writeWhereCloud writes a file for the commands that call the cloud and the
-// console. The file contains the URL and the token file of the cloud and of its
-// dialects, and the URL of the console.
+// writeWhereCloud writes a file for the commands that call the cloud and the console. The file
+// contains the URLs of the cloud, of its dialects and of the console, and the paths of the token
+// files.
 func (p *plan) writeWhereCloud() error {
 	where := map[string]any{
 		"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken(), "console": p.ports.url("http", "console"),

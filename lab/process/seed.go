@@ -19,8 +19,8 @@ func (p *plan) cloudClient() *client.Client {
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
 // seedCloud creates the objects that the lab needs in its cloud. If an earlier start of the lab has
-// created these objects, seedCloud reports an error only to the user. A fault can cause the error,
-// and the user can delete the fault only while the cloud runs.
+// created these objects, seedCloud only shows an error to the user and returns nil. The lab then
+// continues, so that the user can delete a fault that caused the error.
 func (p *plan) seedCloud(ctx context.Context) error {
 	m, err := p.dir.memory()
 	if err != nil {
@@ -36,7 +36,6 @@ func (p *plan) seedCloud(ctx context.Context) error {
 
 func (p *plan) seed(ctx context.Context, m memory) error {
 	for _, d := range p.Dialects {
-		// All programs that use a dialect share one credential.
 		ensure := lab.EnsureToken
 		if d == "aws" {
 			ensure = lab.EnsureAccessKey

@@ -87,8 +87,9 @@ func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bo
 // lockInterval is the interval between two attempts of stopAndLock.
 const lockInterval = 20 * time.Millisecond
 
-// awaitEnd waits for a process to end and kills the process after the timeout. Then
-// it waits for the timeout again. If the process still runs, it returns an error.
+// awaitEnd waits for a process to end and kills the process after the timeout. Then it waits for
+// the end of the process again. If the process still runs after a second timeout, it returns an
+// error.
 func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
 	over := time.NewTimer(timeout)
 	defer over.Stop()

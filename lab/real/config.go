@@ -23,8 +23,8 @@ type Config struct {
 	// hypervisors on this host may run machines of other zones. This hypervisor does not change the
 	// machines of other hypervisors.
 	Zones []string
-	// Router holds the services in the VPC if this process is also the router of the VPC. If
-	// another process is the router, Router is nil: see the function Route.
+	// If this process also runs the router of the VPC, Router holds the services of the router. If
+	// another process runs the router, Router is nil: see the function Route.
 	Router *Services
 	// Registry holds the settings of the cloud's container registry.
 	Registry Registry

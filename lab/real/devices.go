@@ -32,7 +32,7 @@ type Disks struct {
 }
 
 // machineDevices manages the folder /dev of one machine, and the block devices of the machine's
-// disks. It works even while the goroutine of the machine waits for the end of the machine.
+// disks. It has its own goroutine, so it also updates the devices while the machine shuts down.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
 // loop device of the host. The machine has device nodes only for its own disks and for usual
@@ -59,9 +59,9 @@ type machineDevices struct {
 // A device is the block device of a disk.
 type device struct {
 	number int
-	// spareLoop is the number of a second loop device. The kubelet attaches the first device to
-	// the second device as a lock, if the disk is a raw block volume. The number is 0 if a later
-	// hypervisor cannot find the second device.
+	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
+	// volume. The kubelet uses the first device as the file of the second device, and so locks the
+	// first device. If a later hypervisor cannot find the second device, the number is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -223,8 +223,7 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	have := device{readOnly: isReadOnly(disk, d.id)}
 	if have.readOnly && len(disk.Attachments) == 1 {
 		// If the disk is a copy of a disk in use, the file system's journal is unfinished. The
-		// machine cannot replay the journal, because the device is read-only, so the hypervisor
-		// replays the journal.
+		// machine cannot replay the journal on a read-only device, so the hypervisor replays it.
 		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
@@ -247,9 +246,9 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 	return filepath.Join(d.disks.Dir, string(id)+".img")
 }
 
-// openDevice opens the loop device with the given number, if the device belongs to the given node
-// and to the file at path. Otherwise it returns nil, for example if the device is fenced, or if the
-// kernel has given the number to another program.
+// openDevice opens the loop device with the given number, if its owner is the given node and its
+// file is the file at path. Otherwise it returns nil, for example if the device is fenced, or if
+// the kernel has given the number to another program.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {

@@ -468,8 +468,9 @@ func TestReportAfterLoadState(t *testing.T) {
 	}
 }
 
-// TestUnfinishedSpare proves that a disk with an empty file in the folder spares can be removed and
-// attached again. The file is empty if the host's disk was full, or after a power cut.
+// A file in the folder spares contains the number of a disk's second loop device.
+// TestUnfinishedSpare proves that the disk can be detached and attached again if this file is
+// empty. The file is empty if the host's disk was full, or after a power cut.
 func TestUnfinishedSpare(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -494,8 +495,8 @@ func TestUnfinishedSpare(t *testing.T) {
 		t.Fatalf("device of the disk: got %+v and the nodes %v", have, d.listNodes())
 	}
 
-	// A later hypervisor finds the first device, but not the second device. The machine must not
-	// get the device with the number 0.
+	// With the empty file, a later hypervisor does not find the second device. The machine must not
+	// get the device with the number 0 instead.
 	t.Cleanup(func() { _ = loop.Release(context.WithoutCancel(t.Context()), have.spareLoop) })
 	empty()
 	later := b.h.newMachine("i-000001").devices

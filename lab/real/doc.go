@@ -6,7 +6,7 @@
 //
 //	instance is provisioning   create the disk
 //	running                    boot the machine; its kubelet registers
-//	running, crashed           kill all processes
+//	running, crashed           kill the remaining processes
 //	stopping, terminating,     send SIGTERM to all processes, then SIGKILL
 //	rebooting
 //	stopped                    the machine is off and its disk stays

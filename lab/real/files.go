@@ -139,8 +139,8 @@ var diskDirs = map[string]string{
 	"etc/kubernetes":  etcKubernetes,
 }
 
-// prepare creates the missing folders of a machine. For a new machine, images is the folder of the
-// image store.
+// prepare creates the missing folders of a machine. If the machine has no disk yet, prepare also
+// creates the disk with the images in the folder images, unless images is "".
 func (f folder) prepare(images string) error {
 	for dir := range diskDirs {
 		if dir == "disk/containerd" {
@@ -218,8 +218,8 @@ func machineID(i cloudsim.Instance) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunableValues returns values that the kubelet requires for kernel settings of the whole
-// host. Each machine has a file with its own value in place of each setting, so the
+// tunableValues returns values that the kubelet requires for kernel settings of the whole host. On
+// a machine, a file with the required value is mounted over each setting in /proc/sys, so the
 // settings of the host do not change.
 func tunableValues() map[string]string {
 	return map[string]string{

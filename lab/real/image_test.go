@@ -182,7 +182,8 @@ func TestClone(t *testing.T) {
 // TestCloneOfImages proves that a new machine gets the files of an image as the store has them.
 // Folders keep their owners, because a container may run as another user. They also keep their
 // attributes, because a folder with the attribute trusted.overlay.opaque hides files of lower
-// layers. The image contains files with the ending .db. These files are no databases of containerd.
+// layers. The image also contains files with the ending .db, which cloneStore must not treat as
+// databases of containerd.
 func TestCloneOfImages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

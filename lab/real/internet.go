@@ -377,11 +377,10 @@ func remember(table string) (map[string]string, error) {
 	return all, err
 }
 
-// originalValues returns the values that the wanted settings had before a lab changed them. Labs
-// on one host share the settings, so the table of another lab may contain an original value. The
-// table of this lab contains original values if a user killed an earlier run. If no lab has
-// changed a setting, and the setting already has the wanted value, the result does not contain the
-// setting.
+// originalValues returns the values that the wanted settings had before a lab changed them. Labs on
+// one host share the settings, so the table of another lab may contain an original value. The table
+// of this lab contains original values if a user killed an earlier run. If no lab has changed a
+// setting, the result contains its present value, unless this is already the wanted value.
 func originalValues(table string, wanted []kernelSetting) (map[string]string, error) {
 	labs, err := tableNames()
 	if err != nil {

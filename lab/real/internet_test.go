@@ -253,8 +253,8 @@ func TestFilterError(t *testing.T) {
 	}
 }
 
-// TestNoSuchRoute proves that the deletion of a route counts as done on a host without IPv6, and if
-// the route does not exist. Other errors do not count as done.
+// TestNoSuchRoute proves that the deletion of a route counts as done if the route does not exist,
+// or if the host has no IPv6. Other errors do not count as done.
 func TestNoSuchRoute(t *testing.T) {
 	for err, want := range map[error]bool{
 		unix.ESRCH: true, unix.EOPNOTSUPP: true, unix.EAFNOSUPPORT: true, unix.EPERM: false, unix.ENODEV: false, nil: false,
