@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
@@ -141,38 +143,40 @@ func TestRouteThatWasReplaced(t *testing.T) {
 // ListRoutes omits the routes that persons or other clusters created, so
 // upstream's controller never deletes these routes.
 func TestForeignRoutesStay(t *testing.T) {
-	r := newPodRig(t)
-	i := r.createMachine(t, "node-1")
-	var foreign []cloudsim.Route
-	for name, destination := range map[string]string{"by-hand": "10.244.9.0/24", "far": "192.168.99.0/24"} {
-		route, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: name, Destination: destination, NextHop: i.ID})
-		if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPodRig(t, cloudtest.InBubble())
+		i := r.createMachine(t, "node-1")
+		var foreign []cloudsim.Route
+		for name, destination := range map[string]string{"by-hand": "10.244.9.0/24", "far": "192.168.99.0/24"} {
+			route, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: name, Destination: destination, NextHop: i.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			foreign = append(foreign, route)
+		}
+		if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
 			t.Fatal(err)
 		}
-		foreign = append(foreign, route)
-	}
-	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
-		t.Fatal(err)
-	}
-	// No Node has the range 10.244.7.0/24, so upstream's controller deletes the
-	// route to this range. The deletion proves that the controller has handled
-	// the routes of the cloud once.
-	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.listRoutes(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-1" {
-		t.Errorf("routes of the cluster: got %v", got)
-	}
-	r.runRouteController(t, 0, "10.244.0.0/16")
-	eventually.True(t, "the one that is left over goes", func() bool { return len(r.listRoutes(t, cluster)) == 0 })
-	for _, f := range foreign {
-		if now, err := r.cloud.GetRoute(t.Context(), f.ID); err != nil || now.Revision != f.Revision {
-			t.Errorf("%s became %+v, %v", f.Name, now, err)
+		// No Node has the range 10.244.7.0/24, so upstream's controller deletes the
+		// route to this range. The deletion proves that the controller has handled
+		// the routes of the cloud once.
+		if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if got := r.listRoutes(t, "another-cluster"); len(got) != 1 {
-		t.Errorf("routes of another cluster: got %v", got)
-	}
+		if got := r.listRoutes(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-1" {
+			t.Errorf("routes of the cluster: got %v", got)
+		}
+		r.runRouteController(t, 0, "10.244.0.0/16")
+		awaitEverySecond(t, time.Minute, "the route without a Node is deleted", func() bool { return len(r.listRoutes(t, cluster)) == 0 })
+		for _, f := range foreign {
+			if now, err := r.cloud.GetRoute(t.Context(), f.ID); err != nil || now.Revision != f.Revision {
+				t.Errorf("%s became %+v, %v", f.Name, now, err)
+			}
+		}
+		if got := r.listRoutes(t, "another-cluster"); len(got) != 1 {
+			t.Errorf("routes of another cluster: got %v", got)
+		}
+	})
 }
 
 // If the cloud reports a concurrent change of the route table, CreateRoute
