@@ -157,8 +157,8 @@ func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes [
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
 // knownTargets returns the given targets except the targets that the cloud refused. The error
-// targetErr names the refused targets. The cloud refuses a target whose instance is deleted. The
-// CCM requests such a target if the Node still exists, and this target must not block the other
+// targetErr names the refused targets. The cloud refuses a target on a deleted instance. The CCM
+// requests such a target while the Node still exists, and this target must not block the other
 // targets. If refused targets are not the cause of targetErr, knownTargets returns false.
 func knownTargets(targets []cloudsim.Target, targetErr error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](targetErr)

@@ -104,8 +104,8 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 	}
 }
 
-// A deleted Service may cause two orphans. The first is its load balancer. The
-// second is its membership in a shared load balancer.
+// A deleted Service can leave two things in the cloud: its own load balancer, and its ports in a
+// load balancer that it shared with other Services.
 func TestOrphansOfOneService(t *testing.T) {
 	r, kube, orphan := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	second, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{

@@ -261,8 +261,8 @@ func (h *hub) pollClock(ctx context.Context) {
 }
 
 // publishFrames builds a frame of all new changes. After the first change it waits for the duration
-// mergeFor, so that the frame also contains the following changes. If there are no changes, it
-// builds an empty frame after each time heartbeat.
+// mergeFor, so that the frame also contains the following changes. It also builds a frame at each
+// tick of heartbeat, even if nothing has changed.
 func (h *hub) publishFrames(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()

@@ -61,8 +61,8 @@ func (c cluster) token(t *testing.T, changeFn func(claims map[string]any)) strin
 
 // A workload trust is a record of the cloud that maps a Kubernetes service account to a service
 // account of the cloud. If a pod's account has a trust, the pod pulls with the identity of the
-// cloud's account. Otherwise the pull fails. It never uses the identity of the node. The cloud
-// refuses invalid tokens, and tokens with claims that do not match the trust.
+// cloud's account, and not with the identity of the node. The cloud refuses invalid tokens, and
+// tokens with claims that do not match the trust.
 func TestAServiceAccountPulls(t *testing.T) {
 	cl, cfg := node(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -107,9 +107,9 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // of one of the disk's mounts contains another driver name, the disk does not
 // count.
 //
-// A disk that hangs counts, because a hung disk is in use. If countsAsVolume
-// cannot read the mounts for another reason, the disk does not count.
-// NodeGetInfo then returns a limit that is lower by one, but does not fail.
+// If countsAsVolume cannot read the mounts because the disk hangs, the disk counts, because a hung
+// disk is in use. If the read fails for another reason, the disk does not count. NodeGetInfo then
+// returns a limit that is lower by one, but does not fail.
 func (n *node) countsAsVolume(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {

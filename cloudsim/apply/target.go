@@ -25,9 +25,9 @@ var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
 // TargetID returns the id of the target of a hold or a fault. The name of the target's kind,
 // kindName, may be in the singular or in the plural. The parameter nameOrID is the name or the id
-// of the target. If it is an id, the resource need not exist, because the cloud assigns ids in a
-// predictable order. The map plannedNames contains the names of resources that a later call will
-// create. If nameOrID is such a name, TargetID returns nameOrID itself.
+// of the target. If it is an id, the resource need not exist. The map plannedNames contains the
+// names of resources that a later call will create. If nameOrID is such a name, TargetID returns
+// nameOrID itself.
 func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
 	kind, known := ParseKind(kindName)
 	path, listed := targetLists[kind]

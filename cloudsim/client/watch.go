@@ -172,8 +172,8 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 // AllEvents returns all events after the revision o.Since. It returns Gone if the journal no longer
 // contains all these events, or if the cloud has loaded a saved state since this revision. If
 // o.Since is 0, AllEvents returns all events that the journal contains. It reads the events page by
-// page. If o.Since is 0 and the journal loses events between two pages, AllEvents reads the whole
-// journal again with a watch.
+// page. If o.Since is 0 and a later page returns Gone, AllEvents reads the whole journal again with
+// a watch. For example, the cloud returns Gone for a later page of a loaded state.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -133,8 +133,8 @@ func (e *Engine) matchingFaults(list []cloudsim.Fault, call Call, s Subject) (id
 }
 
 // countStrikes adds 1 to the number of matching calls of each fault, in the order of ids, and
-// returns the effect on this call. It stops after the first fault with another effect than latency.
-// The result usedUp is true if one of these faults can never hit again.
+// returns the effect on this call. It stops after the first hit of a fault with another effect than
+// latency. The result usedUp is true if one of these faults can never hit again.
 func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)

@@ -70,10 +70,9 @@ func TestToTheEnd(t *testing.T) {
 	}
 }
 
-// TestMkfsOnFullFileSystem proves that EnsureFilesystem returns the error of
-// mkfs if the host has no space for the data of the disk. After the host has
-// got more space, the next call runs mkfs again, because the disk's file is
-// marked.
+// TestMkfsOnFullFileSystem proves that EnsureFilesystem returns the error of mkfs if the host has
+// no space for the data of the disk. EnsureFilesystem marks the disk's file before it runs mkfs. So
+// after the host has got more space, the next call runs mkfs again.
 func TestMkfsOnFullFileSystem(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

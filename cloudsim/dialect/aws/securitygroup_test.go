@@ -142,7 +142,7 @@ func TestRefusedRecord(t *testing.T) {
 }
 
 // TestLaunchWithoutDisks proves that a failed call of RunInstances leaves no instance. The call
-// fails at the last step, because the caller's role does not permit disks.list.
+// fails because the caller's role does not permit disks.list.
 func TestLaunchWithoutDisks(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

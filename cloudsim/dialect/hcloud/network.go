@@ -197,7 +197,7 @@ func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSu
 }
 
 // discardNetwork deletes a new network after a failed creation, because the client does not know
-// this network. It also deletes the network if the client has already disconnected.
+// this network. It deletes the network even if the client has already disconnected.
 func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
 	still, cancel := detached(r)
 	defer cancel()

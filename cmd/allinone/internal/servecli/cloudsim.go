@@ -329,8 +329,8 @@ func (f *cloudsimFlags) removeReadyFile() error {
 	return nil
 }
 
-// openMetadata opens the listener of a metadata service on this machine's loopback interface. It
-// returns the function that serves the metadata.
+// openMetadata opens the listener of a metadata service at a loopback or link-local address of this
+// machine. It returns the function that serves the metadata.
 func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
 	ln, err := listenMetadata(ctx, "metadata-listen", f.metadataListen)
 	if err != nil {
