@@ -16,7 +16,8 @@ func (p PKI) WriteKubeconfig(path, server, client string) error {
 	return WriteFile(path, raw)
 }
 
-// kubeconfig returns a kubeconfig with the certificates and the key of a client in p.Dir.
+// kubeconfig returns a kubeconfig for a client. It reads the certificates and the key of the client
+// from p.Dir.
 func (p PKI) kubeconfig(server, client string) ([]byte, error) {
 	var raw [3][]byte
 	for i, file := range []string{p.CertFile(ClusterCA), p.CertFile(client), p.KeyFile(client)} {

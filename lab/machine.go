@@ -159,8 +159,8 @@ func agentOf(i cloudsim.Instance) wire.Identifiers {
 	return id
 }
 
-// Hash returns a hash of text. The hash has eight hexadecimal digits and is a part of names on the
-// host.
+// Hash returns a hash of text. The hash has eight hexadecimal digits. The lab uses it in names,
+// such as the names of network interfaces.
 func Hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:4])

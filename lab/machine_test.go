@@ -47,7 +47,8 @@ func TestAgentCertificates(t *testing.T) {
 	}
 }
 
-// The kubelet of a machine serves and calls with its own certificates. Each boot makes new keys.
+// The kubelet of a machine has its own certificates for its API and for its calls of the API
+// server. Each boot makes new keys.
 func TestIdentityOfMachine(t *testing.T) {
 	p := newPKI(t)
 	roots, err := loadPool(p.CertFile(ClusterCA))

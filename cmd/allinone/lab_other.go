@@ -11,8 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// labCommands contains a command for each name of a lab's command. On this system these commands
-// only return an error.
+// labCommands contains the commands of the lab. On this system these commands only return an error.
 var labCommands = []constructor{
 	needsLinux("up"), needsLinux("status"), needsLinux("enter"), needsLinux("images"), needsLinux("down"), needsLinux("reset"),
 	needsLinux("doctor"), needsLinux("lab"), needsLinux("compose"),

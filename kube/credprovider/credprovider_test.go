@@ -168,7 +168,8 @@ func (c cluster) token(namespace, name string, _ *authenticationv1.TokenRequest)
 }
 
 // account returns a service account, as the API server would return it. Every service account
-// except default has the annotation for image pulls with its own identity.
+// except the account "default" has the annotation optIn. With this annotation, the plugin gets
+// credentials with the identity of the service account.
 func account(namespace, name string) (*v1.ServiceAccount, error) {
 	a := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("u-" + name)}}
 	if name != "default" {

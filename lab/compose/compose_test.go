@@ -66,8 +66,8 @@ func (s composeService) volumesByPath(t *testing.T) map[string]string {
 	return m
 }
 
-// Each service has a volume for each file that the service's flags name. Init creates these files,
-// except the tokens, with mode 0600.
+// Each service has a volume for each file that the service's flags name. Init creates these files
+// with mode 0600. Only the files with tokens do not exist yet.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Dir(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {
@@ -96,8 +96,8 @@ func TestComposeFilesAreThere(t *testing.T) {
 	}
 }
 
-// The image contains a folder with the right owner for each volume. Without this folder, Docker
-// would create a folder that belongs to root.
+// For each volume, the image contains a folder that has the right owner. Without this folder,
+// Docker would create a folder that belongs to root.
 func TestComposeVolumes(t *testing.T) {
 	raw, err := os.ReadFile("../../Dockerfile")
 	if err != nil {
@@ -153,8 +153,8 @@ func TestBuildContextIsWhole(t *testing.T) {
 	}
 }
 
-// docker-compose.yaml has a host of machines for each zone of the default catalogue. Each host has
-// its own disk.
+// For each zone of the default catalogue, docker-compose.yaml has a service that runs the machines
+// of this zone. Each of these services has its own disk.
 func TestComposeHasAHostInEachZone(t *testing.T) {
 	services := readCompose(t).Services
 	disks := map[string]string{}

@@ -55,7 +55,7 @@ func vpc() real.Network {
 	return n
 }
 
-// Pulls holds the settings of machines for networks outside the lab.
+// Pulls holds the settings with which machines pull images from registries outside the lab.
 type Pulls struct {
 	NoInternet bool          // machines reach no network outside the lab
 	Mirrors    []real.Mirror // registry mirrors
@@ -92,8 +92,8 @@ func hostAt(port int) string {
 // machinesCloudURL returns the URL at which machines call the cloud.
 func machinesCloudURL() string { return "http://" + hostAt(cloudPort) }
 
-// keepNodes writes the kind of nodes to a file for the services router and machines, which run only
-// with real nodes. It returns an error if the kind differs from the kind at the first start.
+// keepNodes writes the kind of nodes to a file. The services of real nodes read this file.
+// keepNodes returns an error if the kind differs from the kind at the first start.
 func (c Dir) keepNodes(nodes lab.Nodes) error {
 	if nodes != lab.Hollow && nodes != lab.Real {
 		return fmt.Errorf("nodes must be %s or %s, got %q: set COMPOSE_PROFILES to one of them", lab.Hollow, lab.Real, nodes)

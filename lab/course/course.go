@@ -1,6 +1,6 @@
-// Package course reads steps from the pages in docs/labs. Each page is the only source of one lab.
-// People read the page, `allinone lab` shows the steps of the page one by one, and a test runs the
-// commands of the page.
+// Package course reads steps from the pages in docs/labs. Here, a lab is an exercise with steps.
+// Its page is the only source of its text and its commands. People read the page, `allinone lab`
+// shows the steps of the page one by one, and a test runs the commands of the page.
 //
 // The package parses pages, compares outputs and stores the progress. It runs commands
 // only through a Shell.

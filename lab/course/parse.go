@@ -240,10 +240,10 @@ func plain(checks []Check) []Command {
 // here-document.
 var hereDoc = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 
-// parseCommands reads the text of a terminal. "# " begins the statement about the next command and
-// "$ " begins a command. All other lines are output. A command continues on the next line if its
-// line ends with a backslash. A command with a here-document continues until the end of the
-// here-document.
+// parseCommands parses the text of a console block. "# " begins the statement about the next
+// command and "$ " begins a command. All other lines are output. A command continues on the next
+// line if its line ends with a backslash. A command with a here-document continues until the end of
+// the here-document.
 func (p *parser) parseCommands(at int, terminal string) []Check {
 	var all []Check
 	says, until, more := "", "", false

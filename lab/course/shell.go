@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lineTimeout is the time limit of a command line of a lab. The commands on the lab pages wait
-// for less time than this limit.
+// lineTimeout is the time limit of a command line of a lab. Commands on the lab pages that wait
+// must have a shorter timeout.
 const lineTimeout = 2 * time.Minute
 
 // NewShell returns a Shell that runs each command line in a new /bin/sh. The shell first reads

@@ -73,9 +73,9 @@ func Good(found []Finding) bool {
 	return !slices.ContainsFunc(found, func(f Finding) bool { return !f.Good })
 }
 
-// Run runs a command and returns its output. If c.Until is true, Run repeats
-// the command until the result equals the result on the page or the timeout is
-// over. If the last result differs from the page, the error is a *Differs.
+// Run runs a command and returns its output. If c.Until is true, Run repeats the command until the
+// result equals the expected result, or until the timeout has passed. If the last result differs,
+// the error is a *Differs.
 func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (printed string, err error) {
 	late := time.Now().Add(timeout)
 	for {

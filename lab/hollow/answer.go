@@ -25,7 +25,8 @@ type view struct {
 	check      healthCheck // for a health check node port
 }
 
-// answer is the response that a hollow node sends in place of a pod.
+// answer is the response that a hollow node sends to a client of a Service. On a real node, a pod
+// would send a response.
 type answer struct {
 	Service   string `json:"service"`
 	Namespace string `json:"namespace"`

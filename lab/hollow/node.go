@@ -150,10 +150,9 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch returns a strategic merge patch that changes the status of the Node
-// current to the status in desired. The patch contains the uid of current. So the
-// API server refuses the patch if a new Node with the same name has replaced
-// current.
+// statusPatch returns a strategic merge patch that replaces the status of current by the status of
+// desired. The patch contains the uid of current. So the API server refuses the patch if a new Node
+// with the same name has replaced current.
 func statusPatch(current, desired *corev1.Node) ([]byte, error) {
 	was, err := json.Marshal(corev1.Node{Status: current.Status})
 	if err != nil {

@@ -376,8 +376,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// The responder answers a UDP datagram with the text of the answer to an HTTP
-// request.
+// The responder answers a UDP datagram and an HTTP request with the same text.
 func TestUDP(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.createNodes()
@@ -406,7 +405,8 @@ func TestUDP(t *testing.T) {
 		return err
 	})
 	// A node ignores datagrams that look like answers, so two nodes never answer each other. The
-	// test uses a new connection, on which no late answers to earlier datagrams arrive.
+	// test of this rule uses a new connection, because late answers to earlier datagrams can arrive
+	// on the old connection.
 	conn, err = net.Dial("udp", conn.RemoteAddr().String())
 	if err != nil {
 		t.Fatal(err)

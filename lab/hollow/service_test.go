@@ -149,7 +149,8 @@ func addresses(es []endpoint) (out []string) {
 	return out
 }
 
-// Services without node ports and ports with other protocols open no sockets.
+// The responder opens no socket for a port without a node port, and no socket for a port with a
+// protocol other than TCP and UDP.
 func TestOnlyNodePorts(t *testing.T) {
 	var tab table
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}}

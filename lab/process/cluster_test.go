@@ -174,8 +174,8 @@ func (c *cluster) testNode(t *testing.T) {
 	}
 }
 
-// node returns the node. If the node is not Ready, it also returns an error that contains the
-// conditions of the node.
+// node returns the Node with the name nodeName. If the Node is not Ready, node also returns an
+// error that contains the conditions of the Node.
 func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 	n, err := c.kube.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {

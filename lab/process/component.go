@@ -9,9 +9,9 @@ import (
 )
 
 // component is one row of the lab's table: a program that the supervisor keeps running, or a part
-// of this process. The table is a graph, because startAfter lists other components. The component
-// starts when all these components are ready. At the end of the lab, a component stops before the
-// components in its startAfter.
+// of this process. The field startAfter lists other components. The component starts when all these
+// components are ready. At the end of the lab, a component stops before the components in its
+// startAfter.
 type component struct {
 	name       string
 	address    string // address in texts for users, "" if the component does not listen

@@ -43,7 +43,8 @@ type Config struct {
 	PortBase   *int      // first port, 0 picks free ports, nil keeps the last start's ports
 	Nodes      lab.Nodes // kind of nodes
 	CCM        CCM       // cloud controller manager; "" means OwnCCM
-	// Dialects lists the dialects that the cloud serves. Each dialect has its own port.
+	// Dialects lists the dialects that the cloud serves. A dialect is the API of another cloud.
+	// Each dialect has its own port.
 	Dialects []string
 	// DiskLinks returns additional paths for the device of a disk. At these paths, programs that
 	// use a dialect look for the device. DiskLinks may be nil.
@@ -70,7 +71,8 @@ type Config struct {
 	// output of `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
 	Volumes bool
 	CSIDir  string
-	// ServeAs lists names of legacy drivers under which the CSI driver also answers (KEP-625).
+	// ServeAs lists names of legacy drivers. The CSI driver also answers under these names
+	// (KEP-625).
 	ServeAs []string
 	Timeout time.Duration // time limit for the start of all components
 	Grace   time.Duration // time between SIGTERM and SIGKILL

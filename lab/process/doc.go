@@ -2,8 +2,8 @@
 // etcd, the Kubernetes control plane, kwok and the cloud controller manager. The hypervisor, which
 // turns instances into nodes, is a part of the lab's own process. The lab starts independent
 // components in parallel and restarts components that die. It stops the components in the reverse
-// order of their start. No process of a lab outlives the lab. The lab needs Linux. Only real nodes
-// need root.
+// order of their start. No process of a lab outlives the lab. The lab needs Linux. Hollow nodes run
+// no containers. Real nodes run containers, and need root.
 //
 // The data dir is the folder with all files of a lab:
 //

@@ -17,8 +17,8 @@ type LogFile struct {
 }
 
 // Logs returns the logs that exist in the data dir: first the logs of components, then the logs of
-// each machine. Logs does not check the files: a program on a machine can replace the machine's log
-// by a link or by another kind of file.
+// each machine. The caller must check the files, because a program on a machine can replace the
+// machine's log by a link or by another kind of file.
 func (d Dir) Logs() ([]LogFile, error) {
 	var all []LogFile
 	for _, pattern := range []string{"logs/*.log", "real/machines/*/console.log", "real/machines/*/disk/log/*.log"} {

@@ -21,12 +21,12 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// maxSocketPath is the maximum length of a socket's path, without the terminating zero byte:
+// maxSocketPath is the maximum length of a socket's path, without the terminating zero byte. See
 // unix(7).
 const maxSocketPath = 107
 
-// socket returns the path of a Unix socket. The socket is in the data dir. If this path
-// is too long for a socket, the socket is in socketDir.
+// socket returns the path of a Unix socket. Usually the socket is in the data dir. If its path
+// there is too long for a socket, the socket is in socketDir.
 func (d Dir) socket(name string) string {
 	path := d.path(name)
 	if len(path) <= maxSocketPath {

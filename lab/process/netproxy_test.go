@@ -47,8 +47,9 @@ func TestWhereAgentsRun(t *testing.T) {
 	}
 }
 
-// Agents call the proxy server at an address that the server's certificate contains. Other hosts
-// cannot reach this address: it is on loopback for hollow nodes and in the VPC for real nodes.
+// Agents call the proxy server at an address that the server's certificate contains. Only this host
+// and the lab's machines can reach this address. It is on loopback for hollow nodes, and in the VPC
+// for real nodes.
 func TestWhereAgentsCall(t *testing.T) {
 	p := plan{Config: Default(), ports: portsFrom(DefaultPortBase), networks: lab.RealNetworks(lab.FirstVPC)}
 	for _, nodes := range []lab.Nodes{lab.Hollow, lab.Real} {

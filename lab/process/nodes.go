@@ -120,8 +120,8 @@ func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesRep
 // reportNodes reads the cloud and the cluster once. The argument start is the start time of this
 // run of the lab. A kubelet or kwok writes the condition Ready and the Lease of a node. If the
 // condition and the Lease are older than start, they are from an earlier run, and the node counts
-// as not Ready. It is enough that the condition or the Lease is newer than start, because a kubelet
-// can write the Lease up to ten seconds after the condition.
+// as not Ready. If only one of them is newer than start, the node can count as Ready, because a
+// kubelet can write the Lease up to ten seconds after the condition.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, start time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -208,10 +208,10 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	return ""
 }
 
-// releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs one kwok, so the
-// holder is dead. A new kwok has another identity. Without releaseLeases, the new kwok would wait
-// until the Leases expire. releaseLeases keeps the Leases of kubelets. In the Lease of a kubelet,
-// the holder identity is the node's name.
+// releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs only one kwok at a
+// time, so the earlier kwok has ended. The new kwok has another identity. Without releaseLeases,
+// the new kwok would wait until the Leases expire. releaseLeases keeps the Leases of kubelets. In
+// the Lease of a kubelet, the holder identity is the node's name.
 func (p *plan) releaseLeases(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

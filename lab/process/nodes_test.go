@@ -43,8 +43,9 @@ func TestNotServing(t *testing.T) {
 	}
 }
 
-// reportNodes counts the instances that should run, and groups them by the reason why
-// their nodes are not Ready. A Ready node of an earlier run counts as not Ready.
+// reportNodes counts the instances that should run, and groups them by the reason why their nodes
+// are not Ready. If only an earlier run of the lab reported that a node is Ready, the node counts
+// as not Ready.
 func TestReportNodes(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ctx, began := t.Context(), time.Now()

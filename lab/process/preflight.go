@@ -20,8 +20,8 @@ var upstreamPrograms = []string{"etcd", "kube-apiserver", "kube-controller-manag
 // has an open socket for each watch, and the hypervisor has several open sockets for each node.
 const minFiles = 4096
 
-// minSpace is the minimum free disk space in bytes. etcd allocates 128 MiB in advance. If
-// the disk has less space, etcd ends with a stack trace.
+// minSpace is the minimum free disk space in bytes. etcd allocates 128 MiB in advance. If the disk
+// does not have these 128 MiB, etcd ends with a stack trace.
 const minSpace = 256 << 20
 
 // preflight checks for problems that would stop the lab during its start. It returns one

@@ -68,7 +68,7 @@ func (c Config) progressLogger(log *slog.Logger, began time.Time) func(format st
 // kernel releases the lock when the last thread of the process has ended.
 const lockRelease = time.Second
 
-// lockDir claims the folder and takes its lock. It waits up to lockRelease for the lock.
+// lockDir makes the folder a data dir and takes its lock. It waits up to lockRelease for the lock.
 func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// prepare checks the machine, claims networks, and writes all files that the components
-// read. The caller releases the networks.
+// prepare checks the host, reserves networks, and writes all files that the components read. The
+// caller releases the networks.
 func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, error) {
 	m, err := c.DataDir.memory()
 	if err != nil {

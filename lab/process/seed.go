@@ -18,9 +18,9 @@ func (p *plan) cloudClient() *client.Client {
 // tokenFile returns the path of the file with a component's own token.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// seedCloud creates the objects that the lab needs in its cloud. If an earlier start of the lab has
-// created these objects, seedCloud only shows an error to the user and returns nil. The lab then
-// continues, so that the user can delete a fault that caused the error.
+// seedCloud creates the objects that the lab needs in its cloud. If seedCloud fails after an
+// earlier start of the lab has created these objects, it only shows the error to the user and
+// returns nil. The lab then continues, so that the user can delete a fault that caused the error.
 func (p *plan) seedCloud(ctx context.Context) error {
 	m, err := p.dir.memory()
 	if err != nil {

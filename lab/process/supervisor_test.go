@@ -94,8 +94,8 @@ func (r *rig) waitResult(t *testing.T) error {
 	}
 }
 
-// newResult runs f in a goroutine. The channel returns the result of f first, and nil on later
-// reads.
+// newResult runs f in a goroutine. It returns a channel. The first read from the channel returns
+// the result of f, and later reads return nil.
 func newResult(f func() error) chan error {
 	c := make(chan error, 1)
 	go func() {
@@ -407,8 +407,8 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// A lab that is just starting holds the lock and has not written its pid yet. Down waits
-// for the pid, and then until the lab has released the lock.
+// A lab that is just starting holds the lock and has not written its pid yet. Down waits for the
+// pid, and then waits until the lab has released the lock.
 func TestDownWaitsForAStartingLab(t *testing.T) {
 	dir := newDir(t)
 	if stopped, err := Down(t.Context(), Dir(dir.path("new")), time.Minute); stopped || err != nil {

@@ -113,10 +113,10 @@ func (p *plan) console() component {
 	}
 }
 
-// kwok returns the component kwok. This component renews the Leases of the nodes that
-// have kwok's label, and simulates the pods of these nodes. The hypervisor sets this
-// label. The port of kwok answers only health checks. The lab disables kwok's endpoints
-// for logs and exec, because they read files and run commands on the lab's machine.
+// kwok returns the component kwok. This component renews the Leases of the nodes that have kwok's
+// label, and simulates the pods of these nodes. The hypervisor sets this label. The port of kwok
+// answers only health checks. The lab disables kwok's endpoints for logs and exec, because they
+// read files and run commands on the host.
 func (p *plan) kwok() component {
 	url := p.ports.url("http", "kwok")
 	return component{

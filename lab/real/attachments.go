@@ -56,8 +56,8 @@ func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.D
 
 // awaits reports whether the cloud needs this report about an instance to complete an attachment or
 // detachment. The hypervisor then sends the report even if the last report had the same content.
-// For example, the cloud has loaded a saved state, or a user has detached the disk by force and
-// attached it again.
+// The cloud needs the report again if, for example, it has loaded a saved state, or a user has
+// detached the disk by force and attached it again.
 func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevices) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -64,7 +64,7 @@ type Config struct {
 	// NetworkProxy holds the settings for the network proxy's agents. It is nil if
 	// kube-apiserver reaches machines directly or through a network proxy that the user runs.
 	NetworkProxy *NetworkProxy
-	// Say prints a message about a slow step for the user.
+	// Say shows the user a message about a slow step.
 	Say func(format string, args ...any)
 }
 

@@ -60,8 +60,8 @@ type machineDevices struct {
 type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
-	// volume. The kubelet uses the first device as the file of the second device, and so locks the
-	// first device. If a later hypervisor cannot find the second device, the number is 0.
+	// volume. The kubelet locks the first device: it makes the first device the backing file of the
+	// second device. If a later hypervisor cannot find the second device, the number is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -223,7 +223,8 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	have := device{readOnly: isReadOnly(disk, d.id)}
 	if have.readOnly && len(disk.Attachments) == 1 {
 		// If the disk is a copy of a disk in use, the file system's journal is unfinished. The
-		// machine cannot replay the journal on a read-only device, so the hypervisor replays it.
+		// machine's device is read-only, so the machine cannot replay the journal. Therefore the
+		// hypervisor replays it.
 		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
@@ -246,9 +247,9 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 	return filepath.Join(d.disks.Dir, string(id)+".img")
 }
 
-// openDevice opens the loop device with the given number, if its owner is the given node and its
-// file is the file at path. Otherwise it returns nil, for example if the device is fenced, or if
-// the kernel has given the number to another program.
+// openDevice opens the loop device with the given number, if the name of the device contains node
+// and its backing file is the file at path. Otherwise it returns nil, for example if the device is
+// fenced, or if the kernel has given the number to another program.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {
@@ -408,8 +409,8 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 }
 
 // powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
-// ended. The method does not remove single device nodes and links before it unmounts /dev. Such a
-// removal fails if root on the machine has put a folder in place of a link.
+// ended. The method unmounts /dev without a removal of each device node and link. Such a removal
+// fails if root on the machine has put a folder in place of a link.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -460,8 +461,8 @@ func (d *machineDevices) adopt() error {
 	return nil
 }
 
-// cleanDevices removes the devices of machines that have ended with their hypervisor. The parameter
-// dir is the hypervisor's folder.
+// cleanDevices removes the devices of machines that have ended and have no hypervisor. The
+// parameter dir is the hypervisor's folder.
 func cleanDevices(ctx context.Context, dir string) error {
 	var errs []error
 	files, err := glob(dir, "machines/*/"+spareFolder+"/*")

@@ -69,8 +69,8 @@ func (b *deviceBench) machine(id cloudsim.InstanceID) *machineDevices {
 	return m.devices
 }
 
-// attach stores in the hypervisor that disk-000001 has only the given attachments. It creates the
-// disk's file if the file does not exist.
+// attach tells the hypervisor that disk-000001 has the given attachments, and no others. It creates
+// the disk's file if the file does not exist.
 func (b *deviceBench) attach(current ...cloudsim.Attachment) {
 	b.t.Helper()
 	path := filepath.Join(b.h.cfg.Disks.Dir, "disk-000001.img")

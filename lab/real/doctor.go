@@ -143,8 +143,8 @@ func checkOverlay(dir string) Finding {
 	return f
 }
 
-// isLoadable reports whether the kernel can load a module. The kernel loads such a
-// module when a program first uses it.
+// isLoadable reports whether the kernel can load a module. The kernel loads a loadable module when
+// a program first uses it.
 func isLoadable(module string) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

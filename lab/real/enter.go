@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// EnterCommand returns the arguments of a program that runs a command on the machine with the given
+// EnterCommand returns a command line that runs the given command on the machine with the given
 // host name. The command runs as root, in all namespaces and in the cgroup of the machine. So the
 // limits and device rules of the machine apply to the command, and the command ends when the
 // machine ends. The parameters dir and name are the Dir and Name of the hypervisor's Config. The
-// program needs a shell, and nsenter from util-linux.
+// command line needs a shell, and nsenter from util-linux.
 func EnterCommand(dir, name, host string, command []string) ([]string, error) {
 	all, err := listHierarchies()
 	if err != nil {

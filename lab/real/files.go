@@ -140,7 +140,7 @@ var diskDirs = map[string]string{
 }
 
 // prepare creates the missing folders of a machine. If the machine has no disk yet, prepare also
-// creates the disk with the images in the folder images, unless images is "".
+// creates the disk, with the images in the folder images.
 func (f folder) prepare(images string) error {
 	for dir := range diskDirs {
 		if dir == "disk/containerd" {

@@ -93,11 +93,11 @@ func object[T any](e cloudsim.Event) (value T, err error) {
 // nameEvery is the interval at which awaitName reads the Node.
 const nameEvery = 500 * time.Millisecond
 
-// awaitName waits while the cluster has a Node with the instance's name that belongs to an earlier
-// instance. The cloud controller manager deletes this Node. Without this wait, the new kubelet
-// would use the old Node, and would lose this Node when the cloud controller manager deletes it. If
-// changed notifies about a newer version of the instance before the Node is deleted, awaitName
-// returns false, because a user may have stopped or deleted the instance.
+// awaitName waits while the cluster still has the Node of an earlier instance with the same name.
+// The cloud controller manager deletes this Node. Without this wait, the new kubelet would use the
+// old Node, and would lose this Node when the cloud controller manager deletes it. If the instance
+// changes before the Node is deleted, awaitName returns false, because a user may have stopped or
+// deleted the instance.
 func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance, changed notification) (free bool, err error) {
 	said := false
 	for {

@@ -165,8 +165,9 @@ func (h *hypervisor) closeHandles() error {
 	return nil
 }
 
-// cleanUp ends all remaining machines. If this process is also the router, the method deletes
-// the network, too. The caller must wait until all goroutines that manage machines have ended.
+// cleanUp ends all remaining machines. If this process is also the router, the method deletes the
+// network, too. The caller must call cleanUp only after all goroutines that manage machines have
+// ended.
 func (h *hypervisor) cleanUp(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Dir, h.cfg.Name)

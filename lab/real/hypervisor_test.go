@@ -131,8 +131,9 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 }
 
 // watchProcess notices the end of a process that has ended before the call. The caller must call
-// watchProcess before Wait, because after Wait the kernel can give the pid to another process. If
-// the process has ended, its method signal must not send a signal to another process.
+// watchProcess before Wait, because after Wait the kernel can give the pid to another process.
+// After the end of the process, the method signal of the result must not send a signal to another
+// process.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {

@@ -63,8 +63,8 @@ func defaultLinks(family int) (links []int, err error) {
 }
 
 // vpc6 returns the IPv6 range of the VPC and its pods. The range is a unique local range (RFC
-// 4193). It contains the second byte of the VPC's IPv4 range, so labs on one host have different
-// ranges.
+// 4193). It contains the second byte of the VPC's IPv4 range. Labs on one host differ in this byte,
+// so they have different ranges.
 func (n Network) vpc6() netip.Prefix {
 	a := netip.MustParseAddr("fd63:7369:6d00::").As16() // "csim" in ASCII
 	a[5] = n.VPC.Addr().As4()[1]
@@ -146,8 +146,9 @@ func (v *vpc) routeInternet(host *netlink.Handle) error {
 	return nil
 }
 
-// isNoSuchRoute reports whether the deletion of a route failed because the route does not exist. On
-// a host without IPv6, the kernel refuses all requests for IPv6 routes.
+// isNoSuchRoute reports whether the deletion of a route failed because the route does not exist. It
+// also returns true for the errors of a host without IPv6, where the kernel refuses all requests
+// for IPv6 routes.
 func isNoSuchRoute(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
 }
@@ -320,10 +321,10 @@ func (n Network) NameServer() netip.Addr {
 	return n.Router
 }
 
-// newNameServer opens the sockets of the name server for machines and pods. The sockets are in
-// the router's namespace, so no program of the host can already use the port. The name server
-// asks the host's resolvers from this process's namespace, so a resolver on the host's loopback
-// works. If machines have no internet access, newNameServer returns nil.
+// newNameServer opens the sockets of the name server for machines and pods. The sockets are in the
+// router's namespace, so no program of the host can occupy the port. The name server asks the
+// host's resolvers from this process's namespace, so a resolver on the host's loopback works. If
+// machines have no internet access, newNameServer returns nil.
 func (r *router) newNameServer(ctx context.Context) (*nameserver.Server, error) {
 	if !r.vpc.Internet.On() {
 		return nil, nil

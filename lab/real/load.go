@@ -34,9 +34,8 @@ type Images struct {
 // workPattern matches the temporary folders of loads. These folders are in loadedDir.
 const workPattern = "load-*"
 
-// removeUnfinishedLoads deletes the files of loads that did not end, for example because a user
-// killed the command. It also deletes the files of a load that still runs, and this load then
-// fails.
+// removeUnfinishedLoads deletes the files of interrupted loads, for example of a load whose command
+// a user killed. It also deletes the files of a load that still runs, and this load then fails.
 func removeUnfinishedLoads(dir string) error {
 	unfinished, err := glob(filepath.Join(dir, loadedDir), workPattern)
 	for _, work := range unfinished {
@@ -217,8 +216,8 @@ func (m Images) loadedPath(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }
 
-// checkFreeSpace returns an error if the disk has less than neededBytes of free space. The error
-// begins with object, which describes the data that needs the space.
+// checkFreeSpace returns an error if the disk has less than neededBytes of free space. The
+// parameter object describes the data that needs the space. The error begins with this description.
 func (m Images) checkFreeSpace(object string, neededBytes int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.Dir, &fs); err != nil {
@@ -331,8 +330,9 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	return err == nil, err
 }
 
-// withRecords returns the names of the image records to remove with the image name. If the image
-// has no other name, the result includes the image's records with a digest instead of a name.
+// withRecords returns the names of the image records that must be removed to remove the image with
+// the given name. If the image has no other name, the result includes the image's records with a
+// digest instead of a name.
 func withRecords(lines []imageLine, name string) []string {
 	index := slices.IndexFunc(lines, func(l imageLine) bool { return l.name == name })
 	if index < 0 {

@@ -18,7 +18,8 @@ type Mirror struct {
 	URL  string // URL of the mirror, with the scheme http or https
 }
 
-// ParseMirror parses the form HOST=URL. Its errors contain no password of the URL.
+// ParseMirror parses the form HOST=URL. If the URL contains a password, the errors do not contain
+// it.
 func ParseMirror(s string) (Mirror, error) {
 	host, address, ok := strings.Cut(s, "=")
 	m := Mirror{host, address}

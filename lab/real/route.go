@@ -75,7 +75,8 @@ func (t *table) locate(i cloudsim.Instance, deleted bool) {
 	})
 }
 
-// runningInstances returns the instances that the cloud shows as running and not crashed.
+// runningInstances returns the instances that the cloud shows as running, without crashed
+// instances.
 func (t *table) runningInstances() (all []cloudsim.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

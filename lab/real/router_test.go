@@ -21,9 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// missingMachines.update reports a running instance without a machine once, after the time that a
-// machine may take to boot. It reports the instance a second time when the instance has a machine
-// again.
+// If a running instance has no machine, missingMachines.update reports the instance one time, after
+// the time that a machine may take to boot. It reports the instance a second time when the instance
+// has a machine again.
 func TestMissing(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// spareFolder is the name of a folder in the machine's folder. For each disk, the folder has a
-// file with the number of the disk's second loop device. A later hypervisor needs this number to
-// remove the device. The field spareLoop of device describes the use of the second loop device.
+// spareFolder is the name of a folder in the machine's folder. For each disk, the folder has a file
+// with the number of the disk's second loop device. A later hypervisor needs this number to remove
+// the device. The comment of device.spareLoop describes the use of the second loop device.
 const spareFolder = "spares"
 
 // reserve returns the number of a disk's second loop device, and makes the device.

@@ -35,7 +35,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // archivePaths returns the paths of the image archives in the folders s.images, s.more and
 // s.loaded. If two archives contain an image with the same name, the store gets the image of the
-// later archive.
+// archive that is later in the list.
 func (s imageStore) archivePaths() ([]string, error) {
 	var all []string
 	for _, dir := range []string{s.images, s.more, s.loaded} {
@@ -103,8 +103,8 @@ func (s imageStore) ensureStore(ctx context.Context, sayFn func(string, ...any))
 	return dir, os.RemoveAll(work)
 }
 
-// fill runs a containerd in its own mount namespace and imports all images. The socket is in its
-// own folder with a short path, because containerd accepts a path of at most 104 bytes.
+// fill runs a containerd in a new mount namespace and imports all images. The socket is in a folder
+// with a short path, because containerd accepts a path of at most 104 bytes.
 func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	short, err := os.MkdirTemp("", "cloudsim-store-*")
 	if err != nil {

@@ -34,20 +34,20 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the folder in the names of a hypervisor's loop devices. The kernel stores a name
-// in the form of a file path with each loop device. The path of the folder contains the name of the
+// disksDir returns the path of a folder. The kernel stores a name with each loop device, and the
+// names of a hypervisor's loop devices begin with this path. The path contains the name of the
 // hypervisor, so each hypervisor can recognise its own loop devices. In machines that an earlier
-// version started, this folder contains the disks of the cloud. In other machines, the folder
-// contains no files.
+// version of the hypervisor started, this folder contains the disks of the cloud. In other
+// machines, the folder contains no files.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running
 // machine uses. The list firstPIDs holds the pid of each running machine's first process. The
 // function hasOwnDev reports whether the machine of an instance has its own /dev.
 //
-// In machines of earlier versions, the CSI driver made the devices. The kubelet uses a second loop
-// device to lock the device of a raw volume. After a machine of an earlier version has ended, both
-// devices remain. detachDisks detaches both devices.
+// In machines that an earlier version of the hypervisor started, the CSI driver made the devices.
+// The kubelet uses a second loop device to lock the device of a raw volume. After such a machine
+// has ended, both devices remain. detachDisks detaches both devices.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {

@@ -66,8 +66,8 @@ func TestDetachDisks(t *testing.T) {
 	if err := detachDisks(name, []int{os.Getpid()}, off); err != nil {
 		t.Fatal(err)
 	}
-	// When a loop device appears or disappears, udev opens the device, which is then busy for a
-	// moment.
+	// The test waits, because udev opens a loop device when the device changes. The kernel removes
+	// the device only after udev has closed it.
 	eventually.True(t, "no device of a dead machine is left", func() bool { return left() == 0 })
 }
 

@@ -109,7 +109,8 @@ func openVPC(file string, n Network) (*vpc, error) {
 }
 
 // newRouter creates the router's namespace. It first deletes the link to the namespace of an
-// earlier router, because the kernel deletes this link only after some time.
+// earlier router, because the kernel deletes this link only some time after the end of the
+// namespace.
 func (v *vpc) newRouter() (netns.NsHandle, error) {
 	host, err := netlink.NewHandle()
 	if err != nil {
@@ -230,8 +231,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes makes the router reject packets to a pod address if no other route contains this
-// address. So the sender of such a packet gets an error at once.
+// routerRoutes adds a route that rejects packets to a pod address, if no more specific route
+// contains this address. So the sender of such a packet gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The router keeps its hardware address after the bridge gets another port, because machines cache
-// the address.
+// Machines cache the hardware address of the router. So this address must not change when the
+// bridge gets another port.
 func TestRouterKeepsItsCard(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -28,8 +28,8 @@ type Config struct {
 	Identifiers wire.Identifiers
 	// Zone is the zone in which the agent runs. Only this project's server uses it.
 	Zone string
-	// Servers are addresses host:port. The agent resolves each name repeatedly. Each address of a
-	// name belongs to a server, or to a load balancer that forwards to servers.
+	// Servers are addresses of the form host:port. The agent resolves each name repeatedly. Each
+	// address of a name belongs to a server, or to a load balancer that forwards to servers.
 	Servers []string
 	// TLS returns a new configuration for each connection to a server. If TLS is
 	// nil, the agent uses plaintext. Plaintext is for tests and local sockets. If

@@ -147,7 +147,7 @@ func (s *session) readAll(id int64, conn net.Conn) error {
 	}
 }
 
-// writeAll writes the queued bytes to the target until the queue ends.
+// writeAll writes the queued bytes to the target, until q.Pop or a write returns an error.
 func writeAll(conn net.Conn, q *wire.Queue, m *agentMetrics) error {
 	w := socket.NewWriter(conn)
 	for {

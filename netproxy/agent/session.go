@@ -217,7 +217,7 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle processes a packet from the server. It waits for a target only in
+// handle processes a packet from the server. If a target does not read, handle blocks only in
 // Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {

@@ -222,8 +222,9 @@ func (t *tunnel) sendEmpty() error {
 	return t.send(&wire.Chunk{Kind: wire.Data})
 }
 
-// clientLeft handles a DIAL_CLS. If the target does not read, the tunnel ends. Otherwise the tunnel
-// ends after the target has read the remaining data, or when the target stops reading.
+// clientLeft handles a DIAL_CLS. If the target does not read at this time, the tunnel ends at once.
+// Otherwise the tunnel ends after the target has read the remaining data, or when the target stops
+// reading.
 func (t *tunnel) clientLeft() {
 	t.left.Store(true)
 	if t.stalled.Load() {

@@ -47,8 +47,9 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
-// TestUnreadableChange proves that a server reads changed certificates again after it could not
-// read them, even if the size and the modification time of the files stay the same.
+// TestUnreadableChange proves that a server reads changed certificates again after a failed attempt
+// to read them. The size and the modification time of the files do not change between the two
+// attempts.
 func TestUnreadableChange(t *testing.T) {
 	dir := t.TempDir()
 	if err := certs.Make(dir, []string{"127.0.0.1"}, time.Now()); err != nil {

@@ -68,7 +68,7 @@ func (a *agentSet) list() []*session {
 	return slices.Clone(a.all)
 }
 
-// canReachAny reports whether a target exists for which the strategy can choose the agent.
+// canReachAny reports whether the strategy can choose the agent for at least one target.
 func (s *session) canReachAny(by Strategy, zone string) bool {
 	switch by {
 	case ByHost:

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// conn describes an open connection of a client. The metrics and Status read
-// it.
+// conn describes an open connection of a client. The server's metrics and its method Status use
+// this description.
 type conn struct {
 	id      int64
 	mode    Mode

@@ -1,7 +1,7 @@
 // Package server is the part of a network proxy (KEP-1281) that runs near kube-apiserver. Clients
 // use gRPC or HTTP CONNECT to ask the server's frontends for connections. The server chooses an
 // agent, and the agent dials the target. Then the server forwards the bytes between client and
-// agent.
+// agent. A link is the connection to one target through an agent.
 //
 // # Goroutines of a connection
 //

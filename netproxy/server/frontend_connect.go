@@ -228,9 +228,8 @@ func oneLine(text string) string {
 	return text[:min(len(text), most)]
 }
 
-// toTarget sends the client's data to the target. It runs on the link's
-// goroutine. It returns when the client and the target have ended their data,
-// or when one direction has failed.
+// toTarget sends the client's data to the target. It runs on the link's goroutine. It returns when
+// both the client and the target have sent all their data, or when one direction has failed.
 func (t *httpTunnel) toTarget(send func(*wire.Chunk) error) error {
 	if len(t.first) > 0 {
 		first := t.first

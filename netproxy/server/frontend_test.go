@@ -173,8 +173,9 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// TestSilenceAfterHalfCloseEnds proves that the server ends a connection after HalfCloseTimeout.
-// The client has closed its direction of this connection, and the target sends no bytes.
+// TestSilenceAfterHalfCloseEnds proves that HalfCloseTimeout applies to a connection if the client
+// has closed its direction and the target sends no bytes. The server ends this connection after
+// HalfCloseTimeout.
 func TestSilenceAfterHalfCloseEnds(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HalfCloseTimeout = 100 * time.Millisecond })
 	b.agent("one")

@@ -242,7 +242,8 @@ func TestStalledTargetKeepsItsClient(t *testing.T) {
 }
 
 // isStalled reports whether the target's data has stalled on the only connection of b. It returns
-// true if more than n/16 bytes have arrived from the target, but no new bytes within 50 ms.
+// true if more than n/16 bytes have arrived from the target, and no more bytes arrive during the
+// next 50 ms.
 func isStalled(b *bench, n int64) bool {
 	before := b.server.Status().Connections
 	time.Sleep(50 * time.Millisecond)

@@ -145,15 +145,14 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
-// cutTime is the time in which the connections of clients end after drainTimer has called cut.
+// cutTime is the time that clients' connections have to end after drainTimer has called cut.
 const cutTime = time.Second
 
-// drainTimer starts a goroutine. The goroutine waits for the end of ctx and then
-// for the drain timeout. Then it calls cut. If clients have not ended after
-// cutTime, it calls cutAgents, because a connection to a target that does not
-// read ends only with the connection to its agent. The caller must call the
-// returned function when all clients have ended. The returned function stops the
-// goroutine.
+// drainTimer starts a goroutine. The goroutine waits for the end of ctx and then for the drain
+// timeout. Then it calls cut. If clients have not ended after cutTime, it calls cutAgents. The
+// reason is that a connection to a target that does not read can only end together with the agent's
+// connection. The caller must call the returned function when all clients have ended. The returned
+// function stops the goroutine.
 func (s *Server) drainTimer(ctx context.Context, cut, cutAgents func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup

@@ -229,7 +229,7 @@ func (s *session) read(stream grpc.ServerStream) error {
 	}
 }
 
-// handle processes a packet from the agent. It waits for a client only in
+// handle processes a packet from the agent. If a client does not read, handle blocks only in
 // Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {

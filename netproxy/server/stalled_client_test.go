@@ -95,7 +95,8 @@ func (c countingConn) Write(p []byte) (int, error) {
 }
 
 // testRelease calls leave, which ends the client of the only connection of b. Then the server and
-// the agent must hold nothing of this connection. In particular, the agent must close its socket.
+// the agent must hold nothing of this connection. In particular, the agent must close its socket to
+// the target.
 func testRelease(t *testing.T, b *bench, leave func()) {
 	t.Helper()
 	if tunnelGoroutines() == 0 {

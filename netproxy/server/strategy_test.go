@@ -51,7 +51,7 @@ func TestStrategies(t *testing.T) {
 }
 
 // TestStrategyOfAnIPv6Address proves that the strategy destHost finds the agent of an IPv6 address,
-// with each text of this address.
+// for each notation of this address.
 func TestStrategyOfAnIPv6Address(t *testing.T) {
 	ln, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {

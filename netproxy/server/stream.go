@@ -65,7 +65,7 @@ func (l *streamLink) carry(uploadFn func(func(*wire.Chunk) error) error, _ func(
 }
 
 // leave sends DIAL_CLS on the Connect stream. While the window of the link's own stream is full,
-// gRPC cannot send the end of this stream, because it sends the end after all data. In this time,
-// l.send also blocks until the agent ends the stream.
+// gRPC cannot send the end of this stream, because it sends the end after all data. While the
+// window is full, l.send also blocks, until the agent ends the stream.
 func (l *streamLink) leave() { l.session.out.Post(wire.DialClose(l.random)) }
 func (l *streamLink) drop()  { close(l.carrier) }

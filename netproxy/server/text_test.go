@@ -25,8 +25,9 @@ func TestInvalidAddressKeepsAgent(t *testing.T) {
 	roundTrip(t, c, "still here")
 }
 
-// The server refuses an agent with an ID that is not valid UTF-8. A metric cannot contain this ID,
-// and a scrape of the metrics would end the process of the server.
+// The server refuses an agent with an ID that is not valid UTF-8. If the server accepted this
+// agent, the next scrape of the metrics would end the process of the server, because a metric label
+// cannot contain this ID.
 func TestInvalidAgentIDIsRefused(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	b := newBench(t, func(c *server.Config) { c.Registry = reg })

@@ -32,9 +32,9 @@ const (
 // frame. The header of a message uses these 32 bytes, so that a message fills whole frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is the size for data from clients. Data from targets have the smaller
-	// size Usual. konnectivity-client closes its stream if its caller needs more
-	// than 10 seconds for a message, and a large message needs more time.
+	// Large is the size for data from clients. Data from targets have the smaller size Usual.
+	// konnectivity-client closes its stream if its caller needs more than 10 seconds to read a
+	// message. A slow caller can read a message of the size Usual in this time.
 	Large = 256<<10 - 32
 )
 
@@ -157,7 +157,8 @@ func (w *Writer) OnStall(maxBlocked time.Duration, f func() error) {
 }
 
 // writeDatagram sends one datagram. If the target refused an earlier datagram, the system returns
-// the error ECONNREFUSED once, and does not send this datagram. So writeDatagram sends it again.
+// the error ECONNREFUSED once, and does not send this datagram. So writeDatagram then sends the new
+// datagram a second time.
 func (w *Writer) writeDatagram(raw []byte) error {
 	_, err := w.conn.Write(raw)
 	if errors.Is(err, syscall.ECONNREFUSED) {

@@ -26,8 +26,8 @@ type Chunk struct {
 	Data mem.BufferSlice
 }
 
-// kindBytes contains the first byte of each kind. All chunks share these slices, so no
-// code may change them.
+// kindBytes contains, for each kind, the first byte of an encoded chunk. All chunks share these
+// slices, so no code may change them.
 var kindBytes = [...]mem.SliceBuffer{Data: {byte(Data)}, EOF: {byte(EOF)}, Reset: {byte(Reset)}}
 
 func (c *Chunk) marshal() mem.BufferSlice {

@@ -27,8 +27,8 @@
 // A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow
 // control window for each stream, so a blocked reader blocks only its own connection. The call of
 // Open ends when the agent and the server have sent EOF, or when one of them cancels the call. If
-// the window is full, gRPC cannot send the server's end of the call. So the server also sends a
-// DIAL_CLS.
+// the window is full, gRPC cannot tell the agent that the server has ended the call. So the server
+// also sends a DIAL_CLS.
 //
 // An agent or server without the extension ignores the metadata and uses upstream's protocol.
 package wire

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// binaryPath returns the path of a binary in the folder of `make build`.
+// binaryPath returns the path of a binary that `make build` has built.
 func binaryPath(b *testing.B, name string) string {
 	b.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))

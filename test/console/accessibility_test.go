@@ -322,8 +322,8 @@ func TestReducedMotion(t *testing.T) {
 }
 
 // Users can distinguish the states without the colours of the console. The states stay
-// distinguishable with the forced colours of the user's system, and in a grey picture. If the map
-// shows many instances as squares, each state also has its own shape.
+// distinguishable with the forced colours of the user's system, and if the screen shows only shades
+// of grey. If the map shows many instances as squares, each state also has its own shape.
 func TestStatesWithoutColours(t *testing.T) {
 	c := scene(t)
 	p := openPage(t, browser(t), c.link())

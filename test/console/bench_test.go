@@ -64,8 +64,8 @@ func withInstances(b *testing.B, n int) *cloud {
 	return c
 }
 
-// signedIn opens a tab that already has the administrator's token. When the tab draws its first
-// picture with an element that matches selector, the tab stores the time in milliseconds.
+// signedIn opens a tab that already has the administrator's token. The tab stores the time, in
+// milliseconds, at which it first draws an element that matches selector.
 func signedIn(b *testing.B, c *cloud, url, selector string) *page {
 	b.Helper()
 	p := openPage(b, browser(b), "about:blank")

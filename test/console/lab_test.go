@@ -160,8 +160,8 @@ func projectInLab(t *testing.T, l *lab, p *page) {
 
 // A user does everything with the keyboard alone. The user stops a machine, and sees a difference
 // between the cloud and the cluster appear and disappear. Then the user creates a fault that loses
-// the reply to the creation of a load balancer. The user reads the reason on the page of the load
-// balancer, and steps the frozen clock.
+// the reply to the creation of a load balancer. On the page of the load balancer, the user reads
+// why it is not ready. The user also steps the frozen clock.
 func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()
@@ -320,7 +320,7 @@ func differencesInLab(t *testing.T, l *lab, p *page) {
 	}
 	l.runCommand("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1")
 	disk := l.idOf("disk", "data")
-	// The function denied prevents the registration of new Nodes.
+	// A call of denied prevents the registration of new Nodes.
 	denied := func() {
 		l.create(`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

@@ -118,8 +118,8 @@ func TestOffline(t *testing.T) {
 	p.awaitTrue("window.same === true")
 }
 
-// TestCloudDown loads the page while a fault makes all calls fail. The page still shows the objects,
-// and its banner deletes the fault.
+// TestCloudDown loads the page while a fault makes all calls fail. The page still shows the
+// objects, and the user can delete the fault in the page's banner.
 func TestCloudDown(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")

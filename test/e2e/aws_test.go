@@ -26,7 +26,7 @@ func TestAWSCCM(t *testing.T) {
 		h.cloud("instances", "label", fmt.Sprintf("node-%d", i+1), "kubernetes.io/cluster/lab=owned")
 	}
 	// AWS's program removes its rules only from security groups with the tag of the cluster. The
-	// dialect stores security groups as records, and tags as labels. This command creates the
+	// dialect aws stores security groups as records, and tags as labels. This command creates the
 	// record of the VPC's default security group, with the tag of the cluster.
 	h.cloud("records", "create", "net-000001/default", "--kind", "aws-security-group", "--label", "kubernetes.io/cluster/lab=shared",
 		"--document", `{"name":"default","description":"default VPC security group","network":"net-000001","rules":[{"protocol":"-1","group":"sg-00100000000000001"}]}`)
@@ -97,7 +97,7 @@ func TestAWSCCM(t *testing.T) {
 	h.startAWS(t, ccm, "NLBSecurityGroupMode = Managed\n")
 	h.testNetworkGroups()
 
-	// A stopped instance has a taint, and a deleted instance has no Node.
+	// The Node of a stopped instance has a taint, and a deleted instance has no Node.
 	h.cloud("instances", "stop", "node-1", "--wait")
 	h.untilPrints("a stopped instance's Node has the shutdown taint", "NoSchedule", "get", "node", "node-1", "-o", `jsonpath={.spec.taints[?(@.key=="node.cloudprovider.kubernetes.io/shutdown")].effect}`)
 	h.cloud("instances", "start", "node-1", "--wait")

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// timeFactor multiplies all time limits, for a slow host such as the virtual machine of make
-// vm-test.
+// timeFactor multiplies all time limits, for a slow host such as the virtual machine of `make
+// vm-test`.
 var timeFactor = flag.Int("time-factor", 1, "how many `times` longer than usual all of a lab may take")
 
 func scaled(d time.Duration) time.Duration { return d * time.Duration(*timeFactor) }
@@ -346,8 +346,8 @@ func (l *labRun) testInstances(*testing.T) {
 	l.kubectl("wait", "node", "node-4", "--for=condition=Ready", "--timeout=60s")
 }
 
-// testConsole proves that a link of the lab's console signs in, and that the console shows the
-// cloud and the cluster.
+// testConsole proves that a user can sign in with a link of the lab's console, and that the console
+// shows the cloud and the cluster.
 func (l *labRun) testConsole(t *testing.T) {
 	at := l.component("console").Address
 	link := strings.TrimSpace(l.must(l.allinone, "console", "link"))

@@ -67,8 +67,9 @@ func (l *labRun) testECR(t *testing.T) {
 	l.refusedFor("lacks the permission registry.pull", "lost-its-role")
 }
 
-// testIMDS proves that a machine with a session can read the paths of AWS's metadata service. It
-// also proves that the service returns the hardware address of the machine's interface.
+// testIMDS proves that a machine can read the paths of AWS's metadata service with a session token
+// (IMDSv2). It also proves that the service returns the hardware address of the machine's
+// interface.
 func (l *labRun) testIMDS(t *testing.T) {
 	const service = "http://169.254.169.254/latest/"
 	curl := func(args ...string) string {

@@ -112,7 +112,7 @@ func TestRealImages(t *testing.T) {
 	l.untilPrints("the node goes", "", "get", "node", node, "--ignore-not-found", "-o", "name")
 }
 
-// testShell proves that the tools of the image with a shell work in a pod.
+// testShell proves that the tools of the image lab.ShellImage work in a pod.
 func (l *labRun) testShell() {
 	l.t.Helper()
 	l.runOn("node-1", "web", agnhost, nil, "netexec", "--http-port=8080")

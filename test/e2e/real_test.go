@@ -28,8 +28,8 @@ var realLabs = make(chan struct{}, func() int {
 	return 1
 }())
 
-// newRealLab returns a lab with real machines. It needs root and `make machine`. If the permitted
-// number of labs with real machines already runs, newRealLab waits until one of them ends. A
+// newRealLab returns a lab with real machines. It needs root and `make machine`. If the maximum
+// number of labs with real machines already runs, newRealLab waits until one of these labs ends. A
 // parallel test must call newRealLab after t.Parallel. Otherwise t.Parallel would wait for a test
 // that waits in newRealLab.
 func newRealLab(t *testing.T) *labRun {
@@ -46,8 +46,8 @@ func newRealLab(t *testing.T) *labRun {
 	return l
 }
 
-// hostResources returns the host's resources that belong to the lab's machines: processes,
-// cgroups, links, mounts, routing rules and tables of nftables.
+// hostResources returns the host's resources that belong to the lab's machines: processes, cgroups,
+// links, mounts, routing rules, and nftables tables.
 func (l *labRun) hostResources() []string {
 	l.t.Helper()
 	var all []string
@@ -371,10 +371,10 @@ func (l *labRun) rebootCrashed(t *testing.T) {
 func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
-	// An earlier step of TestReal crashes a machine. After the crash, the API server shows old
-	// pod states until the kubelet has started the pods again. So the test waits until each pod
-	// answers through the Service drain. With this Service, a node sends traffic only to the
-	// node's own pods.
+	// An earlier step of TestReal crashes a machine. After the crash, the API server shows old pod
+	// states until the kubelet has started the pods again. So the test waits until each pod answers
+	// through the Service named "drain". With this Service, a node sends traffic only to the node's
+	// own pods.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {

@@ -56,8 +56,8 @@ func (c outsider) fetch(url string) (string, error) {
 }
 
 // testRealClientAddress checks the source address of connections that a pod receives. If
-// externalTrafficPolicy is Local, the source address is the client's address. If it is Cluster, the
-// source address is a node's address.
+// externalTrafficPolicy is Local, the source address is the client's address. If
+// externalTrafficPolicy is Cluster, the source address is a node's address.
 func (l *labRun) testRealClientAddress(t *testing.T) {
 	c := l.newOutsider(t)
 	url := l.realURL("web") + "clientip"
@@ -237,8 +237,8 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	}
 }
 
-// testRealZoneOutage proves that a load balancer stops sending traffic to a dark zone. After the
-// outage, the machines of this zone are reachable again.
+// testRealZoneOutage proves that a load balancer stops sending traffic to a zone during an outage
+// of this zone. After the outage, the machines of this zone are reachable again.
 func (l *labRun) testRealZoneOutage(t *testing.T) {
 	kubelet := l.kubeletOf("node-3")
 	reached := func() error {

@@ -45,8 +45,8 @@ type Lab struct {
 	Running    []*os.Process // servers that Many started
 }
 
-// New returns a Lab in a new folder, and deletes this folder at the end of the test. New skips
-// short tests, and fails the test if a program is missing.
+// New returns a Lab in a new folder, and deletes this folder at the end of the test. New skips the
+// test if the flag -short is set, and fails the test if a program is missing.
 func New(t testing.TB) *Lab {
 	t.Helper()
 	if testing.Short() {

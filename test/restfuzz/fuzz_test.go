@@ -33,8 +33,8 @@ const (
 	// maxHeapGrowth is the maximum ratio of the heap size after the run to the heap size before the
 	// run. The run resets the cloud before it measures the heap.
 	maxHeapGrowth = 1.5
-	// settleEvery is the number of requests after which the run deletes holds and faults, and starts
-	// a stopped clock. Otherwise holds, faults and a stopped clock would make other requests fail.
+	// After each settleEvery requests, the run deletes all holds and faults, and starts a stopped
+	// clock. Otherwise holds, faults and a stopped clock would make other requests fail.
 	settleEvery = 250
 )
 
@@ -190,7 +190,7 @@ func (r *run) hold(g *generator) {
 	r.send(g, r.operation("operations.list"), false)
 }
 
-// sendNotices announces both types of notices for one instance, and withdraws each notice.
+// sendNotices announces a maintenance and a preemption for one instance, and withdraws each notice.
 func (r *run) sendNotices(g *generator) {
 	path := "/v1/instances/" + g.id("instances") + "/notices"
 	for _, kind := range []string{"maintenance", "preemption"} {

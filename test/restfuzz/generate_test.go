@@ -260,9 +260,9 @@ var usefulProperties = map[string]bool{
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
 }
 
-// dropAlternatives makes most random objects valid. It removes properties that the cloud does not
-// accept together. For some schemas, it keeps these properties in a random fraction of the objects.
-// For other schemas, it also replaces the values of some properties.
+// dropAlternatives makes most random objects valid. For some schemas, it removes properties that
+// the cloud does not accept together. Usually it does this in a random fraction of the objects. For
+// some schemas, it also replaces the values of properties.
 func dropAlternatives(g *generator, schemaName string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {

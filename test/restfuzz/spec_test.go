@@ -22,8 +22,7 @@ type schema struct {
 	MaxItems, MinItems   *int
 }
 
-// allowsType reports whether the schema allows values of a JSON type. The JSON type
-// has the given name.
+// allowsType reports whether the schema allows values of the JSON type with the given name.
 func (s *schema) allowsType(name string) bool {
 	switch t := s.Type.(type) {
 	case string:

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buildRoot builds the machine's root folder and makes it the root folder of this process.
-// These steps isolate the machine from the host:
+// buildRoot builds the machine's root folder and makes it the root folder of this process. It does
+// these steps:
 //
 //  1. It makes the mounts private, so no mount of the machine appears on the host.
 //  2. It fills the new root with the mounts that the Spec lists.

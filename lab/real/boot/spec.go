@@ -21,8 +21,8 @@ import (
 // machine begins at the machine's root folder.
 type Spec struct {
 	Hostname string `json:"hostname"`
-	// Root is an empty folder of the host. The first process mounts the machine's root folder
-	// at this path. The root folder is in memory.
+	// Root is an empty folder of the host. The first process mounts the machine's root folder at
+	// this path. The machine's root folder is a tmpfs.
 	Root string `json:"root"`
 	// Dirs are folders to create in the machine.
 	Dirs []string `json:"dirs"`

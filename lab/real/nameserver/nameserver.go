@@ -27,9 +27,10 @@ const (
 	idleTimeout    = 8 * time.Second // time limit for the next query of a TCP connection
 )
 
-// Domain is the domain of the host names that the dialect for AWS gives to load balancers. Each
-// host name contains an IPv4 address. For example, shop-1.127-65-0-1.elb.amazonaws.com and
-// shop-1.elb.127-65-0-1.amazonaws.com have the address 127.65.0.1.
+// Domain is the domain of the host names that the dialect aws (the cloud's server for AWS's API)
+// gives to load balancers. Each host name contains an IPv4 address. For example,
+// shop-1.127-65-0-1.elb.amazonaws.com and shop-1.elb.127-65-0-1.amazonaws.com have the address
+// 127.65.0.1.
 const Domain = "amazonaws.com."
 
 // Server forwards queries to the resolvers in a file with the format of resolv.conf(5).
@@ -93,9 +94,9 @@ func (s Server) answer(ctx context.Context, slots chan struct{}, network string,
 }
 
 // fromName returns the answer to a query for the host name of a load balancer. In this host name,
-// the last two labels before Domain are an address and elb, in any order. fromName returns nil for
-// all other queries. The server forwards these queries, because real load balancers of AWS are in
-// the same domain.
+// the last two labels before Domain are an address and the label "elb", in any order. fromName
+// returns nil for all other queries. The server forwards these queries, because real load balancers
+// of AWS are in the same domain.
 func fromName(query *dns.Msg) *dns.Msg {
 	if len(query.Question) != 1 {
 		return nil

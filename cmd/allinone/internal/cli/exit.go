@@ -50,8 +50,9 @@ func ExitCode(err error) int {
 // CodeOf returns the exit code of a Kind.
 func CodeOf(k cloudsim.Kind) int { return exitCodes[k].code }
 
-// NoteStart makes each command with a function Run or RunE set *began to true before this function
-// runs. An error of a command before this point is a mistake in the command line.
+// NoteStart changes a command that has a function Run or RunE. The command then sets *began to true
+// before it calls the function. An error of a command before this point is a mistake in the command
+// line.
 func NoteStart(cmd *cobra.Command, began *bool) {
 	switch run, plain := cmd.RunE, cmd.Run; {
 	case run != nil:

@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// These are the kinds of the catalogue. The id of a resource of these kinds is its name.
+// These are the kinds of the cloud's catalogue: regions, zones and types. The id of a resource of
+// these kinds is its name.
 
 var regions = kind[cloudsim.Region, string]{
 	kind: cloudsim.KindRegion, noun: "region", plural: "regions", command: "regions", sample: "sim-1",

@@ -117,9 +117,9 @@ that begins afterwards.`,
 	return cmd
 }
 
-// withDuration returns oldDurations with a new duration as the first element. The strings in
-// newDuration are the kind, the verb and the length of the new duration. withDuration omits the old
-// durations that the new duration replaces.
+// withDuration returns oldDurations with a new duration as the first element. newDuration contains
+// three strings: a resource kind, the verb of an operation, and the time that this operation takes.
+// withDuration omits the old durations that the new duration replaces.
 func withDuration(oldDurations cloudsim.WorkDurations, newDuration []string) (cloudsim.WorkDurations, error) {
 	d, err := time.ParseDuration(newDuration[2])
 	if err != nil || d < 0 || d%time.Millisecond != 0 {

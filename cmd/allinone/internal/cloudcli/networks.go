@@ -34,8 +34,8 @@ var networks = kind[cloudsim.Network, cloudsim.NetworkID]{
 	list: (*client.Client).ListNetworks,
 }
 
-// podRangesCell returns two values for each address family: the prefix length of an instance's
-// pod range, and the range that contains these pod ranges.
+// podRangesCell returns two values for each address family: the prefix length of the pod range of
+// each instance, and the range that contains all these pod ranges.
 func podRangesCell(n cloudsim.Network) string {
 	var words []string
 	for _, r := range n.PodRanges.Families() {

@@ -84,9 +84,9 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	where cloudsim.ListOptions
 	print func([]change[T]) error
 	// printed contains the resources that listWatch has printed. The keys are the ids of the
-	// resources. listWatch omits an event if this map contains the event's revision or a later
-	// revision of the resource. If a resource in this map no longer matches the filters, listWatch
-	// prints this change and removes the resource from the map.
+	// resources. listWatch omits an event if the resource in this map has the event's revision or a
+	// later revision. If a resource in this map no longer matches the filters, listWatch prints
+	// this change and removes the resource from the map.
 	printed map[string]T
 }
 

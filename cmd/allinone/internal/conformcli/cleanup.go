@@ -51,7 +51,8 @@ The command does not find a load balancer without a machine.`,
 	return cmd
 }
 
-// cleanup sets the driver and the API server of c, and deletes the objects of the run.
+// cleanup sets the driver and the API server of c. Then it deletes the objects that earlier runs of
+// the checks have left.
 func (f *driverFlags) cleanup(ctx context.Context, c conform.CleanupConfig, kubeconfig string) (err error) {
 	if c.Driver, err = f.openDriver(); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These are the values of the flag --driver. After driverExec, the flag contains the command that
-// starts the driver. The value can also be the URL of a driver.
+// These are the values of the flag --driver. If the value begins with driverExec, the rest of the
+// value is the command that starts the driver. The value can also be the URL of a driver.
 const (
 	driverCloudsim = "cloudsim"
 	driverFake     = "fake"
@@ -77,8 +77,8 @@ func (f *driverFlags) check() error {
 	return nil
 }
 
-// openDriver returns the driver that the flag --driver names. The flag must not name the
-// driver fake.
+// openDriver returns the driver that the flag --driver names. The value of the flag must not be
+// driverFake.
 func (f *driverFlags) openDriver() (conform.Driver, error) {
 	switch {
 	case f.driver == driverCloudsim:

@@ -15,10 +15,11 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// errMust is the error if a check of the level MUST fails.
+// verdict returns errMust if a check failed that has the level MUST.
 var errMust = errors.New("checks of the level MUST failed")
 
-// reportFlags contains the flags for reports and call budgets.
+// reportFlags contains the flags for reports and call budgets. A call budget is the number of API
+// calls that a check may cause.
 type reportFlags struct{ report, baseline, writeBaseline string }
 
 func (f *reportFlags) addTo(fl *pflag.FlagSet) {

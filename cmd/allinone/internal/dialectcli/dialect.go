@@ -1,4 +1,4 @@
-// Package dialectcli contains the commands of dialects: the APIs of other clouds.
+// Package dialectcli contains the commands for dialects. A dialect serves the API of another cloud.
 package dialectcli
 
 import (

@@ -190,8 +190,8 @@ func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger
 	return &cmd
 }
 
-// newComposeCloudCommand returns the cloudsim command for a lab in containers. It sets the address
-// ranges for the type of nodes in --nodes.
+// newComposeCloudCommand returns the cloudsim command for a lab in containers. This command sets
+// the address ranges that fit the kind of nodes in --nodes.
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := servecli.NewCloudsimCommand(e)

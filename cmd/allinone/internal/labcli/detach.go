@@ -62,7 +62,7 @@ func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet)
 	if err := errors.Join(cmd.Start(), say.Close()); err != nil {
 		return err
 	}
-	// A Ctrl-C before the lab is ready stops the lab.
+	// If the user presses Ctrl-C before the lab is ready, the lab stops.
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
 	report, err := listen(ctx, hear, e.Stdout)
 	if err == nil {

@@ -225,7 +225,7 @@ func (c *labCLI) start() *cobra.Command {
 // mayStart returns an error if the user must not start the guided lab l now, for one of these
 // reasons:
 //   - The lab in the data dir is not ready.
-//   - The lab in the data dir has another kind of nodes than l needs.
+//   - The lab in the data dir does not have the kind of nodes that l needs.
 //   - The user has started another guided lab, and has not finished that guided lab.
 //
 // If the user has finished a guided lab before, mayStart undoes the changes of that guided lab.

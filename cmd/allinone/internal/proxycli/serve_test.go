@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// TestProxyAdminSocket proves that a network proxy serves its status and its profiles only on a
-// Unix socket of its user, and on no port. It also proves that web pages of other origins cannot
-// read the metrics.
+// TestProxyAdminSocket proves that a network proxy serves its status and its profiles on no port,
+// but only on a Unix socket. Only the user of the process can open this socket. The test also
+// proves that web pages of other origins cannot read the metrics.
 func TestProxyAdminSocket(t *testing.T) {
 	s := proxySide{adminSock: filepath.Join(t.TempDir(), "admin.sock"), profiling: true}
 	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"one"}`) })

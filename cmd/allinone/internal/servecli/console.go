@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// consoleTimeout is the longest time of a call of the console. It does not apply to the console's
-// watch.
+// consoleTimeout is the time limit for each call of the API by the console. It does not apply to
+// the console's watch.
 const consoleTimeout = 30 * time.Second
 
 // withConsole returns a handler that serves the API and the console. The console calls the API in

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// serveDialects opens the listeners of the dialects. For each dialect, it returns one function that
-// serves this dialect. A dialect calls the API in this process, without a network. If the cloud
-// uses TLS, the dialects use the certificate of the cloud.
+// serveDialects opens the listeners of the dialects, which are the APIs of other clouds. For each
+// dialect, it returns one function that serves this dialect. A dialect calls the API in this
+// process, without a network. If the cloud uses TLS, the dialects use the certificate of the cloud.
 func (f *cloudsimFlags) serveDialects(log *slog.Logger, api http.Handler, metrics prometheus.Registerer) (parts []func(context.Context) error, err error) {
 	all, err := cli.ParseDialects("dialect", f.dialects)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// record creates a transcript in a new file that only this user can read. The caller must close
-// the file after the API has ended.
+// record starts a transcript of the API's requests, in a new file that only the user of this
+// process can read. The caller must close the file after the API has ended.
 func record(log *slog.Logger, eng *engine.Engine, path string) (*httpapi.Transcript, *os.File, error) {
 	head, err := eng.TranscriptHead()
 	if err != nil {
