@@ -173,13 +173,11 @@ func BenchmarkIdleMinute(b *testing.B) {
 	b.ReportMetric(ours/n/benchNodes, "calls/min/node")
 }
 
-// BenchmarkMembership measures the time in which five workers add a node to
-// 1,000 Services with 999 nodes each. In `allinone ccm`, upstream's service
-// controller has the same number of workers. The benchmark compares the
-// measured time with the time in which five workers write the targets directly
-// to the cloud. The benchmark takes one or two minutes of processor time. The
-// cloud uses most of this time, because each load balancer has all nodes as
-// targets.
+// BenchmarkMembership measures the time in which five workers add a node to 1,000 Services with 999
+// nodes each. In the CCM, upstream's service controller has the same number of workers. The
+// benchmark compares the measured time with the time in which five workers write the targets
+// directly to the cloud. The benchmark takes one or two minutes of processor time. The cloud uses
+// most of this time, because each load balancer has all nodes as targets.
 func BenchmarkMembership(b *testing.B) {
 	const services, nodes = 1000, 1000
 	r := newRig(b)

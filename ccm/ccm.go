@@ -46,9 +46,9 @@ type Provider struct {
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
 	reread func() (Config, error)
-	// restartSettings contains the settings that take effect only after a restart, as the previous
-	// Reload read them. Reload compares the settings in the file with these values, so that it logs
-	// only one warning for each change.
+	// restartSettings contains the settings that take effect only after a restart. The values are
+	// those that the previous Reload read. Reload compares the settings in the file with these
+	// values, so that it logs only one warning for each change.
 	restartSettings Config
 	// onLeading contains a function that Initialize calls. Upstream calls
 	// Initialize when this process begins to lead. onLeading may be nil.
@@ -65,9 +65,9 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud with the client api. Each time
-// the provider uses a setting, it reads the current value. It records its
-// events about Services and Nodes with the given event recorder.
+// New returns a provider that calls the cloud with the given client. Each time the provider uses a
+// setting, it reads the current value. It records its events about Services and Nodes with the
+// given event recorder.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}, absenceLasts: minAbsenceLasts}

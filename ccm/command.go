@@ -93,10 +93,10 @@ func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 	return opts, nil
 }
 
-// clientTimeout is the time after which upstream's health and metrics server closes a
-// connection whose client sends nothing. Upstream itself sets no time limit for
-// the body of a request. During a CPU profile the client also sends nothing, so
-// a profile must take less time than this limit.
+// If a client of upstream's health and metrics server sends nothing for the duration clientTimeout,
+// the server closes the connection. Upstream's code has no such limit for the body of a request, so
+// this package sets the limit. During a CPU profile the client also sends nothing, so a profile
+// must take less time than this limit.
 const clientTimeout = 25 * time.Second
 
 // runner contains the inputs of the command. The functions that upstream calls
@@ -261,8 +261,9 @@ func (r *runner) mergeConfig() (Config, error) {
 }
 
 // applyFlags writes into cfg the value of each flag that the user set explicitly, even if the value
-// is an empty string, false or 0. Config.Over treats these values as missing values. For the URL,
-// the token file and the CA file, Config.Over is sufficient.
+// is an empty string, false or 0. Config.Over treats these values as missing values. applyFlags
+// omits the URL, the token file and the CA file, because an empty value of these flags always means
+// a missing value.
 func (r *runner) applyFlags(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },

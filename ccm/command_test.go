@@ -141,7 +141,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
 		// The tests use only the first of upstream's error handlers. The second handler waits after
 		// each error. In a synctest bubble, it would wait many years, because it compares the
-		// bubble's time with the real time of its creation.
+		// bubble's time with the real time at which the process started.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 		// The fake API server panics if a watch has more unread events than
 		// DefaultChanSize, whose default is 100. A test that patches 250 Nodes

@@ -108,8 +108,8 @@ func (c *crashRig) nothingLeft(t *testing.T) {
 }
 
 // ownCrash creates, changes and deletes a load balancer of one Service, with the fault f at call n.
-// It repeats each step until the step succeeds. The result reached is false if there are fewer
-// calls.
+// It repeats each step until the step succeeds. The result is false if the provider makes fewer
+// than n calls.
 func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}

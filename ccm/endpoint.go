@@ -153,8 +153,8 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 
 // targetPorts returns one target port for each port of the Service, because a listener has only one
 // target port. If pods have different numbers for a port, targetPorts returns the most frequent
-// number. If there are no pods, it returns the targetPort of the Service if this is a number,
-// otherwise the port.
+// number. If there are no pods, it returns the Service's targetPort. If targetPort is a name, it
+// returns the Service's port instead.
 func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
@@ -187,10 +187,9 @@ func (p pod) hasPorts(ports []int) bool {
 	return true
 }
 
-// podBackends returns the pods of a Service that run on the given nodes. The
-// field skipped of the result contains pods that get no traffic, with the
-// reason. The ports or the address of such a pod are unsuitable, or the load
-// balancer already has the maximum number of targets.
+// podBackends returns the pods of a Service that run on the given nodes. backends.skipped contains
+// pods that get no traffic, with the reason. The ports or the address of such a pod are unsuitable,
+// or the load balancer already has the maximum number of targets.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	if err := b.endpoints.awaitList(ctx, b.backoff); err != nil {
 		return backends, err

@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Hurry limits the waits of p for the cloud to a few milliseconds. If the cloud
-// is not ready after this time, p returns an error.
+// After Hurry, p waits only a few milliseconds for the cloud. If the cloud is not ready after this
+// time, p returns an error.
 func (p *Provider) Hurry() *Provider {
 	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.backoff = p.loadBalancers.backoff

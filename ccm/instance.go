@@ -243,8 +243,9 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 
 // find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
 // the instance, the second result is false. In this case the error is nil only if rightPlace
-// confirms that the CCM uses the cloud and the project of this cluster. If the Node has a provider
-// id and its instance is terminated, find returns false without an error.
+// confirms that the CCM uses the cloud and the project of this cluster. There is one exception: if
+// the Node has a provider id and its instance is terminated, find returns false and no error
+// without this confirmation.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)
@@ -261,11 +262,11 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 	return i, i.State != cloudsim.InstanceTerminated || node.Spec.ProviderID == "", nil
 }
 
-// rightPlace returns nil if this process has found an instance of this cluster
-// in the current cloud and project. It compares the cloud and the project at
-// each call, because the settings and the token may have changed. With a token
-// for all projects, the CCM finds the instances of every project. So for such a
-// token rightPlace compares only the cloud.
+// rightPlace returns nil if this process has found an instance of this cluster in the current cloud
+// and project. At each call, it compares the current cloud and project with the cloud and project
+// of that instance, because the settings and the token may have changed. With a token for all
+// projects, the CCM finds the instances of every project. So for such a token rightPlace compares
+// only the cloud.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
@@ -362,11 +363,10 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 	return as
 }
 
-// nodeLabels returns the labels of the instance that are valid on a Node. With
-// an invalid label the API server would refuse the update that initialises the
-// Node. The result may contain labels with the prefix kubernetes.io or k8s.io.
-// Upstream's cloud-provider framework, which calls the CCM, removes these
-// labels.
+// nodeLabels returns the labels of the instance that are valid on a Node. With an invalid label the
+// API server would refuse the update that initialises the Node. The result may contain labels with
+// the prefix kubernetes.io or k8s.io. Upstream's cloud-provider framework, which calls this
+// provider, removes these labels.
 func nodeLabels(i cloudsim.Instance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {

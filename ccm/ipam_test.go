@@ -102,8 +102,8 @@ func TestNoRangesForForeignNodes(t *testing.T) {
 	}
 }
 
-// If the instance of a Node has no pod range, or a range outside of
-// --cluster-cidr, the CCM emits an event on the Node.
+// If the instance of a Node has no pod range, or if its range is outside of --cluster-cidr, the CCM
+// emits an event on the Node.
 func TestNodesWithoutARange(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rig         func(*testing.T) *rig
@@ -211,9 +211,8 @@ func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	eventually.True(t, "the framework sees them", func() bool { return len(r.listRoutes(t, cluster)) == len(i.PodRanges) })
 }
 
-// A Node gets its ranges even if the cloud refuses the route to these ranges.
-// Upstream's controller then marks the Node, so that Kubernetes schedules no
-// pods on the Node.
+// A Node gets its ranges even if the cloud refuses the route to these ranges. Upstream's controller
+// then sets the condition NetworkUnavailable, so that Kubernetes schedules no pods on the Node.
 func TestRangesWithoutARoute(t *testing.T) {
 	r := newPodRig(t)
 	i, other := r.createMachine(t, "node-1"), r.createMachine(t, "by-hand")

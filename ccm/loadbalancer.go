@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// balancerDeadline is the time limit for one call of the framework. It is
-	// necessary, because the framework sets no deadline.
+	// balancerDeadline is the time limit for one call that the framework makes. It is necessary,
+	// because the framework sets no deadline.
 	balancerDeadline = 30 * time.Second
 	// retryAfter is the time after which the framework repeats a call that
 	// returned a RetryError.
@@ -41,10 +41,9 @@ const (
 // queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
-// loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for
-// Services. Each call reads the state of the load balancer from the cloud or
-// from the mirror. loadBalancers itself stores only the region's name and the
-// owners of finalizers.
+// loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for Services. Each call
+// reads the state of the load balancer from the cloud or from the mirror. loadBalancers itself
+// stores only the region's name, and which finalizers belong to this provider.
 type loadBalancers struct {
 	log           *slog.Logger
 	api           *client.Client

@@ -60,10 +60,10 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 }
 
 // fromMirror returns the load balancer of the Service from the mirror. It never returns a shared
-// load balancer. The mirror may be outdated. The caller may still write to the load balancer,
-// because the cloud refuses to change a load balancer that no longer exists. If the targets in the
-// mirror are already correct, the targets in the cloud may still be wrong. So the caller must then
-// read the load balancer from the cloud.
+// load balancer. The mirror may be outdated. Nevertheless the caller may write to the load
+// balancer: if the load balancer no longer exists, the cloud refuses the write. If the targets in
+// the mirror are already correct, the targets in the cloud may still be wrong. So the caller must
+// then read the load balancer from the cloud.
 func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil

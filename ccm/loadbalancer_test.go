@@ -88,9 +88,8 @@ func TestEnsureAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// After every change of a Service, its load balancer still has the id and the
-// address from before the change. It also still has the labels that other users
-// added.
+// After every change of a Service, its load balancer still has the id and the address from before
+// the change. It also still has the labels that users added.
 func TestChangesInPlace(t *testing.T) {
 	local := func(s *v1.Service) {
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
@@ -149,9 +148,8 @@ func TestDeletedMeansGone(t *testing.T) {
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
 	})
-	// EnsureLoadBalancerDeleted may get an incomplete Service from the cache of
-	// a controller. So this Service has only its names, its UID, and changed
-	// annotations.
+	// EnsureLoadBalancerDeleted may get an incomplete Service from the cache of a controller. So
+	// this Service has only its namespace, its name, its UID, and changed annotations.
 	bare := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Annotations: map[string]string{ccm.AnnotationLoadBalancerIP: "1.2.3.4"}}}
 	err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare)
 	if _, ok := errors.AsType[*api.RetryError](err); !ok {
@@ -178,8 +176,8 @@ func TestDeletedMeansGone(t *testing.T) {
 	}
 }
 
-// If a person deletes the load balancer at the same time as the CCM,
-// EnsureLoadBalancerDeleted returns nil.
+// If a person and the CCM delete the load balancer at the same time, EnsureLoadBalancerDeleted
+// returns nil.
 func TestDeletedByAnotherCaller(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, newService())
@@ -200,8 +198,8 @@ func TestDeletedByAnotherCaller(t *testing.T) {
 	}
 }
 
-// If the cloud never answers, each call of the provider ends after some time.
-// The test sets no deadline for the call and no timeout in the client.
+// If the cloud never answers, each method of the provider returns after some time. The test sets no
+// deadline for the call and no timeout in the client.
 func TestOwnDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
@@ -246,9 +244,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 	first := r.onlyLoadBalancer(t)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	// The Service has the same UID and another port, and the cloud is still
-	// deleting the first load balancer. This happens if a user changes the type
-	// to ClusterIP and back to LoadBalancer.
+	// The Service has the same UID and another port, and the cloud is still deleting the first load
+	// balancer. This happens if a user changes the type to ClusterIP, and then back to LoadBalancer
+	// with another port.
 	s.Spec.Ports[0].Port = 81
 	r.wire.spoil(nil)
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err == nil {
@@ -280,9 +278,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// In this test the cloud's list contains a load balancer in the state deleting
-// at every attempt of the CCM. The CCM stops after some attempts, and the error
-// says that the load balancer changed during every attempt.
+// In this test, the cloud's list contains a load balancer that the cloud is deleting. This is true
+// for every attempt of the CCM. The CCM stops after some attempts, and the error says that the load
+// balancer changed during every attempt.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil)

@@ -108,8 +108,8 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// routeSegments contains the fixed path segments of the cloud's routes. All
-// other path segments are ids.
+// routeSegments contains the fixed path segments of the cloud's API. All other path segments are
+// ids.
 var routeSegments = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
 
 // operationOf returns the method and the route of a request. It replaces each id

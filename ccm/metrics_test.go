@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// nonzeroCounters returns the counters of this package that are not 0. It
-// reads them from the same registry as the command.
+// nonzeroCounters returns the counters of this package that are not 0. It reads them from the
+// registry whose metrics the command `ccm` serves.
 func nonzeroCounters(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()

@@ -114,8 +114,8 @@ func (s *sweeper) sweep(ctx context.Context) error {
 // type LoadBalancer, the result is true while svc has the load balancer finalizer. If svc has this
 // type and this CCM serves svc, the result is true. If this CCM does not serve the class of svc,
 // svc can nevertheless use lb. Another CCM in the project may serve the class, or this CCM may have
-// served it before a change of the configuration. The result is then true while lb is not active,
-// or while the status of svc contains an address of lb.
+// served it before a change of the configuration. So if this CCM does not serve svc, the result is
+// true while lb is not active, or while the status of svc contains an address of lb.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {

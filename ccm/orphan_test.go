@@ -186,12 +186,13 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	}
 }
 
-// Before the sweeper deletes an orphan, it gets the Service by name from the API server. If the API
-// server was restored from an old backup, its lists can miss the Service.
+// Before the sweeper deletes an orphan, it gets the Service by name from the API server. The reason
+// is that a list of the API server can be incomplete, for example while an administrator restores a
+// backup.
 func TestOrphanIsConfirmed(t *testing.T) {
 	r, kube, _ := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, &v1.ServiceList{}, nil // an API server whose data was restored from an old backup returns such a list
+		return true, &v1.ServiceList{}, nil // an incomplete list
 	})
 	sweep := r.provider.Sweeper(kube, cluster)
 	for range 3 {

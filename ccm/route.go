@@ -39,9 +39,10 @@ type routes struct {
 	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// addEarly records that the allocator creates a route to the given destination before the Node has
-// this pod range. ListRoutes omits the route until forgetNode removes the record. If ListRoutes
-// returned the route, the framework would delete the route, because no Node has the pod range.
+// The destination is a pod range. addEarly records that the allocator creates a route to this range
+// before the Node has the range. ListRoutes omits the route until forgetNode removes the record. If
+// ListRoutes returned the route, the framework would delete the route, because no Node has the pod
+// range.
 func (r *routes) addEarly(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -226,8 +226,8 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 
 // If the cloud needs a long time to create a route, CreateRoute returns a conflict. Kubernetes'
 // route controller retries immediately after a conflict, but not after other errors. In the second
-// case, the CCM does not receive the reply to the creation of a route. The next CreateRoute finds
-// this route and succeeds.
+// part of the test, the CCM does not receive the reply to the creation of a route. The next
+// CreateRoute finds this route and succeeds.
 func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.createMachine(t, "node-1")

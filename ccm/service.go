@@ -19,10 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These labels record the owner of a load balancer. The CCM checks the owner
-// with LabelCluster and LabelServiceUID. It finds the Service of a load
-// balancer with LabelServiceNamespace and LabelServiceName. Users can read all
-// four labels in lists of load balancers.
+// These labels record the owner of a load balancer. The CCM checks the owner with LabelCluster and
+// LabelServiceUID. It uses LabelServiceNamespace and LabelServiceName to find the Service of a load
+// balancer. Users can read all four labels in lists of load balancers.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"
 	LabelServiceUID       = "kubernetes.io/service-uid"
@@ -30,8 +29,8 @@ const (
 	LabelServiceName      = "kubernetes.io/service-name"
 )
 
-// These are the defaults of health checks. The times are short, because the user
-// of a lab waits for the results.
+// These are the defaults of health checks. The times are short, because users of a simulated cloud
+// wait for the results.
 const (
 	probeInterval = 2000 // ms
 	probeTimeout  = 1000 // ms
@@ -237,12 +236,11 @@ func matchingNodes(nodes []*v1.Node, selector labels.Selector) []*v1.Node {
 	return kept
 }
 
-// targetsOf returns the instances of the nodes as targets. The targets are
-// sorted and have no duplicates, so that every replica of the CCM sends the
-// same request for the same nodes. In the result, the list skipped contains
-// each node with an invalid provider id, e.g. the id of another cloud provider.
-// targetsOf omits nodes without a provider id. When such a node gets its
-// provider id, the framework updates the load balancer.
+// targetsOf returns the instances of the nodes as targets. The targets are sorted and have no
+// duplicates, so that every replica of the CCM sends the same request for the same nodes.
+// backends.skipped contains each node with an invalid provider id, e.g. the id of another cloud
+// provider. targetsOf omits nodes without a provider id. When such a node gets its provider id, the
+// framework updates the load balancer.
 func targetsOf(nodes []*v1.Node) (backends backendSet) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {

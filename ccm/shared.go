@@ -16,14 +16,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These labels of a shared load balancer record its members. Members are the
-// Services that use the load balancer. LabelShared contains the namespace of
-// the members and the name from their annotation. Each member has two more
-// labels. The keys of these two labels end with the UID of the Service. The
-// label with labelMemberPrefix contains the name of the Service. With this
-// label the CCM finds the load balancer of a Service even if the annotations of
-// the Service change. The label with labelPortsPrefix contains the listeners of
-// the Service. With this label the CCM prevents port conflicts between members.
+// These labels of a shared load balancer record its members. Members are the Services that use the
+// load balancer. LabelShared contains the namespace of the members, and the name in their
+// annotation AnnotationLoadBalancerShared. Each member has two more labels. The keys of these two
+// labels end with the UID of the Service. The label with labelMemberPrefix contains the name of the
+// Service. With this label the CCM finds the load balancer of a Service even if the annotations of
+// the Service change. The label with labelPortsPrefix contains the listeners of the Service. With
+// this label the CCM prevents port conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
@@ -161,12 +160,12 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	return lb
 }
 
-// removeMember removes the listeners and labels of a member from a shared load
-// balancer. If the load balancer has no other member, or if no listener would
-// remain, the method deletes the load balancer. The caller must hold the slot
-// of the channel sharedSlot, so that no other goroutine of this process adds a
-// member during the call. Another process may add a member just before the
-// deletion. The repairer then creates the load balancer again.
+// removeMember removes the listeners and labels of a member from a shared load balancer. If the
+// load balancer has no other member, or if no listener would remain, the method deletes the load
+// balancer. The caller must hold the slot of the channel sharedSlot, so that no other goroutine of
+// this process adds a member during the call. Another process may add a member just before the
+// deletion. This member then loses its load balancer, and a regular repair creates the load
+// balancer again.
 func (b *loadBalancers) removeMember(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)

@@ -120,8 +120,9 @@ func TestSharedIsOfANamespace(t *testing.T) {
 	}
 }
 
-// If a deleted Service used a shared load balancer, the sweeper removes only
-// the membership of this Service. It does not delete the load balancer.
+// The sweeper deletes load balancers of deleted Services. If such a Service used a shared load
+// balancer, the sweeper removes only the membership of this Service. It does not delete the load
+// balancer.
 func TestOrphanedShare(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{DeleteOrphans: true}

@@ -27,8 +27,9 @@ func (b *loadBalancers) recordPorts(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	}
 }
 
-// ofLoadBalancer reports whether the listener l has an address of lb. If not, l
-// describes a port that the cloud's host publishes for lb.
+// ofLoadBalancer reports whether the listener l has an address of lb. If not, clients reach lb at
+// an address and port of the computer on which the cloud runs, and l contains this address and
+// port.
 func ofLoadBalancer(lb cloudsim.LoadBalancer, l cloudsim.ListenerStatus) bool {
 	return slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == l.IP })
 }

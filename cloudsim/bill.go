@@ -134,10 +134,10 @@ func (b *BillCounts) Merge(other BillCounts) {
 	}
 }
 
-// RateLimits limits the API calls of each caller. The cloud applies the same limits to all
-// callers. Each caller has two token buckets: one for calls that read, and one for all
-// other calls. The limits do not apply to operations on the whole cloud, e.g. to a change
-// of the limits. Only an admin may call these operations.
+// RateLimits limits the API calls of each caller. The cloud applies the same limits to all callers.
+// Each caller has two token buckets: one for calls that read, and one for all other calls. The
+// limits do not apply to operations on the whole cloud, which only an admin may call. An example is
+// a change of the limits.
 type RateLimits struct {
 	Read  Rate `json:"read,omitzero" doc:"Limit of calls that read; absent for no limit"`
 	Write Rate `json:"write,omitzero" doc:"Limit of all other calls; absent for no limit"`

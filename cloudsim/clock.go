@@ -13,8 +13,8 @@ const (
 	ClockFrozen ClockMode = "frozen" // stands still until a call advances it
 )
 
-// Clock is the state of the cloud's clock. The cloud uses this clock for the end of slow
-// work, retention periods, the expiry of tokens and the time windows of faults. Almost all
+// Clock is the state of the cloud's clock. The cloud uses this clock for operations that take time,
+// for retention periods, for the expiry of tokens, and for the time windows of faults. Almost all
 // times in the answers of the API are times of this clock.
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`

@@ -39,11 +39,10 @@ const (
 	DiskDeleted DiskState = "deleted"
 )
 
-// diskMoves lists every allowed transition of a disk. Move returns Conflict for a verb that
-// is not listed for the current state, e.g. Delete for an attached disk. At the end of
-// Attach, Detach, Resize and Modify, the disk is in the state DiskInUse. If the disk then
-// has no attachments, the engine at once applies the verb Vacate, so that the disk is in
-// the state DiskAvailable.
+// diskMoves lists every allowed transition of a disk. Move returns Conflict for a verb that is not
+// listed for the current state, e.g. Delete for an attached disk. Attach, Detach, Resize and Modify
+// end in the state DiskInUse. If the disk then has no attachments, the engine at once applies the
+// verb Vacate, which changes the state to DiskAvailable.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},

@@ -117,8 +117,8 @@ type WatchOptions struct {
 	Since uint64         // only events after this revision; 0 means all events in the journal
 	Kinds []ResourceKind // only these kinds; empty means all
 	ID    string         // only events of the resource with this id; empty means all
-	// Bookmark is the time between two bookmarks. The value 0 means no bookmarks. The watch sends a
-	// bookmark when it has read the whole journal. Then the watch sends one bookmark after each
-	// such time. For a client of the HTTP API, the cloud chooses the time.
+	// Bookmark is the interval between two bookmarks. The value 0 means no bookmarks. The watch
+	// sends a bookmark when it has read the whole journal. After that, the watch sends one bookmark
+	// per interval. For a client of the HTTP API, the cloud chooses the interval.
 	Bookmark time.Duration
 }

@@ -20,10 +20,10 @@ const KindFault ResourceKind = "fault"
 // rule. If a rule with any other effect hits the call, the cloud does not check the later
 // rules. The later rules do not count this call.
 //
-// The cloud first checks the authentication, the project and the syntax of a request. Then
-// it checks the rules, before it does any work for the request. No rule applies to
-// operations on faults, the clock, holds, durations, explanations or saved states.
-// Therefore a user can always delete a fault.
+// The cloud first checks the authentication, the project and the syntax of a request. Then it
+// checks the rules, before it does any work for the request. No rule applies to operations on
+// faults, the clock, holds, work durations or saved states, or to the operations of the command
+// `why`. Therefore a user can always delete a fault.
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta

@@ -85,7 +85,8 @@ type FaultEffect struct {
 // Darkens reports whether e stops the traffic to the resources of a zone.
 func (e FaultEffect) Darkens() bool { return e.Type == FaultZoneOutage && e.Scope != OutageAPI }
 
-// Strikes reports whether e can affect API calls of the given operation.
+// Strikes is like FaultType.Breaks, but also considers the scope: a zone outage of the data plane
+// affects no API calls.
 func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }

@@ -63,9 +63,9 @@ func transitionNames() (all string) {
 	return all
 }
 
-// Hold is a rule that delays the end of slow work until a caller deletes the hold or
-// releases the operation. Until then the resource stays in its intermediate state, e.g.
-// "stopping", and the operation stays in the state running. A hold also applies to work
+// Hold is a rule that delays the end of operations. A delayed operation ends after a caller has
+// deleted the hold or released the operation. Until then the resource stays in its intermediate
+// state, e.g. "stopping", and the operation stays in the state running. A hold also applies to work
 // that began before the hold.
 type Hold struct {
 	ID HoldID `json:"id" example:"hold-000001"`
@@ -112,9 +112,9 @@ type WorkDuration struct {
 	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"Duration in milliseconds; 0 ends the work at once"`
 }
 
-// WorkDurations override the durations of the cloud's profile. If several items cover the
-// same work, the first of these items sets the duration of this work. New durations do not
-// change the end of running work.
+// WorkDurations override the durations of the cloud's profile. A profile sets how long operations
+// take. If several items cover the same work, the first of these items sets the duration of this
+// work. New durations do not change the end of running work.
 type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations. The cloud uses the first entry that matches"`
 }

@@ -79,9 +79,9 @@ type Instance struct {
 	// NetworkInterfaces contains the additional networks. The field Network is the first network of
 	// the instance, and Addresses has only the addresses in this network.
 	NetworkInterfaces []NetworkInterface `json:"networkInterfaces,omitempty" doc:"Addresses of the instance in additional networks. Simulated machines, load balancers and the metadata service do not use these addresses"`
-	// Crashed is the time of a simulated power failure of the instance's machine. The API of a real
-	// cloud does not report such a crash. So the instance stays in the state running until its next
-	// operation, e.g. a reboot.
+	// Crashed is the time of a simulated power failure of the instance's machine. As in a real
+	// cloud, the state does not show such a crash: the instance stays in the state running until
+	// its next operation, e.g. a reboot.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
 	// The first report of a hypervisor about the instance's devices sets ReportsDevices.
 	ReportsDevices bool     `json:"reportsDevices,omitempty" doc:"Whether a hypervisor reports the devices of the instance's machine. The cloud then completes attachments and detachments only after a report"`

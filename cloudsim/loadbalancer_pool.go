@@ -7,9 +7,9 @@ import (
 
 // TargetPool is a set of targets with their health check.
 type TargetPool struct {
-	// Listener is the key of the listener to which the pool belongs. It is empty for the
-	// pool with the load balancer's own targets. A listener uses this pool if the listener
-	// has neither its own targets nor its own health check.
+	// Listener is the key of the listener to which the pool belongs. It is empty for the pool with
+	// the load balancer's own targets. A listener uses the pool with the load balancer's own
+	// targets if the listener has neither its own targets nor its own health check.
 	Listener string
 	Targets  []Target
 	Check    HealthCheck // with a default value for each unset field
@@ -27,8 +27,8 @@ func (p TargetPool) Keys() []TargetKey {
 // Key returns the protocol and the port of the listener, such as "tcp/80".
 func (l Listener) Key() string { return fmt.Sprintf("%s/%d", l.Protocol, l.Port) }
 
-// Pool returns the value of TargetPool.Listener for the pool from which l chooses targets.
-// This value is the key of l if l has its own targets or health check. Otherwise it is "".
+// Pool returns the key of l if l has its own targets or its own health check. Otherwise it returns
+// "". The result is the field Listener of the TargetPool that l uses.
 func (l Listener) Pool() string {
 	if l.Targets == nil && l.HealthCheck == nil {
 		return ""
@@ -47,7 +47,7 @@ func (l Listener) equal(other Listener) bool {
 }
 
 // Pools returns the pools from which the listeners choose targets. The first pool contains the load
-// balancer's own targets. Then follow the pools of the listeners that have their own pool, in the
+// balancer's own targets. The next pools belong to the listeners that have their own pool, in the
 // order of the listeners. If all listeners have their own pool, the result does not contain the
 // pool of the load balancer.
 func (s LoadBalancerSpec) Pools() []TargetPool {

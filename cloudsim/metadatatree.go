@@ -181,8 +181,9 @@ func (l MetadataLeaf) PathOf(i Instance) string {
 	return MetadataLeaf{Text: l.Path}.Render(i, Token{})
 }
 
-// Render returns the answer of the leaf to the instance i. If the answer contains credentials,
-// these are the credentials of the token t. In this case, the field Secret of t must be set.
+// Render returns the answer that the instance i gets at the path of the leaf. If the answer
+// contains credentials, these are the credentials of the token t. In this case, the field Secret of
+// t must be set.
 func (l MetadataLeaf) Render(i Instance, t Token) string {
 	return variableRE.ReplaceAllStringFunc(l.Text, func(s string) string {
 		name := s[len("${") : len(s)-len("}")]

@@ -42,7 +42,7 @@ func NetworkStates() []NetworkState {
 // the subnet have the same name.
 const DefaultNetwork = "default"
 
-// DefaultMaxRoutes is the maximum number of routes in a network without its own limit.
+// DefaultMaxRoutes is the maximum number of routes in a network that sets no other maximum.
 const DefaultMaxRoutes = 1000
 
 // PodRanges configures the pod ranges of a network. For each configured IP family, the
@@ -167,7 +167,7 @@ func (r UpdateNetwork) Validate() error {
 	return c.err()
 }
 
-// Of checks that the new pod ranges do not overlap the ranges of n.
+// The method Of checks that the new pod ranges do not overlap the ranges of the network n.
 func (r UpdateNetwork) Of(n Network) error {
 	var c checks
 	c.noOverlaps(namedRanges(n.IPv4, n.IPv6, r.PodRanges))
@@ -214,8 +214,8 @@ func (c *checks) networkSpec(s NetworkSpec) {
 	}
 }
 
-// parsePrefix parses and checks the range s of a field. The name of the field must
-// end with "ipv4" or "ipv6", which is the address family of the range.
+// parsePrefix parses and checks the range s of a field. The name of the field must end with "ipv4"
+// or "ipv6". This ending determines the address family of the range.
 func (c *checks) parsePrefix(field, s string, least, most int) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	six := strings.HasSuffix(field, "ipv6")

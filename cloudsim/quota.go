@@ -8,10 +8,9 @@ import (
 // QuotaName names a quota, which limits the use of one resource by a project.
 type QuotaName string
 
-// The quotas. Each quota limits the resources of one project. The exception is
-// QuotaListeners, which limits the listeners of one load balancer. The image registry
-// counts the resources of QuotaRegistryGiB and QuotaRegistryUploads. These two counts are
-// approximate.
+// The quotas. Each quota limits the resources of one project. The exception is QuotaListeners,
+// which limits the listeners of one load balancer. The image registry counts the resources that
+// QuotaRegistryGiB and QuotaRegistryUploads limit. These two counts are approximate.
 const (
 	QuotaInstances       QuotaName = "instances"
 	QuotaDisks           QuotaName = "disks"

@@ -26,13 +26,13 @@ const (
 	MaxRegistryPassword = 60 * 60         // seconds
 )
 
-// RegistryUser is the user name for every password. The registry identifies the
-// caller by the password, not by the user name.
+// Clients of the registry use RegistryUser as the user name, with every password. The registry
+// identifies the caller by the password, not by the user name.
 const RegistryUser = "cloud"
 
-// CreateRegistryCredential requests a password for the registry. A request with this password may
-// use only the given repositories, and only the permissions that the caller has at the time of the
-// request.
+// CreateRegistryCredential requests a password for the registry. The password is valid only for the
+// given repositories. A client with the password has the permissions that the caller of this
+// request has when the client uses the password.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`
@@ -56,8 +56,8 @@ func (r CreateRegistryCredential) Validate() error {
 	return c.err()
 }
 
-// RegistryCredential is a password for the registry. The password is valid until ExpiresAt.
-// The caller's roles must also permit the access at the time of use.
+// RegistryCredential is a password for the registry. The password is valid until ExpiresAt. When a
+// client uses the password, the roles of the caller that requested it must still permit the access.
 type RegistryCredential struct {
 	Registry  string    `json:"registry" doc:"Registry as host[:port], the first part of image names" example:"127.0.0.1:5000"`
 	Username  string    `json:"username" doc:"User name for all passwords"`

@@ -19,12 +19,12 @@ type Role struct {
 	Predefined  bool         `json:"predefined,omitempty" doc:"Whether the role is predefined. Predefined roles cannot be deleted"`
 }
 
-// Permission is an operation id such as "loadBalancers.create", or a pattern such as
-// "disks.*". In a pattern, * stands for any characters. A permission can also be a class of
-// operations: PermitRead or PermitWrite. The classes do not contain the operations that
-// change permissions. A role permits such an operation only with the operation id, with a
-// pattern that matches this id, or with "*". For operations on the whole cloud, such as
-// faults.create, a caller also needs a role binding for all projects.
+// Permission is an operation id such as "loadBalancers.create", or a pattern such as "disks.*". In
+// a pattern, * stands for any characters. A permission can also be a class of operations:
+// PermitRead or PermitWrite. The classes do not contain the operations that change roles and role
+// bindings. A role permits such an operation only if the role contains its operation id, or a
+// pattern that matches this id. For operations on the whole cloud, such as faults.create, a caller
+// also needs a role binding for all projects.
 type Permission string
 
 // The classes of operations. If a future version of the cloud adds an operation to a class,

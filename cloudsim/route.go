@@ -99,8 +99,8 @@ func (r CreateRoute) Validate() error {
 	return c.err()
 }
 
-// Of returns Invalid if the destination is inside a range of the network n, or if the instance hop
-// cannot be the next hop of the route.
+// The method Of returns Invalid if the destination is inside a range of the network n. It also
+// returns Invalid if hop, the instance that is the next hop, is not suitable.
 func (r CreateRoute) Of(n Network, hop Instance) error {
 	var c checks
 	to, err := netip.ParsePrefix(r.Destination)

@@ -15,15 +15,15 @@ import (
 const SignatureSkew = 15 * time.Minute
 
 // Signature is the signature of a request to the API of another cloud, in the format of AWS
-// Signature Version 4. A dialect is a server that translates such an API. The dialect
-// computes the hash of the request. Then the dialect calls this cloud, with the result of
-// the method Token as bearer token. This cloud verifies the signature. Therefore the
-// dialect does not need the secret of the access key, and the dialect itself needs no
-// permissions.
+// Signature Version 4. A dialect is a server that translates such an API. The dialect computes the
+// hash of the request. Then the dialect calls this cloud, with the result of Signature.Token as the
+// bearer token. This cloud verifies the signature. Therefore the dialect does not need the secret
+// of the access key, and the dialect itself needs no permissions.
 //
-// The bearer token expires at the time Time plus SignatureSkew, or earlier if the session
-// token expires. Until then, it permits every call that the access key's service account
-// may make. Programs must therefore keep signed requests as secret as tokens.
+// The bearer token expires when the duration SignatureSkew has passed since Time. If the session
+// token expires earlier, the bearer token expires at the same time. Until then, it permits every
+// call that the access key's service account may make. Programs must therefore keep signed requests
+// as secret as tokens.
 type Signature struct {
 	AccessKey AccessKeyID
 	Time      time.Time // whole seconds

@@ -11,8 +11,8 @@ type SigningKeyID string
 // KindSigningKey is the kind of resource in events and operations about signing keys.
 const KindSigningKey ResourceKind = "signingKey"
 
-// KeyUse is the purpose of a signing key. A signature for one use is not valid for another
-// use, even if issuer and audience are the same.
+// KeyUse is the purpose of a signing key. A document or token that was signed for one use is not
+// valid for another use, even if issuer and audience are the same.
 type KeyUse string
 
 const (

@@ -39,10 +39,9 @@ func SnapshotStates() []SnapshotState {
 	}
 }
 
-// Snapshot is the content of a disk at one instant. This instant is after the
-// request and before the snapshot reaches the state ready. The content is
-// crash-consistent, as after a power cut. A snapshot in the state ready does
-// not depend on the disk.
+// Snapshot is the content of a disk at one instant. This instant is after the request for the
+// snapshot, and before the snapshot reaches the state ready. The content is crash-consistent, as
+// after a power cut. A snapshot in the state ready does not depend on the disk.
 type Snapshot struct {
 	ID SnapshotID `json:"id" example:"snap-000001"`
 	Meta

@@ -28,19 +28,19 @@ type SaveState struct {
 	// snapshots. When the cloud loads such a saved state, a disk keeps the data of its
 	// current file. If the disk has no file, the disk is empty after the load.
 	//
-	// If RecordsOnly is false, the saved state contains the data of all disks at one instant, as
-	// after a power cut. The call returns Conflict if the data is larger than MaxStateData. It also
-	// returns Conflict if an instance writes to a disk without a pause, because the cloud must read
-	// all disks between two writes.
+	// If RecordsOnly is false, the saved state contains the data of all disks at one instant. This
+	// data is like the data of disks after a power cut. The call returns Conflict if the data is
+	// larger than MaxStateData. It also returns Conflict if instances write so often that the cloud
+	// cannot read all disks between two writes.
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
 // LoadState is a request to load a saved state.
 type LoadState struct {
-	// If RecordsOnly is true, the call does not change the data of the disks. If
-	// RecordsOnly is false, the call replaces this data with the data in the saved state.
-	// In this case the call returns Conflict while a disk is attached. Otherwise an
-	// instance with a mounted disk would continue to use the old file.
+	// If RecordsOnly is true, the call does not change the data of the disks. If RecordsOnly is
+	// false, the call replaces this data with the data in the saved state. In this case the call
+	// returns Conflict while a disk is attached. Without this rule, an instance with a mounted disk
+	// would continue to use the file that the call replaces.
 	RecordsOnly bool
 }
 
@@ -52,7 +52,8 @@ const MaxStateData = 4 << 30
 type DataSize struct {
 	Bytes int64
 	// If Optional is true, the disk may have no file, because the data plane has not reported yet
-	// that it has created the file. Without a file, the saved state contains no data for this disk.
+	// that it has created the file. If the disk has no file, the saved state contains no data for
+	// this disk.
 	Optional bool
 }
 

@@ -104,7 +104,8 @@ func (r CreateSubnet) Validate() error {
 	return c.err()
 }
 
-// Of returns Invalid if the ranges of the subnet are not inside the ranges of the network n.
+// The method Of returns Invalid if the ranges of the subnet are not inside the ranges of the
+// network n.
 func (r CreateSubnet) Of(n Network) error {
 	var c checks
 	for _, f := range []struct{ field, part, whole string }{{"ipv4", r.IPv4, n.IPv4}, {"ipv6", r.IPv6, n.IPv6}} {

@@ -24,10 +24,10 @@ type Token struct {
 	Secret         string           `json:"secret,omitempty" doc:"Bearer token. Only the response to the creation contains it"`
 }
 
-// AccessKey returns an access key that belongs to t. With this key, a client of the AWS API
-// signs requests, as with temporary credentials of AWS. The method AccessKey derives the
-// Secret of the access key from t.Secret. Each signed request must contain t.Secret as its
-// session token.
+// AccessKey returns an access key that belongs to t. A client of the AWS API can use this key like
+// temporary credentials of AWS: the client signs requests with the key. The method AccessKey
+// derives the Secret of the access key from t.Secret. Each signed request must contain t.Secret as
+// its session token.
 func (t Token) AccessKey() AccessKey {
 	sum := sha256.Sum256([]byte("access key " + t.Secret))
 	return AccessKey{ID: AccessKeyID(t.ID), Secret: hex.EncodeToString(sum[:])}

@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// TranscriptFormat and TranscriptVersion are values in the head of a transcript. A
-// transcript is a file with the calls to a cloud, one JSON document per line. The first
-// line is a TranscriptHead. After this line, the transcript contains a TranscriptCall
-// for each call, in the order of the answers.
+// A transcript is a file with the calls to a cloud, one JSON document per line. The first line is a
+// TranscriptHead, which contains TranscriptFormat and TranscriptVersion. After this line, the
+// transcript contains a TranscriptCall for each call, in the order of the answers.
 const (
 	TranscriptFormat  = "cloudsim-transcript"
 	TranscriptVersion = 2
@@ -138,9 +137,9 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// A scrubber removes secrets from a JSON document. If the field times is false, the scrubber
-// also replaces all times. If the field compared is true, the scrubber also removes the
-// values of members that depend on the machine.
+// A scrubber removes secrets from a JSON document. If times is false, the scrubber also replaces
+// all times. If compared is true, the scrubber also removes members whose values depend on the
+// machine.
 type scrubber struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine

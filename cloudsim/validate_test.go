@@ -267,8 +267,8 @@ func aDiskType(change func(*DiskType)) Catalogue {
 	return Catalogue{DiskTypes: []DiskType{ty}}
 }
 
-// TestValidateNamesAllFields proves that the error names every invalid field,
-// so that a user can fix a request in one step.
+// TestValidateNamesAllFields proves that the error of Validate names every invalid field, so that a
+// user can fix a request in one step.
 func TestValidateNamesAllFields(t *testing.T) {
 	err := CreateInstance{}.Validate()
 	e, ok := errors.AsType[*Error](err)

@@ -2,15 +2,15 @@ package cloudsim
 
 import "time"
 
-// WhyOfRequest is the Kind of a Why that explains a request. No event has this
-// kind.
+// If a Why explains a request, its field Kind is WhyOfRequest. No event has this kind.
 const WhyOfRequest ResourceKind = "request"
 
 // Why explains the state of an object: the past changes, and the conditions for which the object
 // waits. A Why of a request explains the effects of the request. It contains the calls and the
 // operations of the request, the changes of objects, and the faults that changed the calls. If the
-// client repeated the request with the same id, there are several calls. Name is the operation of
-// the last call, and State is its outcome.
+// client repeated the request with the same id, there are several calls. In this Why, the field
+// Name contains the operation id of the last call, and the field State contains the outcome of this
+// call.
 type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`
@@ -28,8 +28,8 @@ type Why struct {
 // MaxWhySteps is the largest number of steps in a value of type Why.
 const MaxWhySteps = 500
 
-// WhyStep is one event about the explained object. The event is a change of the object, a change
-// of an operation on the object, or a fault that changed a call about the object.
+// WhyStep is one event about the explained object. The event reports a change of the object, a
+// change of an operation on the object, or a fault that affected an API call for the object.
 type WhyStep struct {
 	Rev       uint64       `json:"rev" doc:"Position in the journal"`
 	Time      time.Time    `json:"time" doc:"RFC 3339, on the cloud's clock"`

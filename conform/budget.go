@@ -36,7 +36,7 @@ func (e *env) callsDuring(ctx context.Context, fn func(context.Context) error) (
 	return made, nil
 }
 
-// waitToObserve waits for the observation time.
+// waitToObserve waits for the duration e.observe.
 func (e *env) waitToObserve(ctx context.Context) error { return sleepFor(ctx, e.observe) }
 
 // sleepFor waits for a time. It returns an error if ctx ends first.
@@ -53,8 +53,8 @@ func total(calls map[string]Count) (n int) {
 	return n
 }
 
-// writesOf returns the name and the number of the calls that change the cloud, as one text for each
-// name.
+// writesOf returns one text for each name of a call that changes the cloud. The text contains the
+// name and the number of calls.
 func writesOf(calls map[string]Count) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if c := calls[name]; c.Writes {

@@ -24,8 +24,8 @@ type CleanupConfig struct {
 	Driver Driver
 	// Run is the name of a run. If Run is empty, Cleanup deletes the resources of all runs.
 	Run string
-	// Timeout is the longest time in which Cleanup waits until the CCM has removed the load
-	// balancers of deleted Services. The default is DefaultTimeout.
+	// Timeout is the longest time that Cleanup waits for the CCM to remove the load balancers of
+	// deleted Services. The default is DefaultTimeout.
 	Timeout time.Duration
 	// Deleted is a function. Cleanup passes the kind and the name of each deleted object to this
 	// function. Deleted may be nil.

@@ -52,7 +52,7 @@ type Faults interface {
 	SetFault(context.Context, Fault) error
 	// ClearFault removes the current fault. It returns nil if no fault exists.
 	ClearFault(context.Context) error
-	// Calls returns the number of calls since the start of the cloud, for each name of a call.
+	// For each name of a call, Calls returns the number of calls since the driver began to count.
 	Calls(context.Context) (map[string]Count, error)
 }
 

@@ -14,8 +14,9 @@ import (
 
 // Replicable is a Subject that can also run with leader election.
 type Replicable interface {
-	// Replica returns a CCM that uses leader election and has not started yet. In all other
-	// settings, the replica equals the Subject. Several replicas can run at the same time.
+	// Replica returns a CCM that uses leader election and has not started yet. The replica has the
+	// same settings as the Subject, except for leader election. Several replicas can run at the
+	// same time.
 	Replica() Subject
 }
 

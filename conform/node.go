@@ -41,10 +41,10 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// checkInit checks that each recorded version of the Node without the taint has the provider ID and
-// all labels, because pods can start on this Node. It does not check the addresses, because
-// upstream's controller writes them after it has removed the taint. The check node.addresses checks
-// the addresses. See KEP-2392, "Node controller".
+// Pods can start on a Node as soon as it has no taint. So checkInit checks that each recorded
+// version of the Node without the taint has the provider ID and all labels. It does not check the
+// addresses, because upstream's controller writes them after it has removed the taint. The check
+// node.addresses checks the addresses. See KEP-2392, "Node controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versionsOf(nodeKey(m.Name))
 	for _, v := range all {
@@ -295,9 +295,9 @@ func checkReplaced(ctx context.Context, e *env, old Machine) error {
 	})
 }
 
-// checkOutage injects the driver's faults, except lost replies, throttling and latency. The CCMs of
-// several providers have deleted healthy Nodes after a network error, for example
-// oracle/oci-cloud-controller-manager#57.
+// checkOutage injects each kind of fault that the driver supports, except lost replies, throttling
+// and latency. The CCMs of several providers have deleted healthy Nodes after a network error, for
+// example oracle/oci-cloud-controller-manager#57.
 func checkOutage(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil { // a CCM asks the cloud only about Nodes that are not Ready
 		return err

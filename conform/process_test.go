@@ -33,10 +33,9 @@ func TestStartsPrograms(t *testing.T) {
 	t.Fatal(err)
 }
 
-// TestProgramsEndWithProcess starts the CCM, etcd and kube-apiserver in another
-// process, and kills this process. It proves that the three programs then end.
-// Each program keeps a pipe open while it runs. When the pipe is closed, the
-// program has ended.
+// TestProgramsEndWithProcess starts another process, which starts the CCM, etcd and kube-apiserver.
+// Then it kills the other process. It proves that the three programs then end. Each program keeps a
+// pipe open while it runs. When the pipe is closed, the program has ended.
 func TestProgramsEndWithProcess(t *testing.T) {
 	dir, names := t.TempDir(), []string{"ccm", "etcd", "kube-apiserver"}
 	for _, name := range names {

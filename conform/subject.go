@@ -24,9 +24,9 @@ type Subject interface {
 // Command is a CCM in a separate process. On Linux, the kernel kills this process when the process
 // that called Start ends.
 type Command struct {
-	// Line is a command for sh(1). When the process that called Start ends, the kernel kills only the
-	// shell. The last program of Line should therefore begin with exec, so that the shell replaces
-	// itself with this program.
+	// Line is a command for sh(1). When the process that called Start ends, the kernel kills only
+	// the shell. The last command in Line should therefore begin with exec, so that the shell
+	// replaces itself with the program of this command.
 	Line string
 	// Env contains additional environment variables in the form NAME=VALUE.
 	Env []string

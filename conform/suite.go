@@ -49,7 +49,7 @@ type Config struct {
 	Focus, Skip *regexp.Regexp
 	// Timeout is the longest time for one reaction of the CCM. The default is DefaultTimeout.
 	Timeout time.Duration
-	// Observe is the time for which a check waits for a forbidden reaction. The default is
+	// Observe is the time during which a check verifies that the CCM does not react. The default is
 	// DefaultObserve. Observe must be longer than the CCM's --node-monitor-period.
 	Observe time.Duration
 	// Limit is the longest time for one check without its cleanup. The default is DefaultLimit. For
@@ -306,8 +306,8 @@ func reasonOf(ctx context.Context) string {
 	return "the run was interrupted"
 }
 
-// isSelected reports whether the report contains the check. The report also contains skipped
-// checks. For a skipped check, the method also returns the reason.
+// isSelected reports whether the report must contain the check. A report also contains skipped
+// checks. For such a check, the method returns true and the reason why the run skips the check.
 func (s *suite) isSelected(c Check) (reason string, selected bool) {
 	switch {
 	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:

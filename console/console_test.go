@@ -243,7 +243,7 @@ func TestOldCode(t *testing.T) {
 }
 
 // The console sends each viewer a stream of lines. Compressed and plain streams contain the same
-// lines, even if a viewer connects later than the other viewers.
+// objects. A viewer that connects later first gets all objects that exist.
 func TestCompressedScene(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

@@ -97,7 +97,8 @@ type Connection struct {
 	Problem string    `json:"problem,omitempty"`
 }
 
-// Clock is the cloud's clock, and the machine's time at which the hub read the cloud's clock.
+// Clock is the time of the cloud's clock, and the real time at which the hub read the cloud's
+// clock.
 type Clock struct {
 	cloudsim.Clock
 	ReadAt time.Time `json:"readAt"`
@@ -147,8 +148,8 @@ func (h *hub) hasViewers() bool {
 	return h.viewers > 0
 }
 
-// watchObjects watches the cloud and the cluster. When no viewer has been connected for the
-// duration of the constant linger, it ends the watches and discards the copies of the objects.
+// watchObjects watches the cloud and the cluster. When no viewer has been connected for 30 s
+// (linger), it ends the watches and discards the copies of the objects.
 func (h *hub) watchObjects(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -176,8 +177,7 @@ func (h *hub) watchObjects(ctx context.Context) {
 	h.scene, h.frames, h.whole = h.emptyScene(), nil, nil
 }
 
-// awaitIdle returns when no viewer has been connected for the duration of the constant linger, or
-// when ctx ends.
+// awaitIdle returns when no viewer has been connected for 30 s (linger), or when ctx ends.
 func (h *hub) awaitIdle(ctx context.Context) {
 	for {
 		var idle <-chan time.Time

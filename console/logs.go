@@ -17,7 +17,7 @@ import (
 // maxLog is the maximum number of bytes of a log in one answer.
 const maxLog = 64 << 10
 
-// Log is a log file of a lab.
+// Log is a log file of a lab, which is a cloud and a cluster that `allinone up` runs.
 type Log struct {
 	Name     string              `json:"name"`               // program that writes the log
 	Instance cloudsim.InstanceID `json:"instance,omitempty"` // absent if the program is a component of the lab
@@ -94,10 +94,10 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 
 // readLog reads at most maxLog bytes of the log at path, in complete lines. The text begins at the
 // given offset. If the offset is negative, or if the log has more than maxLog bytes after the
-// offset, readLog reads the end of the log. A log that is shorter than the offset has been replaced
-// by another file, so readLog then also reads the end. A program on a simulated machine can replace
-// the log by a link or by a pipe. So readLog follows no link that leads out of the log's folder,
-// and reads only a regular file.
+// offset, readLog reads the end of the log. If the log is shorter than the offset, another file has
+// replaced it. In this case, readLog also reads the end of the log. A program on a simulated
+// machine can replace the log by a link or by a pipe. So readLog follows no link that leads out of
+// the log's folder, and reads only a regular file.
 func readLog(path string, offset int64) (LogText, error) {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// The key of the credential in the answer is the registry of the image,
-// host[:port], for every form of the image name.
+// In the answer, the key of the credential is the registry of the image in the form host[:port].
+// This is true for every form of the image name.
 func TestAuthKeys(t *testing.T) {
 	const digest = "@sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for registry, images := range map[string][]string{

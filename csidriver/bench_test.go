@@ -247,9 +247,9 @@ func BenchmarkVolume(b *testing.B) {
 
 // BenchmarkVolumeRecords measures the rate of controllerCycle. For comparison, it measures the same
 // calls to a cloud that stores nothing. The driver should reach 1,200 cycles per second. If 1,000
-// volumes exist, the rate should fall by less than a tenth. The main bottleneck is the processor,
-// and the second bottleneck is the disk. Each cycle waits for four commits in sequence, but the
-// cloud combines commits of the 16 parallel cycles (docs/csi.md).
+// other volumes exist, the rate should be at most a tenth lower than without these volumes. The
+// main bottleneck is the processor, and the second bottleneck is the disk. Each cycle waits for
+// four commits in sequence, but the cloud combines commits of the 16 parallel cycles (docs/csi.md).
 func BenchmarkVolumeRecords(b *testing.B) {
 	const there, atOnce = 1000, 16
 	limit := &contender{cycle: withoutStore(b).controllerCycle}

@@ -186,9 +186,8 @@ func shutdown(t *testing.T, path string) {
 	}
 }
 
-// fuse mounts a FUSE filesystem whose server does not answer. Calls to this
-// filesystem hang until the caller calls die, which ends the server. The calls
-// then fail with ENOTCONN.
+// fuse mounts a FUSE filesystem whose server does not answer. System calls on this filesystem hang
+// until the test calls die, which ends the server. The system calls then fail with ENOTCONN.
 func fuse(t *testing.T, path string) (die func()) {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -327,9 +326,9 @@ func TestUndoAfterOutsideChanges(t *testing.T) {
 	wantCode(t, "unstage of nothing", b.unstage(v), codes.OK)
 }
 
-// TestStaleDevice proves that the driver treats a new file with the name of an
-// earlier file as a different disk. The driver never uses the device of the
-// earlier file for the new file.
+// If a new file has the name of an earlier file, the two files are different disks. TestStaleDevice
+// proves that the driver distinguishes them. The driver never uses the device of the earlier file
+// for the new file.
 func TestStaleDevice(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")

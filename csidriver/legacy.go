@@ -34,8 +34,8 @@ type legacy struct {
 	zoneKey string
 	// The function volumeID returns the id of a disk in the legacy driver's format. The function
 	// instanceID returns the id of an instance in the same format. In both results, the part after
-	// the last slash contains the id in this cloud. Only in the handle of an old PersistentVolume,
-	// this part is the name of the disk.
+	// the last slash contains the id in this cloud. But in the handle of an old PersistentVolume,
+	// which the driver did not create, this part is the name of the disk.
 	volumeID   func(disk string) string
 	instanceID func(instance string) string
 	// volumeContext returns the volume context that the legacy driver would
@@ -112,8 +112,8 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
 // disk returns the id of the disk for a legacy volume handle. The last part of the handle is the id
 // of a disk that the driver made, or the name of a disk, as in old PersistentVolumes. If no disk
-// has this id or name, the method returns the last part of the handle. If this part is an id such
-// as vol-000001, the method returns disk-000001.
+// has this id or name, the method returns the last part of the handle, with the prefix disk- in
+// place of vol-: for vol-000001, it returns disk-000001.
 //
 // A user can give a disk a name that looks like another disk's id. If the
 // handle is exactly the id of a disk that the driver made, the method returns
@@ -153,11 +153,10 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
-// mountedDisk returns the id of the disk that is mounted at mountPath. It reads
-// the id from the mount, because the cloud cannot always answer. The cloud may
-// be down, or may have deleted the disk, or may have another disk with the name
-// in the handle. If no disk of this driver is mounted at mountPath, the
-// function returns the handle.
+// mountedDisk returns the id of the disk that is mounted at mountPath. It reads the id from the
+// mount, because the cloud cannot always give the right answer. The cloud may be down, or may have
+// deleted the disk, or may have another disk with the name in the handle. If no disk of this driver
+// is mounted at mountPath, the function returns the handle.
 func mountedDisk(mountPath, handle string) (string, error) {
 	file, err := machine.FileAt(mountPath)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
@@ -356,9 +355,8 @@ func copyFSType(r *csi.CreateVolumeRequest) error {
 	return nil
 }
 
-// translateParameters translates the parameters of an old StorageClass. The
-// method does not change an unknown disk type, so that the error message
-// contains this type.
+// translateParameters translates the parameters of an old StorageClass. The method does not change
+// an unknown disk type, so that the error of CreateVolume contains this type.
 func (l legacy) translateParameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {

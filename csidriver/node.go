@@ -63,10 +63,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	return resp, nil
 }
 
-// NodeGetInfo returns the instance of the machine, its zone, and the maximum
-// number of volumes. For each driver name, the orchestrator counts only the
-// volumes of this name. The maximum is therefore the disk limit of the instance
-// type, minus the attached disks that the orchestrator does not count.
+// NodeGetInfo returns the instance of the machine, its zone, and the maximum number of volumes. The
+// orchestrator counts the volumes of each driver name separately. The maximum is therefore the disk
+// limit of the instance type, minus the attached disks that the orchestrator does not count.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -99,12 +98,12 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 
 // countsAsVolume reports whether the orchestrator counts an attached disk for the driver name of
 // this call. The orchestrator counts volumes separately for each driver name. If the driver made
-// the disk, the disk counts only for the driver name in the CreateVolume call.
+// the disk, the disk counts only for the driver name under which the driver received the call
+// CreateVolume.
 //
-// If a user made the disk, the disk counts only while the disk is mounted,
-// because the driver mounts the disk of each staged PersistentVolume. The
-// kubelet's staging path of a filesystem contains the driver name. If the path
-// of one of the disk's mounts contains another driver name, the disk does not
+// If a user made the disk, the disk counts only while it is mounted. A mount shows that a staged
+// PersistentVolume uses the disk. The kubelet's staging path of a filesystem contains the driver
+// name. If the path of one of the disk's mounts contains another driver name, the disk does not
 // count.
 //
 // If countsAsVolume cannot read the mounts because the disk hangs, the disk counts, because a hung
@@ -168,12 +167,11 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	return l.Items[0].ID, nil
 }
 
-// findInstance asks the cloud for the instance of this machine until the cloud
-// answers. Before the cloud answers, the driver can already unpublish and
-// unstage volumes and answer liveness checks, because these actions do not need
-// the cloud. findInstance returns an error if the instance does not exist. If
-// the instance exists, findInstance waits until ctx ends, because run.All stops
-// the driver when the first of its functions returns.
+// findInstance asks the cloud for the instance of this machine until the cloud answers. Before the
+// cloud answers, the driver can already unpublish and unstage volumes and answer liveness checks,
+// because these actions do not need the cloud. findInstance returns an error if the instance does
+// not exist. If the instance exists, findInstance waits until ctx ends. It is one of the functions
+// that run.All runs, and run.All stops the driver when the first of these functions returns.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {

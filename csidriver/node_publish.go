@@ -169,8 +169,8 @@ func makeTarget(target string, block bool) error {
 	return nil
 }
 
-// NodeUnpublishVolume removes all mounts at the target, and then deletes the
-// target. It does not delete files in a target that is not a mount.
+// NodeUnpublishVolume removes all mounts at the target, and then deletes the target. If nothing is
+// mounted at the target and the target contains files, the method does not delete these files.
 func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
 	if err := checkRequired("volume_id", volume, "target_path", target); err != nil {

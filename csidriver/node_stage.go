@@ -401,8 +401,8 @@ func unmount(l *machine.Loop, volume, path string) error {
 
 // unmountDevice removes the bind mount of the device file at path. This function is necessary for a
 // block volume after a person, or another node on this host, has detached the loop device of the
-// volume. unmountDevice does not check the file of the device: the device may have no file now, or
-// the file of another volume, because the kernel reuses device numbers.
+// volume. unmountDevice does not check which disk file is attached to the device. There may be
+// none, or the file of another volume, because the kernel reuses device numbers.
 func unmountDevice(path string) error {
 	there, err := machine.Seen(path)
 	if err != nil || there == nil || !there.IsDevice() {

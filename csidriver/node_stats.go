@@ -191,8 +191,8 @@ func reasonOf(err error) string {
 	return "Unreadable"
 }
 
-// NodeGetStorageHealth reports whether this machine can mount volumes. If the
-// machine can mount volumes, the answer has no entry.
+// NodeGetStorageHealth reports whether this machine can mount volumes. If the machine can mount
+// volumes, the list of problems in the answer is empty.
 func (n *node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	resp := &csi.NodeGetStorageHealthResponse{}
 	if n.cfg.hasDevices() { // the hypervisor makes the loop devices

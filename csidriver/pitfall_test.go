@@ -203,8 +203,8 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 	wantCode(t, "expand a failed disk", err, codes.FailedPrecondition)
 }
 
-// failedDisk makes a disk in the state "failed" and returns its id. The cloud cannot copy the
-// source of the disk, a snapshot without data.
+// failedDisk makes a disk in the state "failed" and returns its id. The source of the disk is a
+// snapshot without data, so the cloud cannot copy it.
 func (b *bench) failedDisk(name string) string {
 	b.t.Helper()
 	s := b.lostSnapshot()

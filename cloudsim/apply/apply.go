@@ -42,8 +42,8 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], hasMember[cloudsim.Hold], "", nil},
 }
 
-// referenceLists has a key for each member that refers to another resource. The value is the API
-// path that lists the resources to which the member can refer.
+// referenceLists has a key for each JSON member in a file that refers to another resource. The
+// value is the API path that lists the resources to which the member can refer.
 var referenceLists = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -179,8 +179,8 @@ const staleTries = 10
 
 // updateExisting updates an existing resource if this resource differs from the file. It returns
 // Exists if the file and the cloud have different values of a member that an update cannot change.
-// The parameter existing is the resource that apply has read before. If another caller has changed
-// the resource since this read, updateExisting returns Stale.
+// The parameter existing is the resource as the cloud returned it before this call. If another
+// caller has changed the resource since this read, updateExisting returns Stale.
 func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, existing map[string]any, raw []byte) (Result, error) {
 	desired := map[string]any{}
 	if err := json.Unmarshal(raw, &desired); err != nil {
@@ -261,13 +261,14 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 	return l.Items[0], nil
 }
 
-// setAddresses changes the members "families" and "addresses" of existing, an answer of the cloud
-// for a load balancer, to the format of requests. There are two special cases:
+// The parameter existing is an answer of the cloud for a load balancer. setAddresses converts the
+// members "families" and "addresses" of this answer to the format of requests. There are two
+// special cases:
 //
-//   - If the file has no addresses, setAddresses deletes the member addresses. The cloud can have
-//     chosen these addresses, and an update accepts only static addresses.
-//   - If the load balancer has all addresses of the file, setAddresses copies the member addresses
-//     from the file. So apply finds no difference if the file omits the address of a family.
+//   - If the file has no addresses, setAddresses deletes "addresses" from the answer, because the
+//     cloud may have chosen these addresses. An update accepts only static addresses.
+//   - If the load balancer has all addresses of the file, setAddresses copies "addresses" from the
+//     file into the answer. So apply finds no difference if the file omits the address of a family.
 func setAddresses(existing, desired map[string]any) {
 	current, _ := existing["addresses"].([]any)
 	var families, ips []any
@@ -287,9 +288,10 @@ func setAddresses(existing, desired map[string]any) {
 }
 
 // differingMembers returns the names of the members that have different values in the file and in
-// the cloud. If apply cannot update a member, the function ignores this member in two cases. In the
-// first case the resource does not have the member. For example, userData exists only in requests.
-// In the second case the value in the file is "" or 0, which means the default value.
+// the cloud. If an update cannot change a member, the function ignores the member in two cases. In
+// the first case, the cloud's answer for this kind of resource never contains the member. For
+// example, userData exists only in requests. In the second case, the value in the file is "" or 0,
+// which means the default value.
 func (i item) differingMembers(current, desired map[string]any) (fields []string) {
 	for k, v := range desired {
 		if !slices.Contains(i.update, k) && (!i.hasMember(k) || v == "" || v == 0.0) {
@@ -316,8 +318,8 @@ func differenceError(existing map[string]any, fields []string) error {
 
 // isCovered reports whether current, the value in the cloud, includes desired, the value in the
 // file. The value in the cloud may have more members than the value in the file, e.g. default
-// values. If current is nil, the result is true for a zero value in the file. A null in the file
-// matches any value.
+// values. If current is nil, the result is true only if desired is false, 0, "", an empty list, or
+// an object that contains only such values. A null in the file matches any value.
 func isCovered(current, desired any) bool {
 	switch desired := desired.(type) {
 	case nil:

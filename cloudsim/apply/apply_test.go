@@ -136,8 +136,8 @@ type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestApplyKeepsConcurrentChanges changes a load balancer between the read and the update of an apply.
-// It proves that the update does not undo this change.
+// In TestApplyKeepsConcurrentChanges, apply reads a load balancer, then another caller changes it,
+// and then apply updates it. It proves that the update does not undo this change.
 func TestApplyKeepsConcurrentChanges(t *testing.T) {
 	cl := cloudtest.Start(t)
 	applyText(t, cl, "instances: [{name: a, zone: sim-1a, type: small}]\nloadBalancers: [{name: web, region: sim-1, listeners: [{protocol: tcp, port: 80, targetPort: 1}], healthCheck: {protocol: tcp}}]", false)
@@ -222,8 +222,8 @@ func TestApplyChecksFirst(t *testing.T) {
 }
 
 // TestApplyTargets proves that apply finds the target of a hold or a fault by its name or its id.
-// If resources of several kinds have this name, the target is the resource of the kind to which the
-// hold or the fault applies.
+// If resources of several kinds have the same name, the target has the kind for which the hold or
+// the fault is.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	applyText(t, cl, `
@@ -310,9 +310,9 @@ func FuzzApply(f *testing.F) {
 }
 
 // TestApplyFixedMembers adds a member to the file of an existing resource. An update cannot change
-// the member, and the cloud's answer does not contain the member. If the cloud's answers for this
-// kind of resource can contain the member, apply returns Exists. Otherwise apply ignores the
-// member.
+// the member, and the resource does not have the member. If the cloud's answers for this kind of
+// resource can contain the member, apply returns Exists. If these answers never contain the member,
+// apply ignores it.
 func TestApplyFixedMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"

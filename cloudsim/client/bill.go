@@ -48,8 +48,8 @@ func (c *Client) ResetBill(ctx context.Context) error {
 }
 
 // Audit returns the most recent API calls, oldest first. If o.After is not 0, Audit returns only
-// calls with higher numbers than o.After. It returns Gone if the cloud does not have all these
-// calls in memory, e.g. after a restart. The caller must have the permission audit.list.
+// calls with higher numbers than o.After. It returns Gone if some of these calls are no longer in
+// the cloud's memory, e.g. after a restart. The caller must have the permission audit.list.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }

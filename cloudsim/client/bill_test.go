@@ -50,9 +50,9 @@ func TestBill(t *testing.T) {
 }
 
 // TestWatchAudit proves that a watch of the audit trail yields each selected call once, in the
-// order of the calls' numbers. A watch can begin after any stored call. Its caller gives the number
-// of this call. If the cloud has no call with this number, the watch yields Gone. The watch ends
-// when an admin deletes the caller's token.
+// order of the calls' numbers. A watch can begin after any stored call. The client that starts the
+// watch sends the number of this call. If the cloud has no call with this number, the watch yields
+// Gone. The watch ends when an admin deletes the caller's token.
 func TestWatchAudit(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)
@@ -118,10 +118,9 @@ func TestWatchAudit(t *testing.T) {
 	}
 }
 
-// TestRateLimits proves that a caller that makes more calls than the rate limit allows gets
-// an error with a Retry-After. The Retry-After is a duration on the cloud's clock. After
-// this time, the next call of the caller succeeds. The calls of other callers do not count
-// for this limit.
+// TestRateLimits proves that a caller that makes more calls than the rate limit allows gets an
+// error with a Retry-After. The Retry-After is a duration on the cloud's clock. After this time,
+// the next call of the caller succeeds. The calls of other callers do not count toward this limit.
 func TestRateLimits(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine, other := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader), cloudtest.As(t, cloud, "other", cloudsim.RoleReader)

@@ -71,8 +71,8 @@ func call[T any](ctx context.Context, c *Client, method, path string, reqBody an
 		return out, nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(&out); err != nil {
-		// The cloud answered, but the answer is incomplete. As after any lost reply, the caller
-		// does not know whether the cloud did the work.
+		// The cloud answered, but the answer is incomplete. So the caller does not know whether the
+		// cloud did the work.
 		return out, cloudsim.Errorf(cloudsim.Unavailable, "%s %s: reading the answer: %w", method, path, err)
 	}
 	return out, nil

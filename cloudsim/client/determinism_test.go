@@ -86,9 +86,9 @@ func history(t *testing.T, steps []randomCall, seed uint64) []byte {
 	}
 }
 
-// TestSameCallsSameJournal proves that two clouds with the same seed answer the same
-// calls with the same ids, addresses, request ids and faults. Their journals are equal
-// byte for byte, except for the machine's time.
+// TestSameCallsSameJournal proves that two clouds with the same seed answer the same calls with the
+// same ids, addresses, request ids and faults. Their journals are equal byte for byte, except for
+// the field machineTime.
 func TestSameCallsSameJournal(t *testing.T) {
 	calls := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) randomCall {
 		return randomCall{rapid.IntRange(0, 14).Draw(t, "call"), rapid.IntRange(1, 8).Draw(t, "which")}

@@ -16,8 +16,8 @@ func (c *Client) Do(ctx context.Context, method, path string, reqBody json.RawMe
 	return call[json.RawMessage](ctx, c, method, path, reqBody)
 }
 
-// Replace sends a PUT request to a path of the API, as Do does. If rev is not 0 and the resource has
-// changed since the revision rev, Replace returns Stale.
+// Replace sends a PUT request. Its path, body and results are like those of Do. If rev is not 0 and
+// the resource has changed since the revision rev, Replace returns Stale.
 func (c *Client) Replace(ctx context.Context, path string, reqBody json.RawMessage, rev uint64) (json.RawMessage, error) {
 	return call[json.RawMessage](ctx, c, "PUT", path, reqBody, ifMatch(rev))
 }

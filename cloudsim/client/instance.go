@@ -54,8 +54,8 @@ func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (clo
 }
 
 // ReportDevices reports all devices that the machine of an instance has now. From the first report
-// on, the cloud completes an attachment to the instance when a report contains the device. It
-// completes a detachment when a report does not contain the device.
+// on, the cloud completes the attachment of a disk to the instance only when a report contains the
+// disk's device. It completes a detachment only when a report does not contain the device.
 func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
 }

@@ -19,10 +19,10 @@ import (
 )
 
 // TestLinearizable proves that the API is linearizable. Many callers create, read, change and
-// delete the same few load balancers, and some answers are lost. The checker must find one order
-// of all calls. A single caller that makes the calls in this order would get the same answers. In
-// this order, each call takes effect at one instant between its start and its end. If the answer
-// of a call is lost, the call takes effect once at any time after its start, or it has no effect.
+// delete the same few load balancers, and some answers are lost. The checker must find an order of
+// all calls in which a single caller would get the same answers. In this order, each call takes
+// effect at one instant between its start and its end. If the answer of a call is lost, the call
+// takes effect once at any time after its start, or it has no effect.
 func TestLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -104,7 +104,8 @@ func (l losingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // input is a call that creates or finds an object by its name, or a call for an object with an id.
-// The id belongs to the last object with this name that the caller received.
+// In the second case, name is the name with which the object was created, and id comes from the
+// caller's last answer with this name.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID

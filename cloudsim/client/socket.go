@@ -47,10 +47,10 @@ func Reach(t *http.Transport, u string) {
 // transport of such a client can reach only the cloud.
 func (c *Client) UsesSocket() bool { return strings.HasPrefix(c.URL, socketScheme) }
 
-// base returns the beginning of a request's URL. A cloud on a Unix socket has no host name, so base
-// returns a host name that ends in .invalid. Such a name never resolves (RFC 6761 section 6.4). If
-// the program has not called Reach, a call to the cloud therefore fails, and no token leaves the
-// machine.
+// base returns the beginning of a request's URL. A cloud on a Unix socket has no host name, so the
+// URL contains a reserved host name that ends in .invalid. Such a name never resolves (RFC 6761
+// section 6.4). If the program has not called Reach, a call to the cloud therefore fails, and no
+// token leaves the machine.
 func (c *Client) base() string {
 	if c.UsesSocket() {
 		return "http://cloud.invalid"

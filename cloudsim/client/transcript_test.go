@@ -155,9 +155,9 @@ func TestReplayWithoutTimes(t *testing.T) {
 	}
 }
 
-// TestReplayOfADialect proves that a replay repeats the calls of a dialect and the calls of an
-// access key. The replay must send the name of the call in the other cloud's API, such as
-// aws.RunInstances, because a fault can match this name.
+// TestReplayOfADialect proves that a replay repeats the calls of a dialect (a server for another
+// cloud's API), and calls that an access key signed. The replay must send the name that the call
+// has in the API of the dialect, such as aws.RunInstances, because a fault can match this name.
 func TestReplayOfADialect(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()
@@ -195,8 +195,9 @@ func (w withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// TestReplayOfARedirect proves that a replay does not follow a redirect. The transcript also
-// contains the call with which the recorded client followed the redirect.
+// TestReplayOfARedirect proves that a replay does not follow a redirect. The replay need not follow
+// it, because the transcript also contains the call with which the recorded client followed the
+// redirect.
 func TestReplayOfARedirect(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()

@@ -21,8 +21,8 @@ const maxSilence = 90 * time.Second
 var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent nothing for %s", maxSilence)
 
 // Watch yields the events after the revision o.Since, in the order of their revisions. It ends when
-// ctx ends, when the server closes the connection, or when the caller leaves the loop. Unless ctx
-// ended, the last item is an error:
+// ctx ends, when the server closes the connection, or when the caller leaves the loop. If the watch
+// ends without the end of ctx or the exit from the loop, the last item is an error:
 //   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
 //   - Unavailable: the connection broke or hangs.
 //   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
@@ -44,9 +44,9 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 
 // WatchAudit yields entries of the audit trail, in the order of their numbers. It yields the
 // entries that o selects, if their numbers are higher than o.After. WatchAudit ends, and yields
-// errors, in the same cases as Watch. WatchAudit yields Gone if the cloud does not have all calls
-// after the number o.After in memory, e.g. after a restart. The caller must have the permission
-// audit.watch. To resume, set After to the Number of the last handled entry.
+// errors, in the same cases as Watch. WatchAudit yields Gone if some calls with higher numbers than
+// o.After are no longer in the cloud's memory, e.g. after a restart. The caller must have the
+// permission audit.watch. To resume, set After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0
@@ -62,9 +62,9 @@ func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.S
 	}
 }
 
-// readLines yields the lines of the watch at a path. The iteration ends when ctx ends, when
-// the server closes the connection, or when the caller leaves the loop. Unless ctx ended,
-// the last item is an error.
+// readLines yields the lines of the watch at a path. The iteration ends when ctx ends, when the
+// server closes the connection, or when the caller leaves the loop. If the iteration ends without
+// the end of ctx or the exit from the loop, the last item is an error.
 func readLines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
 	return func(yield func(L, error) bool) {
 		var none L
@@ -173,7 +173,7 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 // contains all these events, or if the cloud has loaded a saved state since this revision. If
 // o.Since is 0, AllEvents returns all events that the journal contains. It reads the events page by
 // page. If o.Since is 0 and a later page returns Gone, AllEvents reads the whole journal again with
-// a watch. For example, the cloud returns Gone for a later page of a loaded state.
+// a watch. For example, the cloud may have loaded a saved state after the first page.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -222,9 +222,8 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		again, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If dst fails, the loop may have already forwarded all bytes of the opposite direction
-			// to src. It then does not reset src, so that the peer of src can still read these
-			// bytes.
+			// dst has failed. If the loop has already forwarded all bytes of the opposite direction
+			// to src, it does not reset src, so that the peer of src can still read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}

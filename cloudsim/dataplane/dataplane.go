@@ -40,11 +40,10 @@ type Config struct {
 	// timeout. The default is 30 s. If the value is negative, the data plane cuts
 	// such connections at once.
 	DrainTimeout time.Duration
-	// IdleTimeout is the time for which a connection may be silent in both
-	// directions. A listener can set its own timeout. The data plane may cut a
-	// silent connection up to a quarter of the timeout too late. On Linux, a
-	// connection is not silent while bytes wait for a slow reader. The default is
-	// 350 s. If the value is negative, there is no limit.
+	// IdleTimeout is the time for which a connection may be silent in both directions. A listener
+	// can set its own timeout. The data plane may cut a silent connection late. The delay is at
+	// most a quarter of the timeout. On Linux, a connection is not silent while bytes wait for a
+	// slow reader. The default is 350 s. If the value is negative, there is no limit.
 	IdleTimeout time.Duration
 	// FlowTimeout is the idle timeout of UDP flows. The default is 120 s.
 	FlowTimeout time.Duration
@@ -76,8 +75,8 @@ type Config struct {
 	// answers back to this machine. The destination address of these answers is the client's
 	// address. The caller must also configure this machine to accept such answers.
 	//
-	// HideClients are ranges of clients for which ShowClients has no effect. They must contain all
-	// clients that the targets' answers do not reach through this machine.
+	// HideClients are ranges of clients for which ShowClients has no effect. If the targets'
+	// answers to a client do not pass through this machine, these ranges must contain the client.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.
@@ -230,9 +229,9 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 
 // forgetRevisions makes the plane accept the next revision of each object, even if it is lower than
 // the known revision. A list is always newer than the known state. But the revisions in a list can
-// be lower, because a new cloud counts its revisions from one. After a load of a saved state, the
-// cloud can also have an older status than the plane's last report. So forgetRevisions makes the
-// plane report each status again.
+// be lower, because a cloud with a new file counts its revisions from one. If the cloud has loaded
+// a saved state, its status of an object can be older than the plane's last report. So
+// forgetRevisions makes the plane report each status again.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0

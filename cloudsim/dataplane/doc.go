@@ -6,9 +6,10 @@
 // are active or updating. For each listener, it opens a TCP or UDP socket at each address of the
 // load balancer. It also opens a socket for each published port. A new connection goes to the
 // healthy target with the lowest ratio of connections to weight. Targets with the same ratio get
-// turns in proportion to their weights, so sequential requests spread by weight, too. With
-// affinity, a new connection of a client goes to the target of the client's previous connection.
-// The package reports the addresses of the listeners and the probed health of each target.
+// turns in proportion to their weights. So the weights also have an effect if there is only one
+// connection at a time. With affinity, a new connection of a client goes to the target of the
+// client's previous connection. The package reports the addresses of the listeners and the probed
+// health of each target.
 //
 // Guarantees for clients:
 //
@@ -23,9 +24,9 @@
 //   - A removed target, a removed listener and an instance that is shutting down take no new
 //     connections. Their open connections have Config.DrainTimeout to finish. Then the data plane
 //     resets these connections.
-//   - An instance loses its connections if it is off, is rebooting, was deleted or is in a dark
-//     zone. The data plane resets these connections at once. It also resets the connections of a
-//     deleted load balancer at once.
+//   - An instance loses its connections if it is off, is rebooting, was deleted, or if its zone
+//     has an outage. The data plane resets these connections at once. It also resets the
+//     connections of a deleted load balancer at once.
 //   - The data plane resets a connection that has no traffic for Config.IdleTimeout.
 //   - A UDP flow is the traffic of one client port, in both directions. Each flow has its own
 //     socket. A flow ends if its target turns unhealthy, refuses datagrams or was removed. The

@@ -150,9 +150,8 @@ func TestUndoneChangeIsReported(t *testing.T) {
 	f.cloud.await(t, lbID, unreadyReason)
 }
 
-// A saved state can have the same spec of a load balancer, but an older status. After the load of
-// this state, the data plane reports the status again, although it has already reported this
-// status.
+// A saved state can contain the present spec of a load balancer, but an older status. After the
+// cloud has loaded this state, the data plane reports the present status again.
 func TestStatusAfterALoadIsReported(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -206,8 +205,8 @@ func TestReportIsRetried(t *testing.T) {
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy))
 }
 
-// A restarted data plane continues as before, and reports its status even if the cloud's record
-// already has the same status.
+// A restarted data plane continues as before. It reports the status of each load balancer, even if
+// the cloud already has the same status.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))

@@ -180,10 +180,10 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// idleChecks is the number of checks in one idle timeout of up to 40 s. With a longer timeout, the
-// time between two checks is 10 s. A connection is idle if the checks find no activity for the
-// whole timeout. Each check adds only the planned interval to the idle time, even if the process
-// was stopped for a longer time.
+// idleChecks is the number of checks during the idle timeout. With a timeout of more than 40 s,
+// there are more checks, and the time between two checks is 10 s. A connection is idle if the
+// checks find no activity for the whole timeout. Each check adds only the planned interval to the
+// idle time, even if the process was stopped for a longer time.
 const idleChecks = 4
 
 // moveBytes moves bytes from src to dst until src ends.

@@ -107,9 +107,9 @@ func clipURL(url string) string {
 	return url
 }
 
-// get sends an HTTP request. If the health check expects the status of the answer, get returns "".
-// Otherwise get returns the reason why the target is not healthy. It follows no redirect, because a
-// redirect can lead to another host than the target.
+// get sends an HTTP request. If the health check accepts the status code of the answer, get returns
+// "". Otherwise get returns the reason why the target is not healthy. It follows no redirect,
+// because a redirect can lead to another host than the target.
 func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

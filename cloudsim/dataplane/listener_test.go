@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// If another program uses the port of a listener, the status of the load
-// balancer contains this reason. The data plane opens the port as soon as the
-// other program has freed it. Until then, the load balancer's other ports work.
+// If another program uses the port of a listener, the status of the load balancer shows why the
+// listener does not work. The data plane opens the port as soon as the other program has freed it.
+// Until then, the load balancer's other ports work.
 func TestPortTakenThenFreed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))

@@ -21,8 +21,8 @@ const (
 	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
 	// when all processors share the connections.
 	imbalance = 32
-	// tick is the minimum time between two checks of all deadlines. A deadline is late by at
-	// most this time.
+	// tick is the time between two checks of all deadlines. So the loop handles a deadline at most
+	// this time too late.
 	tick  = 50 * time.Millisecond
 	never = time.Duration(math.MaxInt64)
 )
@@ -212,10 +212,10 @@ func roundUpMillis(d time.Duration) int {
 	return int(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32))
 }
 
-// tick updates the loop's clock. The loop planned to sleep for at most the duration allowed. If
-// more than this duration plus one second has passed since the last call of tick, the process was
-// probably suspended. The clock then does not count the excess time. Otherwise the loop would treat
-// all connections as idle and close them.
+// tick updates the loop's clock. The parameter allowed is the longest time for which the loop
+// planned to sleep. If more than this duration plus one second has passed since the last call of
+// tick, the process was probably suspended. The clock then does not count the excess time.
+// Otherwise the loop would treat all connections as idle and close them.
 func (l *loop) tick(allowed time.Duration) {
 	now := time.Since(startTime) - l.lost
 	if late := now - l.now - min(allowed, now-l.now); late > time.Second {

@@ -16,8 +16,8 @@ const (
 // is an address behind an instance, the label ip is this address. If the target is the instance
 // itself, the label ip is empty. If a target belongs to a listener's own pool, the label listener
 // contains the key of this listener. If a target belongs to the load balancer's pool, the label
-// listener is empty. The series of a removed target end when the last connection to the target
-// ends. The series of a deleted load balancer end when its last connection ends.
+// listener is empty. The metrics of a removed target disappear when the last connection to the
+// target ends. The metrics of a deleted load balancer disappear when its last connection ends.
 type metrics struct{ counters *Counters }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

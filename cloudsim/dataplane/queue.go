@@ -7,7 +7,8 @@ import (
 )
 
 // slot is the state of one target at one listener. It contains the number of connections of the
-// listener to the target, and the end of the target's last turn. The balancer's mu protects a slot.
+// listener to the target, and the place of the target in the queue. The balancer's mu protects a
+// slot.
 type slot struct {
 	target *target
 	order  int     // order in which slots were made; decides between otherwise equal slots
@@ -16,11 +17,11 @@ type slot struct {
 	at     int     // index in the queue; -1 while the target takes no connections
 }
 
-// queue is a heap of the slots of a listener from which the balancer may choose. The first slot is
-// the next choice. The heap compares connections divided by weight, then the fields turn and order
-// of the slots. When the balancer chooses a slot, the field turn grows by 1/weight. So the balancer
-// chooses slots with the same ratio in proportion to their weights. To choose or release a slot
-// takes O(log targets).
+// queue is a heap that contains the slots of a listener. The balancer may choose any of these
+// slots. The first slot is the next choice. The heap compares three values in this order:
+// connections divided by weight, slot.turn, slot.order. When the balancer chooses a slot, slot.turn
+// grows by 1/weight. So if slots have the same number of connections per weight, the balancer
+// chooses them in proportion to their weights. To choose or release a slot takes O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time at which the turn of the last chosen slot began
@@ -64,8 +65,8 @@ func (q *queue) Pop() any {
 // setQueued adds s to the queue if queued is true. Otherwise it removes s from the queue. If s is
 // already in the queue and queued is true, setQueued moves s to its new place in the order. The
 // place may differ, because the weight of the target may have changed. When setQueued adds s to the
-// queue, it sets s.turn to the present virtual time, unless s.turn is later. So s gets a turn soon,
-// but does not get the turns that it missed.
+// queue, it sets s.turn to q.now, unless s.turn is later. So s gets a turn soon, but does not get
+// the turns that it missed.
 func (q *queue) setQueued(s *slot, queued bool) {
 	switch {
 	case queued && s.at < 0:

@@ -19,9 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestThroughARealCloud runs the data plane with a real cloud. The test creates a load balancer
-// through the API. Clients reach the targets of the load balancer, and the API returns the status
-// that the data plane reports.
+// TestThroughARealCloud runs the data plane with the engine and its API, not with a fake cloud. The
+// test creates a load balancer through the API. Clients reach the targets of the load balancer, and
+// the API returns the status that the data plane reports.
 func TestThroughARealCloud(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()

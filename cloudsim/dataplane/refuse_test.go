@@ -35,8 +35,8 @@ func hostIPs(t *testing.T) []string {
 	return all
 }
 
-// A target with an address of the cloud's own machine gets no connection, no datagram and no
-// probe. This also holds if the configuration allows any address in the networks of projects.
+// A target with an address of the cloud's own machine gets no connection, no datagram and no probe.
+// This also holds if the configuration allows every address in the networks of projects.
 func TestTargetsAreNotTheHost(t *testing.T) {
 	t.Parallel()
 	anywhere := dataplane.Config{Instances: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/16")}, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
@@ -93,8 +93,8 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 }
 
 // A caller with the role writer in one project cannot use a network to reach the cloud's own
-// machine, the host's network or link-local addresses. The caller cannot get the traffic of other
-// projects by a route, and cannot reserve all private ranges.
+// machine, the host's network or link-local addresses. The caller cannot create a route that
+// receives the traffic of other projects. The caller can reserve some private ranges, but not all.
 func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 	t.Parallel()
 	own := netip.MustParsePrefix(fmt.Sprintf("127.64.%d.0/24", 200))

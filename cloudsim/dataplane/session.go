@@ -174,8 +174,8 @@ func (b *balancer) effectOn(s *session) sessionEffect {
 }
 
 // presentTarget returns the session's target in the pool that the session's listener uses now. If
-// the pool does not have the target, the method returns an unhealthy target that is not in the
-// spec, so that the session is drained or cut.
+// the pool does not have the target, the method returns a placeholder: an unhealthy target that is
+// not in the spec. The balancer then drains or cuts the session.
 func (b *balancer) presentTarget(s *session) *target {
 	if s.l.pool == s.target.key.Listener {
 		return s.target

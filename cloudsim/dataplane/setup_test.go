@@ -36,7 +36,7 @@ func freshIP(network int) string {
 	return fmt.Sprintf("127.%d.%d.%d", network, 100+(os.Getpid()+n/200)%150, 1+n%200)
 }
 
-// loopback are the ranges of the instances in these tests.
+// loopback contains the address ranges of the instances in these tests.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10"), netip.MustParsePrefix("::1/128")}
 
 func lbIP() string       { return freshIP(65) }

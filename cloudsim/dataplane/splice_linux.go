@@ -12,8 +12,8 @@ import (
 const (
 	// reads are the epoll events for reading from an endpoint. They are edge-triggered.
 	reads = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
-	// quantum is the number of times in a row that a direction moves bytes before
-	// other connections get a turn.
+	// quantum is the maximum number of times in a row that a halfConn moves bytes before other
+	// connections get a turn.
 	quantum = 4
 )
 

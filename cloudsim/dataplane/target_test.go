@@ -121,8 +121,8 @@ func (c chooser) take(n int, mustEnd bool) (got string) {
 }
 
 // pickTarget prefers the target with the fewest connections, and then the target with the longest
-// wait. A new target is chosen soon, but does not get more connections than the other targets to
-// make up for the time before.
+// wait. A new target is chosen soon, but gets no additional connections for the time before its
+// creation.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a
@@ -147,9 +147,9 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// Each target gets connections in proportion to its weight, whether the connections end at once
-// or stay open. When a target becomes healthy again, it gets no more connections than its
-// share.
+// Each target gets connections in proportion to its weight, whether the connections end at once or
+// stay open. When a target becomes healthy again, it gets its share of the connections, and not
+// more.
 func TestWeights(t *testing.T) {
 	count := func(s string) map[rune]int {
 		n := map[rune]int{}

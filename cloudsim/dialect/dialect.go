@@ -4,9 +4,9 @@
 // direct calls. The audit trail contains both kinds of calls.
 //
 // A dialect has no storage of its own. If this cloud has no field for a value of the other cloud,
-// the dialect stores this value in a label of the resource, or in a record. So a dialect gives the
-// same answers after a restart. Two processes that serve the same dialect also give the same
-// answers.
+// the dialect stores this value in a label of the resource, or in a cloudsim.Record. So a dialect
+// gives the same answers after a restart. Two processes that serve the same dialect also give the
+// same answers.
 //
 // The package does not import the packages engine and store, because dialects use only the public
 // API.
@@ -32,9 +32,9 @@ type Dialect struct {
 	// Select returns the name of the requested call. If Select is nil, the method and the path
 	// of the request determine the call.
 	Select func(*Request) (name string, err error)
-	// Token returns the bearer token for calls to this cloud. This token is the caller's own token,
-	// or cloudsim.Signature.Token creates it from the signature of the request. Token returns "" if
-	// the request has no token.
+	// Token returns the bearer token for calls to this cloud. This is the caller's own token, or a
+	// token that cloudsim.Signature.Token creates from the signature of the request. Token returns
+	// "" if the request has no token.
 	Token func(*Request) (string, error)
 	// Write writes the answer of a call in the format of the other cloud. If Write is nil, the
 	// server encodes the body as JSON.

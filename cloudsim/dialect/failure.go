@@ -21,7 +21,7 @@ type CodedError struct {
 
 func (e CodedError) Error() string { return e.Msg }
 
-// Unwrap returns the error kind Invalid, because the same request would fail again.
+// Unwrap returns the error kind Invalid, which means that the same request would fail again.
 func (e CodedError) Unwrap() error { return cloudsim.Invalid }
 
 // Message returns the text of an error for the caller. If the error is internal, the text contains

@@ -31,8 +31,8 @@ func ID[S ~string](prefix string, n int64) S {
 
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
-// NameLabel is the label that stores the name of a resource in the other cloud. A resource
-// has this label only if this cloud does not allow this name.
+// NameLabel is the label that stores the name that a client of the dialect gave to a resource. A
+// resource has this label only if this cloud does not allow this name.
 const NameLabel = LabelPrefix + "name"
 
 // Name returns the name of a resource in this cloud. The name in the other cloud is foreignName. If
@@ -47,7 +47,7 @@ func Name(foreignName string) string {
 	return "d-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:16]))[:26]
 }
 
-// OtherName returns the name of a resource in the other cloud.
+// OtherName returns the name that a resource of this cloud has for clients of the dialect.
 func OtherName(m cloudsim.Meta) string {
 	if s, ok := m.Labels[NameLabel]; ok {
 		return s

@@ -78,8 +78,8 @@ func (r *Request) ReadBody() ([]byte, error) {
 // Decode reads the JSON body of the request and decodes it like the function Decode. It returns an
 // Invalid error for a body that is too large or cannot be read.
 //
-// The function Do of each Call calls the cloud before it calls Decode. So the server does not
-// decode the body for a caller without a valid token.
+// The function Do of each Call calls the cloud before it calls Decode. This call fails if the
+// caller has no valid token. So the server does not decode the body of such a caller.
 func (r *Request) Decode(target any) error {
 	raw, err := r.ReadBody()
 	if err != nil {
@@ -93,7 +93,7 @@ type NotJSON struct{ error }
 
 // Decode decodes a JSON body. It returns NotJSON for a body that is not exactly one JSON value. For
 // an unknown field or a wrong type, it returns an Invalid error with the name of the field. If the
-// body is empty, Decode does not change target.
+// body is empty, Decode returns nil and does not change target.
 func Decode(raw []byte, target any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil

@@ -121,10 +121,10 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 }
 
 // signerToken returns the token that determines the permissions of a signed request. Credential c
-// must be a result of verifySignature. For an access key, signerToken makes a token with the
-// service account of the key, and does not store this token. It returns Unauthenticated if the
-// access key or the session token no longer exists, or if the session token or the signature has
-// expired.
+// must be a result of verifySignature. If the request has no session token, signerToken makes a
+// token with the service account of the access key, and does not store this token. It returns
+// Unauthenticated if the access key or the session token no longer exists, or if the session token
+// or the signature has expired.
 func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	if c.hash != "" {
 		t, err = c.session(tx)
@@ -139,8 +139,8 @@ func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	return t, err
 }
 
-// session returns the stored token to which the session token of credential c belongs. It returns
-// Unauthenticated if this token does not exist or has expired.
+// session returns the stored token of the cloud that the session token of credential c contains. It
+// returns Unauthenticated if this token does not exist or has expired.
 func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {

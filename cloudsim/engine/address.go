@@ -104,8 +104,8 @@ func countablePart(p netip.Prefix) netip.Prefix {
 }
 
 // giveIP marks an address of range p as free. It does nothing if the store does not count the
-// address (see countablePart). Such an address is after the first /64 of p, or the configured range
-// has changed since the cloud assigned the address.
+// address (see countablePart). This is the case if the address is after the first /64 of p, or if
+// the configured range has changed since the cloud assigned the address.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 	if !countablePart(p).Contains(ip) {
 		return nil

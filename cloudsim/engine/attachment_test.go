@@ -69,7 +69,7 @@ func TestAttachmentRefusals(t *testing.T) {
 // TestListDisksOfInstances proves that ListDisks with the filter Instances returns exactly the
 // disks with an attachment to one of these instances. The state of the attachment does not matter.
 // The filter also works together with other filters and on the second page. It also works if a
-// fault makes the cloud return old contents.
+// fault makes the cloud return the earlier values of the disks.
 func TestListDisksOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -132,8 +132,8 @@ func withCallerName(ctx context.Context, c Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// identify stores the caller of token t in the call, and the grants of the caller: its roles and
-// the project of each role.
+// identify stores in the call the caller of token t and the caller's grants: its roles and the
+// project of each role.
 func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
 	c.home = t.Project

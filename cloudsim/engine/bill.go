@@ -62,7 +62,8 @@ func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 }
 
 // checkNumber returns Gone if entries after the given number are no longer in memory. It also
-// returns Gone if no entry has the given number yet. The caller must hold the lock of the ledger.
+// returns Gone if the given number is higher than the number of the newest entry. The caller must
+// hold the lock of the ledger.
 func (l *ledger) checkNumber(number uint64) error {
 	last := l.base + l.total
 	if first := last - uint64(len(l.ring)) + 1; number+1 < first {
@@ -75,7 +76,7 @@ func (l *ledger) checkNumber(number uint64) error {
 }
 
 // read returns a page of the entries that match the options o and that come after the given number.
-// It also returns the number of the last entry that read has checked, and whether more entries
+// It also returns lastChecked, the number of the last checked entry, and whether more entries
 // follow. If number is 0, read begins with the oldest entry in memory.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (lines []cloudsim.AuditLine, lastChecked uint64, hasMore bool, err error) {
 	l.mu.Lock()

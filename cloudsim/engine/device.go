@@ -63,8 +63,9 @@ func (e *Engine) setDevices(ctx context.Context, id cloudsim.InstanceID, reports
 	return i, err
 }
 
-// reportedDisk stores a disk after a report about its devices. If an operation of the
-// disk waited only for this report, reportedDisk completes the operation.
+// reportedDisk stores a disk after a hypervisor has reported whether a machine has the device of
+// the disk. If an operation of the disk waited only for this report, reportedDisk completes the
+// operation.
 func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if d.State != cloudsim.DiskAttaching && d.State != cloudsim.DiskDetaching {
 		return disks.Put(tx, d)

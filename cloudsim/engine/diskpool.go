@@ -94,9 +94,9 @@ func checkDiskPools(tx *store.Tx) error {
 	return nil
 }
 
-// takePools reserves space in the pool of the disk type in each zone. It
-// returns Exhausted if a pool has too little free space. The caller must then
-// return the error, so that the store discards the transaction.
+// Each zone has a pool for each disk type. takePools reserves space in the pool of diskType, in
+// each of the given zones. It returns Exhausted if a pool has too little free space. The caller
+// must then return the error, so that the store discards the transaction.
 func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		p, err := diskPools.Get(tx, cloudsim.DiskPoolName(zone, diskType))

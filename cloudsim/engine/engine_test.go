@@ -360,8 +360,8 @@ func TestJournalIsCompacted(t *testing.T) {
 	})
 }
 
-// TestLargeEventsAreFewer proves that the journal keeps fewer events if the used part of the file
-// has more than JournalBytes bytes.
+// TestLargeEventsAreFewer proves that the journal keeps fewer than JournalKeep events while the
+// used part of the store's file is larger than JournalBytes.
 func TestLargeEventsAreFewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -493,9 +493,9 @@ func TestBookmarks(t *testing.T) {
 	})
 }
 
-// TestRangesAreKeptWhileInUse proves that the configured range of instances cannot change while an
-// instance has an address of the range. If the range could change, the cloud could assign an
-// address twice.
+// TestRangesAreKeptWhileInUse proves that the configured address range for instances cannot change
+// while an instance has an address of the range. If the range could change, the cloud could assign
+// an address twice.
 func TestRangesAreKeptWhileInUse(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	with := func(p string) func(*engine.Config) {

@@ -106,8 +106,9 @@ func TestZoneOutageStrikes(t *testing.T) {
 	}
 }
 
-// TestStuckStateHoldsExactlyMax proves that a fault with the limit Max keeps exactly Max operations
-// of concurrent callers unfinished. After the deletion of the fault, all instances stop.
+// In TestStuckStateHoldsExactlyMax, concurrent callers stop instances. The test proves that a fault
+// with the limit Max stops exactly Max of these operations from finishing. After the deletion of
+// the fault, all operations finish.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -271,8 +272,8 @@ func TestStaleReadIsThePast(t *testing.T) {
 }
 
 // TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource, also
-// after the load of a saved state. After the load, the revision of the cloud is higher than the
-// revision of the last event in the journal.
+// after the load of a saved state. This case is special: after the load, the revision of the cloud
+// is higher than the revision of the last event in the journal.
 func TestStaleReadAfterALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -30,7 +30,7 @@ type health struct {
 // fsync.
 const probeEvery = time.Second
 
-// Healthy checks that the store can read and can commit.
+// Healthy returns two checks: whether the store can read, and whether it can commit.
 func (e *Engine) Healthy() []Check {
 	read := e.store.View(func(*store.Tx) error { return nil })
 	return []Check{{"store-read", read}, {"store-commit", e.probe()}}

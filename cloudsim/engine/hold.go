@@ -54,10 +54,11 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 }
 
 // release unblocks an operation that a hold or a fault has blocked. If the operation is due,
-// release completes it in the same transaction, so that the same calls always write the same
-// journal. If the operation is not due yet, release puts the operation on the due list again. The
-// loop in Run removes a blocked operation from the due list at its due time. If a user then sets
-// the clock back, the operation is no longer due, but is also not on the list.
+// release completes it in the same transaction. If the loop in Run completed it later, the order of
+// events in the journal would not always be the same for the same calls. If the operation is not
+// due yet, release puts the operation on the due list again. The loop in Run removes a blocked
+// operation from the due list at its due time. If a user then sets the clock back, the operation is
+// no longer due, but is also not on the list.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

@@ -85,9 +85,9 @@ func TestLoadBalancerFamilies(t *testing.T) {
 	}
 }
 
-// TestPublishedPorts proves that each listener gets the lowest free published
-// port and keeps the port. A deleted listener frees its port. If the configured
-// range changes, the listeners get ports of the new range.
+// TestPublishedPorts proves that each listener gets the lowest free port of the range for published
+// ports, and keeps the port. A deleted listener frees its port. If the configured range changes,
+// the listeners get ports of the new range.
 func TestPublishedPorts(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)

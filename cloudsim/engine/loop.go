@@ -90,12 +90,12 @@ func (e *Engine) nextWork() (a schedule, err error) {
 	return a, err
 }
 
-// journalLeast is the number of events that the journal keeps even if the used part of the file has
-// more than JournalBytes bytes.
+// journalLeast is the minimum number of events that the journal keeps, even if the used part of the
+// store's file is larger than JournalBytes.
 const journalLeast = 1000
 
 // journalKeep returns the number of events to keep in a journal of n events. Normally this number
-// is JournalKeep. If usedBytes (the size of the used part of the file) is greater than
+// is JournalKeep. If usedBytes (the size of the used part of the store's file) is greater than
 // JournalBytes, the number is half of n, but at least journalLeast and at most JournalKeep. Events
 // can be large, because an event contains the whole resource. For example, the size of the event of
 // a load balancer with thousands of targets is about a third of a megabyte.

@@ -71,7 +71,8 @@ func (w *world) moveInstance(t *rapid.T) {
 	}
 }
 
-// addressNames are the names for new addresses. Only the cloud itself may use the last name.
+// addressNames are the names for new addresses. A request for the last name in this list fails,
+// because only the cloud itself may use such names.
 var addressNames = []string{"a", "b", "c", "lb-000001"}
 
 func (w *world) createAddress(t *rapid.T) {

@@ -83,8 +83,8 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 }
 
 // stillApart returns an error if a network overlaps a range that the configuration reserves for
-// load balancers or default networks. It logs a warning for each existing network that
-// CreateNetwork would refuse now for another reason.
+// load balancers or default networks. For each existing network that breaks another rule of
+// CreateNetwork, it logs only a warning.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {

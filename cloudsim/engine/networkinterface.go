@@ -10,9 +10,9 @@ import (
 )
 
 // AttachNetwork immediately gives an instance addresses in an additional network. It returns
-// Conflict if the instance is terminating, or if its addresses in this network differ from the
-// requested addresses. It returns Exhausted if the instance has cloudsim.MaxNetworkInterfaces
-// additional networks, or if the subnet has no free address.
+// Conflict if the instance is terminating, or if the instance already has other addresses in this
+// network than the requested addresses. It returns Exhausted if the instance has
+// cloudsim.MaxNetworkInterfaces additional networks, or if the subnet has no free address.
 func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

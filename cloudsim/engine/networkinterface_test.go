@@ -94,9 +94,9 @@ func TestAttachNetworkRefusals(t *testing.T) {
 	if again := must(e.AttachNetwork(ctx, i.ID, cloudsim.AttachNetwork{Network: i.Network}))(t); again.Revision != i.Revision {
 		t.Errorf("attachment to the first network: got revision %d, want %d", again.Revision, i.Revision)
 	}
-	// The variable far contains an address after the first /64 of the subnet's range. The store
-	// lists only used addresses in the first /64, so the engine searches all instances for this
-	// address.
+	// The variable far contains an address after the first /64 of the subnet's range. The store's
+	// list of used addresses covers only the first /64, so the engine searches all instances for
+	// this address.
 	wide := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "wide", IPv4: "10.20.0.0/24", IPv6: "fd20::/48"}))(t)
 	must(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "wide", Network: wide.ID, IPv4: "10.20.0.0/24", IPv6: "fd20::/48"}))(t)
 	far := cloudsim.AttachNetwork{Network: wide.ID, Address: "fd20:0:0:9::9"}

@@ -13,9 +13,9 @@ import (
 
 // past is the content of a table at an earlier time. pastOf computes the past content from the
 // present content and the whole journal. The computation is slow, but the engine uses it only for
-// calls that a stale-read fault has hit. The journal loses its oldest events. If the journal has
-// lost the value of a resource at the earlier time, past contains the oldest later value in the
-// journal.
+// calls that a stale-read fault has hit. The journal loses its oldest events. If the journal no
+// longer contains the value that a resource had at the earlier time, past contains the next value
+// of the resource in the journal.
 type past[T any] struct {
 	rev uint64        // last revision at the earlier time
 	was map[string]*T // resources that have changed since the earlier time, with their values at the earlier time; nil for a resource that did not exist
@@ -56,10 +56,10 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 // addEvent adds one event of the journal to p, the content of the table at pastTime. For an event
 // at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For later
 // events, addEvent uses only the first event of each resource. If the resource was created after
-// pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime. Otherwise
-// addEvent stores the value from this event in p.was, because the journal may have lost the value
-// at pastTime. If lastValues contains the value at pastTime, pastOf later stores that value in
-// p.was.
+// pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime. If the
+// resource already existed at pastTime, addEvent stores the value from this event in p.was, because
+// the journal may no longer contain the value at pastTime. If lastValues contains the value at
+// pastTime, pastOf later stores that value in p.was.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

@@ -33,10 +33,10 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 	return c.quotaDefault(name), nil
 }
 
-// checkQuota returns Exhausted if the wanted uses would exceed a quota of the project. Call
-// checkQuota before the first write. If a function of a batch fails after a write, the store runs
-// the other functions of the batch again. A failure before the first write has no effect on the
-// other functions (see store.Store.Update).
+// checkQuota returns Exhausted if the project would exceed a quota with the resources in wanted.
+// Call checkQuota before the first write. If a function of a batch fails after a write, the store
+// runs the other functions of the batch again. A failure before the first write has no effect on
+// the other functions (see store.Store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := c.quotaLimit(tx, project, w.Name)

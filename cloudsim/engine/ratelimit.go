@@ -121,8 +121,9 @@ func (ac *access) throttle(c *Call, class Access) error {
 }
 
 // throttleProject returns Exhausted with RetryAfter if the callers of a project together exceed the
-// configured rate of projects. This limit protects other projects, so it must also work while a
-// user has stopped the cloud's clock. throttleProject therefore uses the machine's clock.
+// rate limit that the configuration sets for each project. This limit protects other projects, so
+// it must also work while a user has stopped the cloud's clock. throttleProject therefore uses the
+// machine's clock.
 func (ac *access) throttleProject(c *Call) error {
 	p, bound := c.boundTo()
 	limit := ac.cfg.ProjectRate
@@ -177,8 +178,8 @@ func (r *rates) takeToken(c *Call, key bucketKey, now time.Time) time.Duration {
 	return timeFor(1-tokens, key.limit)
 }
 
-// timeFor returns the time in which a bucket gets the given number of tokens at the rate of limit.
-// The result is at most 100 years.
+// timeFor returns the time in which a bucket gets the given number of tokens, at the rate
+// limit.PerSecond. The result is at most 100 years.
 func timeFor(tokens float64, limit cloudsim.Rate) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(math.Ceil(min(tokens/limit.PerSecond*float64(time.Second), float64(most))))

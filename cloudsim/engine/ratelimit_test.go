@@ -73,8 +73,8 @@ func TestProjectRate(t *testing.T) {
 	})
 }
 
-// TestRateLimitWhenTheClockIsSetBack proves that a throttled caller may call again soon after a
-// user has set the clock back.
+// TestRateLimitWhenTheClockIsSetBack proves that a throttled caller does not have to wait longer if
+// a user sets the clock back.
 func TestRateLimitWhenTheClockIsSetBack(t *testing.T) {
 	e, down := boot(t, file(t), frozen, instant)
 	defer down()

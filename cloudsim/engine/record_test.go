@@ -80,8 +80,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestListRecords proves that ListRecords filters records by kind and name, for a caller of one
-// project and for a caller of all projects.
+// TestListRecords proves that ListRecords filters records by kind and name. It tests a caller with
+// a role in one project and a caller with a role in all projects.
 func TestListRecords(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

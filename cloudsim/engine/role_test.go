@@ -429,8 +429,8 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one account only. Another
 // project cannot create a trust for the same workload, audience and keys. Trusts with different
-// keys do not conflict. So a project that does not know the keys of a cluster cannot prevent a
-// trust for this cluster in another project.
+// keys do not conflict. So only a project that knows the keys of a cluster can create a trust that
+// conflicts with another project's trust for this cluster.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

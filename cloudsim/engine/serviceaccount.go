@@ -87,9 +87,8 @@ func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, err
 	return v, err
 }
 
-// CreateServiceAccount creates a service account without permissions. It returns Invalid if the name
-// of a new account can be the id of another account, because callers select an account by its name
-// or its id.
+// CreateServiceAccount creates a service account without permissions. It returns Invalid if the
+// name has the form of an account id, because callers select an account by its name or its id.
 func (ac *access) CreateServiceAccount(ctx context.Context, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
 	if err := req.Validate(); err != nil {
 		return a, err

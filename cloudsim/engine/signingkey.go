@@ -182,7 +182,7 @@ func (ac *access) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (
 	return listPage(ctx, ac.core, signingKeys, o, nil)
 }
 
-// DeleteSigningKey deletes a retiring key. All signatures of this key become invalid at once.
+// DeleteSigningKey deletes a retiring key. All signatures of this key become invalid immediately.
 // DeleteSigningKey returns Conflict for an active key.
 func (ac *access) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {

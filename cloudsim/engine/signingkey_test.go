@@ -11,7 +11,7 @@ import (
 )
 
 // TestKeysRotate proves that a retiring key is valid exactly for the requested overlap, even if the
-// cloud was down during this time. A caller cannot delete an active key.
+// cloud was down during this time. It also proves that a caller cannot delete an active key.
 func TestKeysRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

@@ -219,8 +219,8 @@ func TestLostSourceFails(t *testing.T) {
 	must(e.DeleteDisk(ctx, d.ID))(t)
 }
 
-// TestNoDataPlaneAnyMore proves that incomplete copies become ready after a restart of the cloud
-// without a data plane.
+// TestNoDataPlaneAnyMore proves that incomplete copies become ready if the cloud restarts and no
+// longer has a data plane.
 func TestNoDataPlaneAnyMore(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant, withDiskData)

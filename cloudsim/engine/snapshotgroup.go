@@ -93,8 +93,9 @@ func membersOf(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, er
 	return members, nil
 }
 
-// moveGroup applies a verb to the state of a group and of its members. It deletes the members with
-// the new state SnapshotDeleted, and stores the other members. The caller must store the group.
+// moveGroup changes the state of a group and of its members, as the given verb requires. It deletes
+// the members with the new state SnapshotDeleted, and stores the other members. The caller must
+// store the group.
 func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, members []cloudsim.Snapshot, verb cloudsim.Verb) error {
 	for i := range members {
 		m := &members[i]

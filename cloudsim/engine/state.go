@@ -298,9 +298,9 @@ func (ss *stateManager) ResetState(ctx context.Context) error {
 }
 
 // replaceAll replaces the records and the disk data of the cloud. It calls fn to replace the
-// records. The store source contains the new records, and dataReader returns the new disk data (see
-// stage). The engine completes no work while fn runs. At the end, replaceAll updates the engine's
-// copies of records in memory.
+// records. The parameter source is a store with the new records, and dataReader returns the new
+// disk data (see stage). The engine completes no work while fn runs. At the end, replaceAll updates
+// the engine's copies of records in memory.
 func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dataReader *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()

@@ -76,9 +76,9 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data that belongs to the records in the store source. The reader r
-// returns this disk data. If r is nil, stage prepares the running cloud's present data for the
-// disks and snapshots in source. If r and source are nil, stage prepares no data.
+// stage prepares the disk data that belongs to the records in source. The reader r returns this
+// disk data. If r is nil, stage prepares the running cloud's present data for the disks and
+// snapshots in source. If r and source are nil, stage prepares no data.
 func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil

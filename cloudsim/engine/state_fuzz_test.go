@@ -57,7 +57,7 @@ func FuzzImportState(f *testing.F) {
 	})
 }
 
-// savedFile returns the file of a cloud with an instance that has a disk.
+// savedFile returns the content of a store's file. The store contains an instance that has a disk.
 func savedFile(f *testing.F) []byte {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "cloud.db")
@@ -85,8 +85,7 @@ func savedFile(f *testing.F) []byte {
 	return raw
 }
 
-// withRecord converts a cloud's file to an exported state. It replaces one
-// record of the state.
+// withRecord converts a store's file to an exported state. It replaces one record of the state.
 func withRecord(t *testing.T, file []byte, bucket string, key, value []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")

@@ -122,10 +122,10 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account may belong to other resources.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side describes the content of a cloud. If account is not "", the last project contains a
-	// service account with this name and the role. If role is not "", the last project also
-	// contains a token "ci" of this service account. Without a service account, the token itself
-	// has the role.
+	// side describes the content of a cloud. If account is not "", the last of the projects
+	// contains a service account with this name, which has the role in the field role. If role is
+	// not "", the last project also contains a token "ci" of this service account. Without a
+	// service account, the token itself has the role.
 	type side struct {
 		projects []string
 		account  string
@@ -467,8 +467,8 @@ func TestScratchIsForgotten(t *testing.T) {
 
 // TestLoadRefuses proves that the cloud refuses to load a saved state with address ranges that
 // differ from the configured ranges. The refused call changes no records. The saved state also has
-// a zone that the cloud does not have. The zone must not be valid at any time during the call, so
-// the cloud refuses to create an instance in it.
+// a zone that the cloud does not have. During the call, the test tries to create an instance in
+// this zone. The cloud must always refuse this.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// mayUse lists the tables that the methods of each type may use. To use another
-// table, a method must call a method of the type that may use this table.
+// mayUse lists the tables that the methods of each type may use. If a method needs a table of
+// another type, it must call a method of that type.
 var mayUse = map[string][]string{
 	"access":       {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "accessKeys", "signingKeys", "rateNotes", "instances", "projects"},
 	"imageManager": {"repositories", "tokens"},
@@ -123,9 +123,9 @@ func packageNames(body *ast.BlockStmt) map[string]bool {
 	return names
 }
 
-// atPackageLevel reports whether id can refer to a table. This is true if the declaration of id is
-// a table, or if its file has no declaration of id, so that another file of the package must
-// declare it.
+// atPackageLevel reports whether id can refer to a table. This is true if id is declared as a
+// table. It is also true if the file that contains id does not declare id, because another file of
+// the package must then declare it.
 func atPackageLevel(id *ast.Ident) bool {
 	if id.Obj == nil {
 		return true

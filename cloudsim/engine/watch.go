@@ -39,8 +39,8 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // when ctx ends or readItems returns an error. watch yields this error as the last item. If
 // readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
 // waits until the next change, when the channel from changedChan is closed. newBookmark returns a
-// bookmark. watch yields a bookmark before its first wait, and then one in each period, after a
-// call of readItems. If period is 0, watch yields no bookmarks.
+// bookmark. watch yields a bookmark before its first wait, and then one in each period. Before each
+// bookmark, it calls readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -90,12 +90,12 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // sameEpoch checks that the revision rev of a reader belongs to the present contents of the store.
 // It returns Gone if LoadState or ResetState has replaced the contents since the reader began. The
 // epoch of the store is the revision of the last replacement. The value *readerEpoch is the epoch
-// at which the reader began, or 0 for a new reader.
+// that the store had when the reader began, or 0 for a new reader.
 //
 // A new reader can begin at revision 0, at the epoch of the store, or at a later revision. Then
-// sameEpoch stores the epoch in *readerEpoch. If a new reader begins at any other revision,
-// sameEpoch returns Gone, because revisions before the epoch can belong to the replaced journal. So
-// only a reader that begins at revision 0 can read the journal that LoadState has loaded.
+// sameEpoch stores the epoch in *readerEpoch. A reader that begins at revision 0 also reads the
+// journal that LoadState has loaded. If a new reader begins at any other revision before the epoch,
+// sameEpoch returns Gone, because this revision can belong to the replaced journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
 	if *readerEpoch == 0 && (rev == 0 || rev >= now) {
@@ -206,8 +206,9 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // overGap returns the revision at which a reader continues. The reader has read the revisions up to
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
 // The journal has no events between the last event of the saved state and the epoch. If the reader
-// has read the last event of the saved state, overGap returns the epoch. A new reader can begin
-// there, but not at an earlier revision (see sameEpoch). Otherwise overGap returns lastRead.
+// has read the last event of the saved state, overGap returns the epoch. A new reader can begin at
+// 0 or at the epoch, but not at a revision between them (see sameEpoch). Otherwise overGap returns
+// lastRead.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

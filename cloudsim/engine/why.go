@@ -74,8 +74,8 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 }
 
 // addEffects adds the steps of a request to w. The steps are the events that the request caused,
-// and the events that its operations caused when they settled. addEffects also adds the reasons why
-// operations of the request still wait.
+// and the events that its operations caused when these operations ended. addEffects also adds the
+// reasons why operations of the request still wait.
 func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
@@ -239,9 +239,10 @@ func (s *whyReader) read(tx *store.Tx) error {
 	return nil
 }
 
-// addFaultsOfCreation adds a step for each fault that affected a request that created or changed
-// the object. If a fault affects a create call, the event of the fault does not contain the
-// object's id. Therefore addFaultsOfCreation finds the faults by the ids of the requests.
+// s.requests contains the ids of the requests that created or changed the object.
+// addFaultsOfCreation adds a step for each fault that affected one of these requests. If a fault
+// affects a create call, the event of the fault does not contain the object's id. Therefore
+// addFaultsOfCreation finds the faults by the ids of the requests.
 func (s *whyReader) addFaultsOfCreation(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {

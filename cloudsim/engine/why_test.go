@@ -177,8 +177,8 @@ func tells(w cloudsim.Why, request, cause, text string) bool {
 	return false
 }
 
-// TestWhyFindsEachName proves that Why finds a record by its kind and name, even if JSON escapes
-// characters of the name.
+// TestWhyFindsEachName proves that Why finds a record by its kind and name, even if the name
+// contains characters that the JSON format escapes.
 func TestWhyFindsEachName(t *testing.T) {
 	e, stop := boot(t, file(t), instant)
 	defer stop()

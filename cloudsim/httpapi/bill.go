@@ -51,8 +51,8 @@ func (a *api) resetBill(ctx context.Context, _ *none) (*none, error) {
 // embedded structs.
 type AuditFilter = auditInput
 
-// AuditPosition is the query parameter after. It is exported because huma reads only exported
-// embedded structs.
+// AuditPosition contains the query parameter "after". It is exported because huma reads only
+// exported embedded structs.
 type AuditPosition struct {
 	After uint64 `query:"after" doc:"Only calls after the call with this number; 0 for all calls in memory"`
 }

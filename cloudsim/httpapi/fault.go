@@ -143,9 +143,9 @@ var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// injectedFault returns the error of a fault's effect. If the error has the kind internal, it keeps
-// its message, because the author of the fault wrote the message for the caller. For all other
-// errors of this kind, toProblem hides the message.
+// injectedFault returns the error of a fault's effect. toProblem hides the message of an error of
+// the kind Internal. But the error of a fault keeps its message, because the author of the fault
+// wrote the message for the caller.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := faultKind[e.Type]

@@ -44,9 +44,9 @@ func TestFaultShortages(t *testing.T) {
 	}
 }
 
-// TestFaultDuplicates proves that the effect duplicate delivers a request twice. The second
-// delivery of a stop fails, because the instance is stopped already. The caller gets this error.
-// The second delivery of a create returns the existing instance.
+// TestFaultDuplicates proves that a fault with the effect "duplicate" delivers a request twice. The
+// second delivery of a stop request fails, because the instance is already stopped. The caller gets
+// this error. The second delivery of a create request returns the existing instance.
 func TestFaultDuplicates(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	f := createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultDuplicate}, cloudsim.FaultWhen{Max: 2})

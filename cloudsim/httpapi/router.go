@@ -10,9 +10,9 @@ import (
 )
 
 // routerTable has one router for each noun. A noun is the first path segment after /v1, such as
-// disks in /v1/disks. A router compares a path with the pattern of one route after the other,
-// and the API has about 150 routes. With a single router, this search would take longer than the
-// work of most requests.
+// disks in /v1/disks. A router compares a path with the patterns of its routes, one by one. The API
+// has about 150 routes, so with a single router, this search would take longer than the work of
+// most requests.
 type routerTable struct {
 	routers map[string]*mux.Router // by noun; "" is the router for paths outside the API
 	make    func() *mux.Router

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// maxStateBody is the largest size of an imported state in bytes. It is the sum of the maximum size
-// of all disk data in a saved state and of 512 MiB for compressed records.
+// maxStateBody is the largest size of an imported state in bytes. It is the maximum size of all
+// disk data in a saved state, plus 512 MiB for compressed records.
 const maxStateBody = cloudsim.MaxStateData + 512<<20
 
 // stateTimeout is the longest time for a call that reads or writes a whole saved state.

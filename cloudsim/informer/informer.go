@@ -25,26 +25,25 @@ type Handler interface {
 	// returned kinds from the returned revisions.
 	List(context.Context) (Listed, error)
 	// Take applies an event that is newer than the list of its kind. The revision of a list is the
-	// revision of its first page, so a later page can already contain the change of this event. If
-	// Take returns an error, Run calls List again.
+	// revision of its first page. So a later page of the list can already contain the change in an
+	// event that Take gets. If Take returns an error, Run calls List again.
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync after each event, bookmark or list from the cloud, if the handler's copy is
 	// consistent. The copy is consistent when the watch has reached the list revisions of all kinds.
 	// The argument of OnSync is true for the first call after OnError.
 	OnSync(again bool)
-	// Run calls OnError with the reason when it cannot watch the cloud. The
-	// argument news of OnError is true for the first failure of Run, and for the
-	// first failure after each call of OnSync.
+	// Run calls OnError with the reason when it cannot watch the cloud. The parameter news is true
+	// for the first failure of Run, and for the first failure after each call of OnSync.
 	OnError(err error, news bool)
 }
 
 // Watch is the type of the client's Watch method.
 type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
 
-// bookmark is the period of bookmarks from a cloud in the same process. A
-// remote cloud chooses this period itself. Bookmarks advance the revision of a
-// watch while the watch gets no events. The journal therefore still has the
-// watch's last revision when Run resumes the watch.
+// bookmark is the period of bookmarks from a cloud in the same process. A remote cloud chooses this
+// period itself. Bookmarks advance the revision of a watch while the watch gets no events. The
+// cloud's journal loses its oldest events. Because of the bookmarks, it still has the watch's last
+// revision when Run resumes the watch.
 const bookmark = time.Minute
 
 // Run keeps the copy of h up to date until ctx ends. When a watch ends with the error Unavailable

@@ -324,8 +324,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// verifyDocument verifies an identity document with discovery, the key set and
-// the key id, in the same way as an external program.
+// verifyDocument verifies an identity document as an external program does. It finds the key set
+// with OpenID Connect discovery, and selects the key by its id.
 func verifyDocument(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
 	_, raw := sendRequest(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")

@@ -121,9 +121,9 @@ func (d *disk) has(repo, content string) bool {
 	return err == nil
 }
 
-// If a repository was deleted and created again with the same name, a late request can still have
-// the record of the deleted repository. TestOwnerOfNow proves that such a request does not empty
-// the folder of the new repository.
+// If a repository was deleted and created again with the same name, a request that began before the
+// deletion can still have the record of the deleted repository. TestOwnerOfNow proves that such a
+// request does not empty the folder of the new repository.
 func TestOwnerOfNow(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]

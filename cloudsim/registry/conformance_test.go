@@ -325,7 +325,7 @@ func TestConformanceReferrers(t *testing.T) {
 	}
 }
 
-// TestMountFaults proves that a fault affects a mount if it matches the push to the target
+// TestMountFaults proves that a fault affects a mount if the fault matches the push to the target
 // repository. A fault for a pull of the source repository does not affect the mount.
 func TestMountFaults(t *testing.T) {
 	c := newConformance(t)

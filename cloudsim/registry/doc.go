@@ -3,8 +3,8 @@
 // cuelabs.dev/go/oci/ociregistry implements the protocol. This package stores the content in files
 // below one folder. The type backend answers the requests of the library with these files. Before
 // every access, backend asks the engine for authorization. The library parses the path of a request
-// once, and the engine and the storage get the same result. So the storage cannot open another
-// repository than the engine has permitted.
+// once, and the engine and the storage get the same result. So the storage opens only the
+// repository that the engine has permitted.
 //
 // A client without a bearer token gets a challenge that names the token
 // endpoint, /token. The client sends its password to this endpoint. The answer

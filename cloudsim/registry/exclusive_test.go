@@ -21,9 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// TestUploadIsOneRequestsAtATime proves that only one request at a time can
-// have an upload open. Without this limit, a second request could still write
-// to the file after the file became a blob, which all repositories share.
+// TestUploadIsOneRequestsAtATime proves that two requests cannot have the same upload open at the
+// same time. Without this limit, a second request could still write to the file after the file
+// became a blob, which all repositories share.
 func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-b/*")

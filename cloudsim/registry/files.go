@@ -38,8 +38,8 @@ import (
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free
-	// A collection of unused files holds this lock for writing. A request that links a blob
-	// holds this lock for reading, so that a collection cannot remove the blob.
+	// The garbage collector holds this lock for writing. A request that links a blob holds this
+	// lock for reading, so that the garbage collector cannot remove the blob.
 	collecting sync.RWMutex
 	owning     sync.Mutex
 
@@ -78,8 +78,8 @@ func identity(r cloudsim.Repository) string {
 // claimFolder ensures that the folder of a repository name belongs to the record r. The folder can
 // still belong to a deleted repository with the same name. If the folder does not belong to r,
 // claimFolder calls readRecords to get the current records. If r is one of them, claimFolder
-// replaces the folder with an empty folder for r. If a caller has deleted r in the meantime,
-// claimFolder keeps the folder and returns ErrNameUnknown.
+// replaces the folder with an empty folder for r. If r is not one of them, because a client has
+// deleted r in the meantime, claimFolder keeps the folder and returns ErrNameUnknown.
 func (f *files) claimFolder(name string, r cloudsim.Repository, readRecords func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -271,9 +271,9 @@ func (f *files) putManifest(repo, tag string, raw []byte, mediaType string) (oci
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
 }
 
-// touchBlob returns the same result as blobDescriptor. It also renews the modification time
-// of the repository's link to the blob. A client that learns that the blob exists does not push the
-// blob. A collection must therefore treat the blob like a new blob, and must not remove the blob.
+// touchBlob returns the same result as blobDescriptor. It also renews the modification time of the
+// repository's link to the blob. A client that learns that the blob exists does not push the blob.
+// The garbage collector must therefore treat the blob like a new blob, and must not remove it.
 func (f *files) touchBlob(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()

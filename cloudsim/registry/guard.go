@@ -68,8 +68,8 @@ func (s *session) extendDeadline() {
 }
 
 // clearDeadline removes the write deadline until the next call of extendDeadline. Without
-// clearDeadline, the deadline would expire during a long push or a delay by a fault. An expired
-// deadline resets a stream of HTTP/2, although the registry does not write anything in this time.
+// clearDeadline, the deadline would expire during a long push, or during a delay that a fault
+// causes. An expired deadline resets a stream of HTTP/2, even if the registry is not writing.
 func (s *session) clearDeadline() {
 	_ = s.conn.SetWriteDeadline(time.Time{}) // some connections do not support deadlines
 }

@@ -202,10 +202,10 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-// TestEndsOfCredentials proves when credentials become invalid. A password
-// expires exactly at its expiry time on the cloud's clock. The removal of a
-// role has effect at once, even for valid bearer tokens. After a key rotation,
-// signatures of the old key stay valid until the overlap period ends.
+// TestEndsOfCredentials checks the times at which credentials become invalid. A password expires
+// exactly at its expiry time on the cloud's clock. The removal of a role has effect at once, even
+// for valid bearer tokens. After a key rotation, signatures of the old key stay valid until the
+// overlap period ends.
 func TestEndsOfCredentials(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

@@ -59,8 +59,8 @@ func makeCA(dir string) (*cert.Pair, error) {
 		return nil, err
 	}
 	// Write the key first, so that a crash cannot leave a certificate without a key. The next start
-	// would replace this certificate. Clients that trust only the replaced certificate would then
-	// reject the registry.
+	// would replace a certificate without a key. Clients that trust only the replaced certificate
+	// would then reject the registry.
 	if err := os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
 		return nil, err
 	}

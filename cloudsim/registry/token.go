@@ -77,10 +77,10 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 // audit trail. If the cloud's API does not answer, the status is 503.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason.
-// Therefore some requests for a repository get a bearer token without permissions instead. In these
-// requests, the password is missing or has the cloud's format (a JWT). The registry later refuses
-// this token with the reason, and containerd shows the reason in the pod's event. Other requests
-// get status 401.
+// Therefore a request for a repository gets a bearer token without permissions instead, if its
+// password is missing or has the cloud's format (a JWT). When containerd uses this token, the
+// registry refuses the request, and its answer contains the reason. containerd shows this reason in
+// the pod's event. Other requests get status 401.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
@@ -247,7 +247,7 @@ type tokenLimits struct {
 const maxLimiters = 10_000
 
 // waitTime returns how long the client must wait. If the result is 0, the request is allowed. A
-// refused request does not count for the rate.
+// refused request does not count toward the rate.
 func (l *tokenLimits) waitTime(who string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -45,7 +45,8 @@ func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData boo
 	})
 }
 
-// Unarchive commits after each archiveBatch bytes, because bbolt keeps uncommitted data in memory.
+// Unarchive commits whenever it has written archiveBatch bytes, because bbolt keeps uncommitted
+// data in memory.
 const (
 	archiveBatch = 1 << 20
 	keyCost      = 128 // bytes that putBatch adds to the size of each key and value, because bbolt also needs memory for each key

@@ -149,9 +149,9 @@ func TestCheckComparesIndexes(t *testing.T) {
 	}
 }
 
-// FuzzUnarchive gives Unarchive saved states with arbitrary records. It proves
-// that Unarchive returns either Invalid or a store. The test can read this store
-// and archive it again.
+// FuzzUnarchive gives Unarchive saved states with arbitrary records. It proves that Unarchive
+// returns either Invalid or a store. It also proves that such a store can be read and archived
+// again.
 func FuzzUnarchive(f *testing.F) {
 	z, err := gzip.NewReader(bytes.NewReader(makeArchive(f, 3)))
 	if err != nil {

@@ -31,7 +31,7 @@ var (
 // read returns a bucket, or nil if it does not exist.
 func (t *Tx) read(name []byte) *bolt.Bucket { return t.tx.Bucket(name) }
 
-// write returns a bucket to change. It creates the bucket if it does not exist.
+// write returns a bucket that the caller may change. It creates the bucket if it does not exist.
 func (t *Tx) write(name []byte) (*bolt.Bucket, error) {
 	t.dirty = true
 	if b := t.tx.Bucket(name); b != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // Clock converts the machine's time to the cloud's time. When the machine's clock showed Machine,
-// the cloud's clock showed Cloud. Since then the cloud's clock runs Rate times as fast as the
+// the cloud's clock showed Cloud. Since then, the cloud's clock has run Rate times as fast as the
 // machine's clock. The zero Clock shows the machine's time.
 //
 // The file contains the clock, and each transaction reads the clock from the

@@ -202,9 +202,9 @@ type Tx struct {
 	tx        *bolt.Tx
 	requestID string
 	dirty     bool
-	// traces contains the trace of each resource that Put has stored in this transaction. The keys
-	// consist of kind and id. With the trace, a second Put of a resource does not need to decode
-	// the stored value.
+	// traces contains the trace (index entries, quota uses and event) of each resource that Put has
+	// stored in this transaction. The keys consist of kind and id. With the trace, a second Put of
+	// a resource does not need to decode the stored value.
 	traces map[string]trace
 }
 
@@ -232,8 +232,8 @@ func (s *Store) View(fn func(*Tx) error) (err error) {
 // that error. The events of the transaction contain requestID.
 //
 // fn runs again if another function of the same batch writes and then fails. Therefore fn may
-// change the Tx, and variables that every run of fn overwrites. fn must not change anything else.
-// fn must not call Update or View, and must not block.
+// change only the Tx, and variables that get a new value in every run of fn. fn must not call
+// Update or View, and must not block.
 func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	w := &write{requestID: requestID, fn: fn, wake: make(chan bool, 1)}
 	s.writers.Lock()

@@ -313,8 +313,8 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.eventJSON(v, raw))
 }
 
-// eventJSON returns the JSON of v for the event. The JSON in raw is the JSON of v with all fields,
-// including the fields that callers must not see.
+// eventJSON returns the JSON of v for the event, without the fields that readers of events must not
+// see. The parameter raw is the JSON of v with all fields.
 func (t Table[T]) eventJSON(v *T, raw []byte) []byte {
 	if t.Public == nil {
 		return raw
@@ -353,8 +353,8 @@ func compareKeys(a, b [2][]byte) int {
 }
 
 // reindex removes the index entries and quota uses of the old value, and adds the index entries and
-// quota uses of the new value. The stored JSON is oldRaw, or nil for a new resource. The new value
-// is v, or nil for a deleted resource.
+// quota uses of the new value. The parameter oldRaw is the stored JSON of the old value, or nil for
+// a new resource. The parameter v is the new value, or nil for a deleted resource.
 func (t Table[T]) reindex(tx *Tx, id string, oldRaw []byte, v *T) error {
 	var before, after trace
 	key := t.key(id)
@@ -408,10 +408,9 @@ func (t Table[T]) reindex(tx *Tx, id string, oldRaw []byte, v *T) error {
 	return nil
 }
 
-// Check returns an error if it cannot decode a resource, or if the resources,
-// their index entries and the counts of quotas do not match each other. It
-// returns only the first mismatch of the table, because a malicious state may
-// have millions of mismatches.
+// Check returns an error if it cannot decode a resource, or if the resources, their index entries
+// and the counts of quotas do not match each other. It returns only the first mismatch of the
+// table, because a state file from an attacker may have millions of mismatches.
 func (t Table[T]) Check(tx *Tx) error {
 	expected, taken := map[string]int{}, usage{} // expected contains the number of entries by the name of the index
 	for v, err := range t.Scan(tx, "", "") {

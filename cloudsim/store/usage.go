@@ -73,9 +73,8 @@ func (t *Tx) recount(oldTrace, newTrace trace) error {
 	return errors.Join(add(oldTrace, -1), add(newTrace, 1))
 }
 
-// CountUses counts the quota uses of all resources in a table again. After
-// Replace, call CountUses for each table whose resources Replace has kept,
-// because Replace deletes all counts.
+// CountUses counts the quota uses of all resources in a table again. Replace deletes all counts,
+// but keeps the resources of some tables. After Replace, call CountUses for each of these tables.
 func (t Table[T]) CountUses(tx *Tx) error {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -97,8 +96,8 @@ func (u usage) add(project cloudsim.ProjectID, uses []Use) {
 	}
 }
 
-// check returns an error for each count in the file that differs from u. It
-// checks only the quotas in u.
+// check returns an error for each count in the store that differs from the count in u. It checks
+// only the quotas in u.
 func (u usage) check(tx *Tx) error {
 	var all []error
 	names := map[string]bool{}

@@ -9,9 +9,10 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// A Dialect contains the values that the driver needs for the CCM of another provider, such as the
-// format of its provider IDs. This CCM calls a server that translates the API of the provider to the
-// API of the cloud. The server is also called a dialect.
+// The CCM of a real provider can also run against a simulated cloud. A Dialect contains the values
+// that the driver needs for such a CCM, such as the format of its provider IDs. This CCM calls a
+// server that translates the API of the provider to the API of the cloud. The server is also called
+// a dialect.
 type Dialect struct {
 	// ProviderID returns the provider ID that the CCM writes into the Node of an instance.
 	ProviderID func(cloudsim.Instance) string

@@ -265,8 +265,8 @@ func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// effectOf maps each kind of fault that the driver can inject to the effect of the fault that the
-// driver creates in the cloud.
+// effectOf has one key for each kind of fault that the driver can inject. The value is the effect
+// of the fault that the driver creates in the cloud.
 var effectOf = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},

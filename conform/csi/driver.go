@@ -95,8 +95,8 @@ func (d *driver) name(ctx context.Context) (string, error) {
 	}
 }
 
-// ask returns the driver's name. It returns an error if the driver does not answer within the time
-// in the constant answer.
+// ask returns the driver's name. It returns an error if the driver does not answer within one
+// second (the constant named answer).
 func (d *driver) ask(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()

@@ -56,9 +56,9 @@ func (rawCodec) Name() string { return "proto" }
 type count struct{ rpcs, calls int }
 
 // forwarder forwards the RPCs of csi-sanity to the driver. If an RPC fails because of a fault, the
-// forwarder repeats the RPC, as Kubernetes' sidecars do. For the services in the variable
-// controllers, the forwarder runs only one RPC at a time, so that each call to the cloud belongs to
-// one RPC.
+// forwarder repeats the RPC, as Kubernetes' sidecars do. The forwarder runs only one RPC of a
+// controller service at a time (see the variable controllers), so that each call to the cloud
+// belongs to one RPC.
 type forwarder struct {
 	driver  *driver
 	faults  *faultSelector
@@ -93,9 +93,8 @@ func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out [
 	return out, err
 }
 
-// rpc forwards an RPC. If the RPC fails because of a fault, rpc repeats the RPC. If one of the
-// repeated RPCs then fails with a transient error, rpc also repeats the RPC. It returns all other
-// errors at once.
+// rpc forwards an RPC. If the RPC fails because of a fault, rpc repeats the RPC. If a later attempt
+// fails with a transient error, rpc makes another attempt. It returns all other errors at once.
 func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, error) {
 	service, name := path.Split(method)
 	if !slices.Contains(controllers, service) {
@@ -185,8 +184,8 @@ func (f *forwarder) fatalError() error {
 	return f.err
 }
 
-// unprovenReason returns "", or the reason why a run without failures proves nothing about the
-// driver.
+// A run without failures can still prove nothing about the driver. In this case, unprovenReason
+// returns the reason. Otherwise it returns "".
 func (f *forwarder) unprovenReason(m Mode) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

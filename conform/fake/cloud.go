@@ -1,6 +1,6 @@
-// Package fake contains a cloud in memory, and a CCM for this cloud. The CCM consists of
-// upstream's controllers. The CCM can have known bugs of real CCMs. The tests of the conformance
-// checks use these bugs to prove that each check can fail.
+// Package fake contains a cloud in memory, and a CCM for this cloud. The CCM consists of the
+// controllers of k8s.io/cloud-provider. The CCM can have known bugs of real CCMs. The tests of the
+// conformance checks use these bugs to prove that each check can fail.
 package fake
 
 import (
@@ -189,8 +189,8 @@ func (c *Cloud) Calls(context.Context) (map[string]conform.Count, error) {
 // timeout is the time after which a caller of the cloud stops waiting for an answer.
 const timeout = time.Second
 
-// countCall counts a call of the CCM, and applies the fault to this call. The function
-// fn executes the call.
+// countCall counts a call of the CCM, and applies the cloud's current fault to this call. The
+// function fn executes the call.
 func (c *Cloud) countCall(ctx context.Context, name string, write bool, fn func() error) error {
 	c.mu.Lock()
 	n := c.calls[name]
@@ -223,8 +223,8 @@ func (c *Cloud) countCall(ctx context.Context, name string, write bool, fn func(
 	return fn()
 }
 
-// findMachine returns a machine for which isWanted returns true. The cloud counts the use of
-// findMachine as a call of the CCM.
+// findMachine returns a machine for which isWanted returns true. The cloud counts each use of
+// findMachine as a call that the CCM makes.
 func (c *Cloud) findMachine(ctx context.Context, isWanted func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
 	err = c.countCall(ctx, "machines.get", false, func() error {
 		c.mu.Lock()

@@ -53,9 +53,9 @@ type Manager struct {
 	Cloud *Cloud
 	Bug   Bug // "" for a CCM that passes all checks
 
-	// If election is true, the controllers wait for the Leases of a CCM with leader election and
-	// leader migration. The controllers for Services, for routes and for the deletion of Nodes need
-	// both Leases.
+	// If election is true, the Manager uses leader election and leader migration, so its
+	// controllers wait for two Leases. The controllers for Services, for routes and for the
+	// deletion of Nodes need both Leases.
 	election bool
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup
@@ -170,7 +170,7 @@ func (m *Manager) permit(ctx context.Context, admin kubernetes.Interface) error 
 
 // elect calls startControllers when this Manager holds the Lease. If needsLease is false, elect
 // calls startControllers at once. If the Manager loses the Lease, these controllers stop, and the
-// method Ended returns an error, because a real CCM ends.
+// method Ended returns an error. The reason is that a real CCM ends when it loses the Lease.
 func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease string, needsLease bool, startControllers func(context.Context)) {
 	if !needsLease {
 		startControllers(ctx)
@@ -211,7 +211,8 @@ func (w withoutBetaLabel) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(changed)
 }
 
-// meddle patches Services until ctx ends. It implements bugs that the type provider cannot implement.
+// meddle patches Services until ctx ends. It implements the bugs that the cloud provider cannot
+// implement.
 func (m *Manager) meddle(ctx context.Context, kube kubernetes.Interface) {
 	for ctx.Err() == nil {
 		m.meddleServices(ctx, kube)

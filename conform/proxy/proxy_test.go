@@ -251,7 +251,7 @@ func TestRecordingHasNoSecret(t *testing.T) {
 }
 
 // TestIntercept proves that the argument chooseFault of Intercept chooses the fault of each call.
-// If a reply is lost, Intercept calls the function onLost. The caller notices the lost reply only
+// If a reply is lost, the proxy calls the function onLost. The caller notices the lost reply only
 // after onLost has returned.
 func TestIntercept(t *testing.T) {
 	a := start(t)

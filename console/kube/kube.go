@@ -114,8 +114,9 @@ func trim(obj any) (any, error) {
 }
 
 // passChanges passes the changes of an informer to putFn and removeFn. The returned function
-// reports whether putFn has received all objects of the first list. With only a part of these
-// objects, the console would report differences for the missing objects.
+// reports whether putFn has received all objects of the first list. The caller must wait until
+// then. If the console had only a part of the objects, it would report the missing objects as
+// differences.
 func passChanges[T any](i cache.SharedIndexInformer, putFn, removeFn func(T)) cache.InformerSynced {
 	call := func(fn func(T), obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

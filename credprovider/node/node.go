@@ -86,8 +86,8 @@ func (c Config) Files() (map[string][]byte, error) {
 		Args: []string{"--config=" + path.Join(c.Dir, PluginFile)},
 	}
 	if c.Audience != "" {
-		// With the cache type Token, the kubelet reuses an answer only for the
-		// token of the request, and therefore never for another service account.
+		// With the cache type Token, the kubelet reuses an answer only for requests with the same
+		// token, and therefore never for another service account.
 		p.TokenAttributes = &kubeletv1.ServiceAccountTokenAttributes{
 			ServiceAccountTokenAudience: c.Audience,
 			CacheType:                   kubeletv1.TokenServiceAccountTokenCacheType,

@@ -34,8 +34,8 @@ func (l *Loop) Lapse() error {
 	return l.Loop.Lapse()
 }
 
-// Stay calls loop.Stay, so that the device also stays when no program and no
-// mount uses it. If the hypervisor manages the device, Stay does nothing.
+// Stay calls loop.Stay, so that the device stays even when no program and no mount uses it. If the
+// hypervisor manages the device, Stay does nothing.
 func (l *Loop) Stay() error {
 	if l.managed {
 		return nil

@@ -2,12 +2,11 @@
 // machine on which it runs. It uses system calls. It runs other programs only
 // to make, check or grow a filesystem.
 //
-// The package keeps no state between two calls: the kernel's tables are the
-// only record. After a kill at any point, the next process therefore has
-// nothing to repair. The package identifies a loop device by the inode of its
-// file. It does not identify a device by its number, because after a
-// detachment, the kernel can immediately give this number to another file. The
-// package never makes a filesystem on a disk that contains data.
+// The package keeps no state in memory between two calls. It reads the kernel's tables, and the
+// mark of an unfinished mkfs on the disk. So if the process is killed at any point, the next
+// process can continue. The package identifies a loop device by the inode of its file. It does not
+// identify a device by its number, because after a detachment, the kernel can immediately give this
+// number to another file. The package never makes a filesystem on a disk that contains data.
 package machine
 
 import (
@@ -63,7 +62,7 @@ func ReadOnly(options []string) []string { return append(slices.Clone(options), 
 // IsDevice reports whether m is a bind mount of the device file of a loop
 // device. It returns false for a filesystem on the device.
 func (m Mount) IsDevice() bool {
-	// On a machine of the lab, /dev is a tmpfs.
+	// Usually /dev is a devtmpfs. On the machines of `allinone up`, it is a tmpfs.
 	return (m.FSType == "devtmpfs" || m.FSType == "tmpfs") && loopNode.MatchString(m.Root)
 }
 

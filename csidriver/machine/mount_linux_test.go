@@ -70,8 +70,8 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
-// TestFindNear proves that Find uses a device at an expected mount point only
-// if the device belongs to the file.
+// TestFindNear proves that Find uses a device at an expected mount point only if the device belongs
+// to the given file.
 func TestFindNear(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -112,9 +112,8 @@ func TestFindNear(t *testing.T) {
 	}
 }
 
-// TestSeenIsInTheTable proves that Seen returns the last mount of the kernel's
-// table for a path. The test checks filesystems on loop devices, and mounts
-// that cover these filesystems.
+// TestSeenIsInTheTable proves that Seen returns the last mount at a path in the kernel's mount
+// table. The test checks filesystems on loop devices, and mounts that cover these filesystems.
 func TestSeenIsInTheTable(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

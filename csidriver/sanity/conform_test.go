@@ -174,7 +174,7 @@ type report struct {
 
 // check runs 'allinone conform csi' for a driver with the given bug. The parameter focus selects
 // specs of csi-sanity. If focus is empty, csi-sanity runs all specs of the controller. check
-// returns the report, and the output with the exit code.
+// returns the report, and the output, which ends with the exit code.
 func check(t *testing.T, bug, focus string, args ...string) (r report, out string) {
 	t.Helper()
 	allinone, err := filepath.Abs("../../bin/allinone")
@@ -223,10 +223,9 @@ const baseline = "testdata/baseline.json"
 // the cloud than the baseline allows.
 var grown = regexp.MustCompile(`--baseline: 100 CreateVolume: \d+ calls, the baseline has \d+`)
 
-// TestConform proves that the driver passes csi-sanity with lost replies and
-// crashes. It also proves that the driver does not make more calls to the cloud
-// than the baseline allows. With SANITY_TEST_BASELINE=write, the test writes a
-// new baseline.
+// TestConform proves that the driver passes csi-sanity even if replies are lost and the driver
+// crashes. It also proves that the driver does not make more calls to the cloud than the baseline
+// allows. With SANITY_TEST_BASELINE=write, the test writes a new baseline.
 func TestConform(t *testing.T) {
 	t.Parallel()
 	flag := "--baseline"

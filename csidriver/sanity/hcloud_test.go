@@ -110,9 +110,9 @@ func TestHetznerCSI(t *testing.T) {
 	}
 }
 
-// serveHetzner runs a cloud, the dialect hcloud, the metadata service and the
-// driver. It returns the driver's socket. Each answer of the dialect with the
-// status 501 increases the counter unsupported by 1.
+// serveHetzner runs a cloud, a server for the dialect hcloud, the metadata service and the driver.
+// It returns the driver's socket. Each answer of the dialect with the status 501 increases the
+// counter unsupported by 1.
 func serveHetzner(t *testing.T, driver, dir string, unsupported *atomic.Int64) string {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))

@@ -70,8 +70,7 @@ func TestSanity(t *testing.T) {
 	}
 }
 
-// serve runs a cloud with a data plane and a driver, and returns the driver's
-// socket.
+// serve runs a driver, and a cloud that has a data plane. It returns the driver's socket.
 func serve(t *testing.T, dir string) string {
 	t.Helper()
 	files := filepath.Join(dir, "disks")

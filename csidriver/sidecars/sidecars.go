@@ -60,10 +60,10 @@ const resync = 10 * time.Minute
 // concurrently.
 const workers = 10
 
-// cluster contains the clients of the API server, and the informers that use
-// these clients. All controllers of a driver share one set of informers. The
-// snapshot-controller has its own set. Two drivers cannot share a set, because
-// each provisioner adds its own index to the claims.
+// cluster contains the clients of the API server, and the informers that use these clients. All
+// controllers of a driver share one set of informers. The snapshot-controller has its own set. Two
+// drivers cannot share a set, because each provisioner adds an index of the same name to the
+// informer of PersistentVolumeClaims.
 type cluster struct {
 	config
 	rest      *rest.Config

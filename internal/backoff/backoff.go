@@ -1,5 +1,5 @@
-// Package backoff waits for a fixed time or with a growing delay between attempts.
-// Every wait ends early when its context ends.
+// Package backoff waits for a fixed time, or waits between attempts with a growing delay. Every
+// wait ends early when its context ends.
 package backoff
 
 import (

@@ -22,7 +22,7 @@ const (
 	leafLife      = 365 * 24 * time.Hour
 )
 
-// RenewBefore is the remaining lifetime at which a lab replaces a certificate.
+// RenewBefore is the remaining lifetime at which `allinone up` replaces a certificate.
 const RenewBefore = 30 * 24 * time.Hour
 
 // Pair is a certificate and its key.

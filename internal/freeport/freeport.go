@@ -23,8 +23,8 @@ const first, last = 10000, 29999
 // many more ports, so a random port of the range is probably free.
 const maxPorts = 1000
 
-// maxTries limits the attempts of one call of Choose. If a later attempt finds a port in use,
-// Choose returns an error, because the range probably has too few free ports.
+// maxTries limits the attempts of one call of Choose. After so many attempts, Choose returns an
+// error, because the range probably has too few free ports.
 const maxTries = 3 * maxPorts
 
 // reservations holds the reservations of this process. A reservation is an abstract

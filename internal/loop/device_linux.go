@@ -42,20 +42,19 @@ func (d *Loop) Close() error {
 	return d.dev.Close()
 }
 
-// Attach returns the loop device of a file for a node. If the node has no device
-// for the file, Attach creates a device. If lapses is true, the new device has
-// the lapse flag (LO_FLAGS_AUTOCLEAR). Attach does not change the flag of an
-// existing device. The methods Lapse and Stay change this flag.
+// Attach returns the loop device that the given node has for a file. If the node has no device for
+// the file, Attach creates a device. If lapses is true, the new device has the lapse flag
+// (LO_FLAGS_AUTOCLEAR). Attach does not change the flag of an existing device. The methods Lapse
+// and Stay change this flag.
 //
 // Attach returns an error if path is a symbolic link. If several nodes of one
 // host share a disk, each node has its own device. If node is empty, Attach
 // returns any existing device of the file.
 //
-// The kernel removes a device with the lapse flag when no program has the device
-// open and no mount uses the device's filesystem. The kernel also does this if
-// the process that called Attach has died, or if the machine that had the mounts
-// has ended. A device must not have this flag if only its device file is
-// bind-mounted, because a bind mount does not keep the device open.
+// The kernel removes a device with the lapse flag when no program has the device open and no mount
+// uses the device's filesystem. The kernel also does this if the process that called Attach has
+// died, or if all processes of the machine with the mounts have ended. A device must not have this
+// flag if only its device file is bind-mounted, because a bind mount does not keep the device open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {
@@ -201,7 +200,7 @@ func (d *Loop) setLapse(lapses bool) error {
 	return nil
 }
 
-// Fence moves the begin of the device to this offset in the file. No file reaches this offset, so
+// Fence moves the start of the device to this offset in the file. No file reaches this offset, so
 // the device has no sector. A kernel before Linux 6.6 can send a write to a device without sectors.
 // Because of this offset, such a write fails.
 const fencedOffset = math.MaxInt64 &^ 4095

@@ -130,8 +130,8 @@ func TestFenceOfMountedDevice(t *testing.T) {
 }
 
 // Reserve creates a loop device without a file. TestReserve proves that a program without access to
-// loop-control can then attach a file to this device, and that Release removes the device also with
-// its file.
+// loop-control can then attach a file to this device. It also proves that Release removes the
+// device even if the device has a file.
 func TestReserve(t *testing.T) {
 	needsRoot(t)
 	n, err := Reserve()

@@ -68,10 +68,9 @@ func List() (all []Status, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Path(n), err)
 		}
-		// List takes the name from the status of the device, not from sysfs.
-		// The name in sysfs is a path in the mount namespace of the program
-		// that attached the file. After the lab's machine with that program is
-		// gone, sysfs contains only the end of the path.
+		// List takes the name from the status of the device, not from sysfs. The name in sysfs is a
+		// path in the mount namespace of the program that attached the file. When that mount
+		// namespace no longer exists, sysfs contains only the end of the path.
 		all = append(all, Status{
 			Number: n, Name: unix.ByteSliceToString(info.File_name[:]), Node: ownerOf(info.File_name), Fenced: isFenced(info),
 			Of: info.Rdevice, file: unix.Stat_t{Ino: info.Inode, Dev: info.Device},
@@ -80,12 +79,11 @@ func List() (all []Status, err error) {
 	return all, nil
 }
 
-// Find returns the loop device of a file for a node, or nil. It skips the
-// devices of other nodes. Find compares inodes and not only names, for two
-// reasons. First, machines of one host may use equal file names. Second, the
-// kernel can give the number of a removed device to another file at once. If
-// the file no longer exists, Find returns the device of a file that had this
-// name.
+// Find returns the loop device of a file for a node, or nil. It skips the devices of other nodes.
+// Find compares inodes and not only names, for two reasons. First, several nodes can run on one
+// host and use equal file names. Second, the kernel can immediately give the number of a removed
+// device to another file. If the file no longer exists, Find returns the device of a file that had
+// this name.
 //
 // Usually Find reads sysfs for each loop device in use. The argument nearPaths
 // contains the paths at which a mount of the device is likely. If one of these
@@ -168,10 +166,10 @@ func backingOf(path string) (b backingFile, err error) {
 
 // mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe before
 // it opens a device, so it rarely opens the device of another file. With inAnyFolder, mayBe ignores
-// the folders, because the kernel does not always know the folder of a device's file. For example,
-// the container that attached the file no longer exists. Find sets inAnyFolder to true if it has
-// another proof: it can also compare the inodes, or one of the paths in nearPaths is a mount of the
-// device.
+// the folders, because the kernel does not always know the folder of a device's file. This is the
+// case if, for example, the container that attached the file no longer exists. Find sets
+// inAnyFolder to true if it has another proof: it can also compare the inodes, or one of the paths
+// in nearPaths is a mount of the device.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))

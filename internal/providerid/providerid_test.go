@@ -7,7 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// The test compares with a literal, because existing nodes contain ids of this
+// The test compares the text of an id with a literal, because existing nodes contain ids of this
 // form.
 func TestFormatIsForEver(t *testing.T) {
 	const wire = "cloudsim://sim-1/sim-1a/i-000001"

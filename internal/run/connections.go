@@ -41,11 +41,10 @@ const (
 
 type connectionKey struct{}
 
-// Authenticated marks a connection as authenticated. The argument ctx is the
-// context of a request on this connection. HTTP then keeps the connection open
-// when many new connections arrive. The number of authenticated connections is
-// limited to Limits.Connections minus Limits.Anonymous. Above this limit,
-// Authenticated does nothing.
+// Authenticated marks a connection as authenticated. The argument ctx is the context of a request
+// on this connection. The server that the function HTTP runs then keeps the connection open when
+// many new connections arrive. The number of authenticated connections is limited to
+// Limits.Connections minus Limits.Anonymous. Above this limit, Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

@@ -15,10 +15,9 @@ type Limits struct {
 	// Connections is the maximum number of open connections. The default is an
 	// eighth of the process's limit of file descriptors, but at least 64.
 	Connections int
-	// Anonymous is the maximum number of connections without an authenticated
-	// request. If a new connection exceeds this limit, the server closes the
-	// connection that has waited longest. The default is 512, but at most half
-	// of Connections.
+	// Anonymous is the maximum number of connections without an authenticated request. If a new
+	// connection exceeds this limit, the server closes the connection without an authenticated
+	// request that has been idle longest. The default is 512, but at most half of Connections.
 	Anonymous int
 	// AnonymousFor is the maximum idle time of a connection without an
 	// authenticated request. It is also the maximum duration of each request on

@@ -27,9 +27,8 @@ func (l *silenceListener) Accept() (net.Conn, error) {
 	return &silenceConn{Conn: c, most: l.most}, nil
 }
 
-// silenceConn is a connection with two read deadlines. The server can set one
-// deadline. The other deadline is the start of the read plus the duration in
-// the field most. The earlier deadline applies.
+// silenceConn is a connection with two read deadlines. The server can set one deadline. The other
+// deadline is the start of the read plus the duration most. The earlier deadline applies.
 type silenceConn struct {
 	net.Conn
 	most time.Duration

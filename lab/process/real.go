@@ -124,9 +124,9 @@ func (p *plan) serverIPs() []net.IP {
 //   - Real nodes with a CCM of the user: kube-controller-manager assigns the ranges, because other
 //     CCMs do not write ranges into Nodes. The user's CCM creates the routes in the cloud.
 //
-// The host has a route to the pods of the VPC. If a user creates a network or a route that overlaps
-// a route of the host, the cloud refuses it, unless the flag --network-ranges contains the range of
-// the network or route. A CCM of the user creates such routes, so for this CCM the lab sets
+// The host has a route to the pods of the VPC. The cloud refuses a network or a route of a user if
+// its range overlaps a route of the host, and --network-ranges does not contain this range. A CCM
+// of the user creates such routes, so for this CCM the lab sets
 // --network-ranges to all private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {

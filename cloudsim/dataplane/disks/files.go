@@ -24,8 +24,9 @@ type Files struct {
 	dir string
 
 	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Both
-	// lock swapLock before runLock. While Swap holds swapLock, it calls cancelRun, which makes Run
-	// unlock runLock. Run cannot lock runLock again until Swap has unlocked swapLock.
+	// lock swapLock before runLock, but Run unlocks swapLock as soon as it has locked runLock.
+	// While Swap holds swapLock, it calls cancelRun, which makes Run unlock runLock. Run cannot
+	// lock runLock again until Swap has unlocked swapLock.
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
 	// pendingData is the disk data of a loaded state that is still in a temporary folder (see
@@ -64,9 +65,9 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 // Save writes the data of disks and snapshots to w. The data of all files is from the same instant.
 // The parameter sizes contains the size of each disk or snapshot, by id. Save returns:
 //
-//   - Conflict if there is more data than MaxStateData, or if programs write to a disk without a
-//     pause
-//   - NotFound if a file is missing, unless its entry in sizes has the field Optional
+//   - Conflict if there is more data than MaxStateData, or if programs write so often that
+//     Save cannot read all data between two writes
+//   - NotFound if a file is missing, unless the field Optional of its entry in sizes is true
 //   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
 	f.swapLock.Lock()

@@ -20,7 +20,7 @@ import (
 )
 
 // withFiles runs a cloud that keeps the data of its disks in dir. The parameter states is the
-// folder in which the cloud saves states. If it is empty, the cloud uses a temporary folder.
+// folder in which the cloud saves states. If states is "", the cloud uses a temporary folder.
 func withFiles(t *testing.T, dir, states string) *client.Client {
 	t.Helper()
 	files := disks.NewFiles(dir)

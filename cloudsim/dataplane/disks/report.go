@@ -23,12 +23,11 @@ const (
 	gatherTime = 100 * time.Millisecond
 )
 
-// reports are the disk statuses that the manager has not sent to the cloud yet.
-// Each report waits until the cloud has committed the status. So a separate
-// goroutine sends the reports, and the manager does not wait. The cloud can
-// store concurrent reports of several disks in one commit. For each disk, the
-// goroutine sends only the latest status. It never sends two reports of one
-// disk at the same time.
+// reports are the disk statuses that the manager has not sent to the cloud yet. The call that sends
+// a report returns only when the cloud has committed the status. So a separate goroutine makes
+// these calls, and the manager does not wait. The cloud can store concurrent reports of several
+// disks in one commit. For each disk, the goroutine sends only the latest status. It never sends
+// two reports of one disk at the same time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus

@@ -15,8 +15,8 @@ import (
 const awscli = "/usr/bin/aws"
 
 // commandLine returns a function that runs Debian's program aws. This function returns the output
-// of the program and the text of its error. It sets the option --endpoint-url, because versions
-// before 2.13 do not read the variable AWS_ENDPOINT_URL.
+// of the program and the text of its error. The option --endpoint-url is necessary, because
+// versions of the program before 2.13 do not read the variable AWS_ENDPOINT_URL.
 func commandLine(t *testing.T, w *world) func(args ...string) (out, failure string) {
 	t.Helper()
 	if testing.Short() {

@@ -113,9 +113,10 @@ type createRepositoryInput struct {
 	} `json:"tags"`
 }
 
-// createRepository creates a repository with the id of the request in a label. This label makes all
-// requests to the cloud different. So the cloud refuses a second request for the same repository,
-// as ECR does. Without the label, the cloud would return the existing repository.
+// createRepository creates a repository, and stores the id of the request in a label of the
+// repository. This label makes all requests to the cloud different. So the cloud refuses a second
+// request for the same repository, as ECR does. Without the label, the cloud would return the
+// existing repository.
 func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err
@@ -159,8 +160,9 @@ type deleteRepositoryInput struct {
 	Force      bool   `json:"force"`
 }
 
-// deleteRepository deletes a repository and its images. The request must set the field force,
-// because the cloud's API does not report whether a repository contains images.
+// deleteRepository deletes a repository and its images. Without the field force, ECR deletes only
+// an empty repository. The cloud's API does not report whether a repository contains images, so the
+// request must set force.
 func deleteRepository(r *dialect.Request, me cloudsim.Identity, input deleteRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err

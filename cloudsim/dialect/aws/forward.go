@@ -94,10 +94,10 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 // changeRouting is not nil, computeListeners calls this function with the records that
 // computeListeners has read.
 //
-// The caller must read l before it calls computeListeners. The caller must write l only if no other
+// The caller must read l before it calls computeListeners. The caller may write l only if no other
 // caller has changed l since this read. Otherwise the caller must read l and call computeListeners
-// again. A caller also calls computeListeners after it has stored its records. So the last caller
-// that writes l has read the records of all callers.
+// again. After a caller has stored its records, it calls computeListeners again and writes l. So
+// the last of several concurrent callers has read the records of all callers.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
@@ -147,9 +147,9 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 // permitTargets sets the source ranges and the targets of a load balancer without security groups.
 // In AWS, such a load balancer preserves the IP addresses of its clients by default. So the rules
 // of a target's security groups apply to the addresses of the clients. If no rule permits
-// connections to a target, permitTargets removes the target from the listener. The source ranges
-// are the ranges from which the rules of every remaining target permit connections. The parameter g
-// is the same as in computeListeners.
+// connections to a target of a listener, permitTargets removes the target from this listener. An
+// address is in the source ranges only if, for each remaining target, a rule permits connections
+// from this address. The parameter g is the same as in computeListeners.
 func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group) error {
 	known := map[string][]rule{} // rules of lists of security groups
 	var open [][]netip.Prefix    // permitted ranges of each remaining target, without duplicates

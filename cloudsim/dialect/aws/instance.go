@@ -183,8 +183,9 @@ func groupIDsOf(i cloudsim.Instance) []string {
 }
 
 // instanceOf returns an instance in EC2's format. The private DNS name is the name of the instance.
-// In a lab, the host name and the Node of the instance have the same name. AWS's cloud controller
-// manager requires that the name of each Node is the private DNS name of its instance.
+// In a cluster that `allinone up` starts, the host name of the machine and the name of the Node are
+// also the name of the instance. AWS's cloud controller manager requires that the name of each Node
+// is the private DNS name of its instance.
 func instanceOf(i cloudsim.Instance, r instanceResources) instance {
 	eni := interfaceOf(i, r)
 	out := instance{
@@ -292,10 +293,10 @@ func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	return func(i cloudsim.Instance) bool { return i.Region == region }
 }
 
-// instancesWithTerminated returns a copy of the variable instances, in which the function in the
-// field get also finds terminated instances. So a caller gets terminated instances by their ids,
-// but not in lists without ids. EC2 shows a terminated instance for about an hour. This dialect
-// shows it until the cloud deletes the event of the termination from its journal.
+// instancesWithTerminated returns a copy of the variable instances. In this copy, the function get
+// also finds terminated instances. So a call with ids returns terminated instances, but a call
+// without ids does not. EC2 shows a terminated instance for about an hour. This dialect shows it
+// until the cloud deletes the event of the termination from its journal.
 func instancesWithTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 	k := instances
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression

@@ -124,8 +124,8 @@ func (n requestedNames) match(name string) bool {
 	return false
 }
 
-// checkFound returns an error if no resource has one of the requested names. The error contains the
-// first of these names in alphabetical order.
+// checkFound returns an error if a requested name is not the name of a resource. The error contains
+// the first missing name in alphabetical order.
 func (n requestedNames) checkFound(code, one string) error {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if !n[name] {

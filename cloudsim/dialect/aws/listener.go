@@ -47,7 +47,8 @@ func (q *query) decodeListeners() (all []cloudsim.Listener) {
 }
 
 // addListeners adds listeners to a load balancer. If the load balancer already has a listener with
-// the same two ports, addListeners adds nothing and returns no error, as AWS does.
+// the same port and the same instance port, addListeners skips the given listener without an error,
+// as AWS does.
 func addListeners(l *cloudsim.LoadBalancer, given []cloudsim.Listener) error {
 	for _, li := range given {
 		at := slices.IndexFunc(l.Listeners, func(have cloudsim.Listener) bool { return have.Port == li.Port })
@@ -101,8 +102,8 @@ func deleteListeners(q *query) (any, error) {
 //     each listener that keeps its targets. If there is no such address, all listeners refuse
 //     connections.
 //
-// So a client can connect only if AWS also permits the connection. A rule with a security group as
-// its source permits no connection to a load balancer.
+// So a client can connect only if AWS would also permit the connection. A rule with a security
+// group as its source permits no connection to a load balancer.
 func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	var open [][]netip.Prefix // permitted ranges of each listener that has permitted ranges
 	for n := range l.Listeners {

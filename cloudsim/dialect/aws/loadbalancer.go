@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A classic load balancer of AWS is a load balancer of this cloud with the label labelGroups. It
-// is not a network load balancer; see isNLB. The dialect does not show load balancers that other
-// clients have created, because such load balancers have no security groups.
+// A classic load balancer of AWS is a load balancer of this cloud that has the label labelGroups
+// and is not a network load balancer; see isNLB. The dialect does not show load balancers that were
+// created without the dialect, because they have no security groups.
 
 // These labels store properties of AWS's classic load balancers. Load balancers of this cloud do
 // not have these properties.
@@ -250,8 +250,8 @@ func createLoadBalancer(q *query) (any, error) {
 	return &queryAnswer{Result: createLoadBalancerResult{DNSName: dnsName(l)}}, nil
 }
 
-// newLoadBalancerRequest returns the request to this cloud for a new load balancer. The load
-// balancer gets the tags of the client's request, and the labels of the dialect.
+// newLoadBalancerRequest returns a request for a new load balancer of this cloud. The load balancer
+// gets the tags of the client's request, and the labels of the dialect.
 func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, tags, dialectLabels map[string]string) (req cloudsim.CreateLoadBalancer, err error) {
 	if dialect.Name(name) != name {
 		dialectLabels[dialect.NameLabel] = name

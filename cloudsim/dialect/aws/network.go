@@ -95,8 +95,8 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// subnetsWithZones returns a copy of the variable subnets with two other functions in the fields
-// get and all. These functions return each subnet with a zone, because each subnet of EC2 has a
+// subnetsWithZones returns a copy of the variable subnets with different functions subnets.get and
+// subnets.all. These functions return each subnet with a zone, because each subnet of EC2 has a
 // zone. For a subnet that covers all zones of its region, the functions return the first zone of
 // the region.
 func subnetsWithZones(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {

@@ -157,8 +157,8 @@ func (q *query) dropEmpty(list string) {
 	}
 }
 
-// A filter selects resources for a list. A resource matches the filter if one of the resource's
-// values matches one of the patterns in the field match.
+// A filter selects resources for a list. A resource matches the filter if one of its values for
+// this filter matches one of the patterns in filter.match.
 type filter struct {
 	name   string
 	values []string
@@ -228,8 +228,8 @@ func parsePattern(value string) (p pattern) {
 	return p
 }
 
-// matches reports whether the pattern matches the whole text. If a character does not match,
-// matches goes back to the last element anyText, and lets this element match one more character.
+// matches reports whether the pattern matches the whole text. If a character does not match, the
+// method goes back to the last element anyText, and lets this element match one more character.
 func (p pattern) matches(text string) bool {
 	rest := []rune(text)
 	at, n := 0, 0 // the next element of p, and the next character of rest
@@ -343,7 +343,7 @@ type kind[T any, I ~string] struct {
 	prefix string // prefix of AWS's ids; "" if the ids are names of this cloud
 	code   string // first part of the codes of errors about ids, e.g. "InvalidInstanceID"
 	// malformed is the error code for an id of AWS with a wrong format. If malformed is "", the
-	// error code is the field code plus the suffix ".Malformed".
+	// error code is kind.code plus the suffix ".Malformed".
 	malformed string
 	own       string // prefix of this cloud's ids
 	named     string // filter whose values are the names of resources in this cloud; "" for none

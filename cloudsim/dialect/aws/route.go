@@ -81,8 +81,8 @@ func (r routeRequest) isFixed(n cloudsim.Network) bool {
 }
 
 // create creates a route. If the cloud is deleting an earlier route to the same destination,
-// oldRoute is this route. Then create first waits until the cloud has deleted oldRoute. If there is
-// no earlier route, oldRoute is nil.
+// oldRoute is this route. In this case, the method waits until the cloud has deleted oldRoute
+// before it creates the new route. If there is no earlier route, oldRoute is nil.
 func (r routeRequest) create(q *query, n cloudsim.Network, oldRoute *cloudsim.Route, hop cloudsim.InstanceID) error {
 	if oldRoute != nil {
 		if _, err := q.Cloud.WaitOperation(q.Context(), oldRoute.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {

@@ -14,8 +14,8 @@ import (
 // record are the tags of one route table. The name of the record is the id of the network.
 const tableRecords = "aws-route-table"
 
-// mainTable is the main route table of a network. If the table has no tags, the record in the field
-// tags has no id.
+// mainTable is the main route table of a network. The record in mainTable.tags stores the tags of
+// the table. If the table has no tags, the record does not exist in the cloud and its id is "".
 type mainTable struct {
 	cloudsim.Network
 	tags cloudsim.Record

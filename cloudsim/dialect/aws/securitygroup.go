@@ -24,7 +24,7 @@ const (
 	// defaultGroup is the name of the group that each VPC has. EC2 reserves this name.
 	defaultGroup = "default"
 	// The number in the id of a VPC's default group is defaultGroups plus the number of the VPC. So
-	// the default group has an id before the dialect stores it in a record.
+	// the default group has an id even before the dialect stores the group in a record.
 	defaultGroups int64 = 1 << 56
 )
 
@@ -247,7 +247,8 @@ func createGroup(q *query) (any, error) {
 	doc.Network = network.ID
 	// If a request for a record equals the request for an existing record, the cloud returns the
 	// existing record. But EC2 refuses a second group with the same name. The label with the id of
-	// the request makes all requests different, so the cloud refuses the second request too.
+	// the request makes all requests different, so the cloud also refuses a second request with the
+	// same name.
 	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: q.ID})
 	if err != nil {
 		return nil, err

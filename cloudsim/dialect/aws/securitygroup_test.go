@@ -83,7 +83,8 @@ func TestLimitCodes(t *testing.T) {
 }
 
 // TestForeignLoadBalancer proves that a change of a security group does not change a load balancer
-// of Hetzner's dialect in the same network. This load balancer also has the label network.
+// of Hetzner's dialect in the same network. The test gives this load balancer the label with which
+// both dialects store the network.
 func TestForeignLoadBalancer(t *testing.T) {
 	w := start(t)
 	foreign, err := w.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
@@ -114,8 +115,9 @@ func TestForeignLoadBalancer(t *testing.T) {
 	}
 }
 
-// TestRefusedRecord proves that a load balancer does not keep a change if the cloud does not store
-// the record of this change.
+// A change of a listener or a security group changes a record and a load balancer.
+// TestRefusedRecord proves that the load balancer does not change if the cloud does not store the
+// record.
 func TestRefusedRecord(t *testing.T) {
 	w := startNetwork(t)
 	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")

@@ -156,8 +156,8 @@ func tagOne[T any, I ~string](q *query, k kind[T, I], id string, isVisible func(
 	return update(all[0], labels)
 }
 
-// maxTagged is the largest number of resources in a call about tags of Elastic Load Balancing, as
-// in AWS.
+// maxTagged is the largest number of resources in one call of Elastic Load Balancing that reads or
+// changes tags. AWS has the same limit.
 const maxTagged = 20
 
 // loadBalancerTag is a tag in the format of Elastic Load Balancing.

@@ -248,8 +248,8 @@ func describeVolumeStatus(q *query) (any, error) {
 }
 
 // dataStatus returns the result of the status check of a volume in EC2's format. The check fails if
-// the data plane has reported an error of the disk, or that the disk has lost its data. The status
-// is insufficient-data if the volume has no data yet, or if the cloud is deleting the volume.
+// the data plane has reported that the disk has an error or has lost its data. The status is
+// insufficient-data if the volume has no data yet, or if the cloud is deleting the volume.
 func dataStatus(d cloudsim.Disk) statusSummary {
 	status, detail := "ok", "passed"
 	switch {

@@ -128,10 +128,10 @@ func modifyVolume(q *query) (any, error) {
 	return &modifyVolumeAnswer{Modification: out}, err
 }
 
-// modifyRequest returns the request to this cloud that changes the type and the performance of the
-// disk d. It returns the zero value if the disk already has the requested type and performance. The
-// parameter size is the requested size, or 0 if the request has no size. If the disk cannot have
-// the requested values, including the size, modifyRequest returns an error.
+// modifyRequest returns the request with which the dialect changes the type and the performance of
+// the disk d. It returns the zero value if the disk already has the requested type and performance.
+// The parameter size is the requested size, or 0 if the request has no size. If the disk cannot
+// have the requested values, including the size, modifyRequest returns an error.
 func (p performance) modifyRequest(q *query, d cloudsim.Disk, size int) (change cloudsim.ModifyDisk, err error) {
 	own, err := p.diskType(q)
 	if err != nil {

@@ -58,7 +58,7 @@ type Pair struct {
 }
 
 // Compare measures the two functions of each pair. The benchmark of a pair fails if the median
-// duration of Theirs is more than Most times the median duration of Ours.
+// duration of Theirs, divided by the median duration of Ours, is greater than Pair.Most.
 func Compare(b *testing.B, pairs []Pair) {
 	b.Helper()
 	for _, p := range pairs {

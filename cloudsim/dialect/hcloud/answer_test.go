@@ -214,7 +214,8 @@ func TestPageAfterDeletions(t *testing.T) {
 	}
 }
 
-// TestSelectorOfAHiddenLabel proves that a label selector cannot select by the labels of dialects.
+// A dialect stores values in labels that it hides from its clients. TestSelectorOfAHiddenLabel
+// proves that a label selector cannot select by these labels.
 func TestSelectorOfAHiddenLabel(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

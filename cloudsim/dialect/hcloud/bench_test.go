@@ -29,7 +29,8 @@ func benchWorld(b *testing.B) *world {
 
 // BenchmarkDialect compares the time for calls of Hetzner's client through the dialect with the
 // time for direct calls to the cloud. It fails if a call through the dialect takes more than twice
-// as long as the direct calls. For a list of 1,000 servers, the limit is three times as long.
+// as long as the direct calls. For a list of 1,000 servers, the limit is three times the duration
+// of the direct calls.
 //
 // An answer about a server also contains the volumes of the server. So a direct caller needs two
 // calls: one for the instances and one for the disks.

@@ -194,8 +194,8 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 }
 
 // authenticate returns an error if the cloud does not accept the caller's token. The cloud checks
-// the token in each request of the dialect. A call that reads the body or answers before its first
-// request to the cloud must first check the token with authenticate.
+// the token in each request of the dialect. Some calls read the body or send an answer before their
+// first request to the cloud. Such a call must first check the token with authenticate.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err

@@ -1,6 +1,6 @@
-// Package hcloud translates the API of Hetzner Cloud, so that Hetzner's cloud controller manager,
-// CSI driver and command line run unmodified against this cloud. The formats of requests and
-// answers follow https://docs.hetzner.cloud.
+// Package hcloud translates calls of Hetzner Cloud's API to calls of this cloud's API. So Hetzner's
+// cloud controller manager, CSI driver and command line run unmodified against this cloud. The
+// formats of requests and answers follow https://docs.hetzner.cloud.
 //
 // The package refuses features that this cloud does not have, such as load balancers that decode
 // HTTP. Some values have no effect in this cloud. The package accepts a value without effect only if
@@ -56,10 +56,10 @@ const maxRetries = 10
 // retrying returns a copy of a request with a retrying client: if a rate limit refuses a call that
 // reads or deletes, this client waits and repeats the call.
 //
-// The dialect uses the copy after it has created or deleted a resource for a client. If a rate
-// limit refused a call to the cloud then, the client would get an error. Hetzner's Go library would
-// repeat the client's call, and the repeated call would fail, because the resource already exists,
-// or no longer exists.
+// The dialect uses the copy after it has created or deleted a resource. If a rate limit refused one
+// of the calls after this point, the dialect would have to return an error. Hetzner's Go library
+// would repeat its call to the dialect, and the repeated call would fail, because the resource
+// already exists, or no longer exists.
 func retrying(r *dialect.Request) *dialect.Request {
 	out, cloud := *r, *r.Cloud
 	cloud.Retries = maxRetries
@@ -120,11 +120,11 @@ const (
 // 128 characters.
 const maxName = 128
 
-// newName returns the name and the labels that a new resource gets in this cloud. If a
-// resource with the same name and the same properties exists, this cloud answers a create
-// request with the existing resource. Hetzner's API answers with an error. Therefore
-// newName adds the label labelRequest, which has a different value in each request. The
-// labels of the two resources then differ, and the cloud answers with an error, too.
+// newName returns the name and the labels that a new resource gets in this cloud. If a resource
+// with the same name and the same properties exists, this cloud answers a create request with the
+// existing resource. Hetzner's API answers with an error. Therefore newName adds the label
+// labelRequest, which has a different value in each request. Because of this label, the requested
+// resource differs from the existing resource, so this cloud answers with an error, too.
 func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
 	var given map[string]string
 	if labels != nil {

@@ -83,7 +83,8 @@ func (q query) cloudOptions() cloudsim.ListOptions {
 }
 
 // compare compares two resources by the fields in q.sort. The function byField compares the
-// resources by one field. The result is negative if the first resource comes first.
+// resources by one field. Both functions return a negative number if the first resource comes
+// first.
 func (q query) compare(byField func(field string) int) int {
 	for _, s := range q.sort {
 		field, direction, _ := strings.Cut(s, ":")
@@ -104,9 +105,10 @@ type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T]
 // list returns a page of the resources that the query selects and for which filter returns true. A
 // nil filter selects all resources.
 //
-// Hetzner's pages have numbers, but a page of the cloud begins after an id. If the cloud evaluates
-// the whole query, list stores the last id of each page. Then the next page needs only one call to
-// the cloud. In all other cases, list reads all resources.
+// A client of Hetzner's API requests a page by its number, but a client of this cloud requests a
+// page by the last id of the previous page. If the cloud evaluates the whole query, list stores the
+// last id of each page. Then the next page needs only one call to the cloud. In all other cases,
+// list reads all resources.
 func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, listMethod lister[T], filter func(T) bool) ([]T, meta, error) {
 	if len(q.sort) == 1 && (q.sort[0] == "id" || q.sort[0] == "id:asc") {
 		q.sort = nil // the lists of the cloud are already in the order of the ids
@@ -194,9 +196,9 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 }
 
 // filterBy returns a function that listCall accepts as newFilter. This function returns a filter.
-// The query can contain the parameter several times. The filter selects a resource if valueOf
-// returns one of these values for it. If the query does not contain the parameter, there is no
-// filter.
+// The query can contain several values of the parameter. The filter selects a resource if valueOf
+// returns one of these values for the resource. If the query does not contain the parameter, there
+// is no filter.
 func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
@@ -241,9 +243,9 @@ func (q query) meta(n int, hasMore bool) meta {
 // pageCursors caches the id after which each page of a list begins. If the cache has no entry for a
 // page, the dialect gives the same answer, but reads more resources from the cloud.
 //
-// An entry is correct only for a client that has just read the previous page. If a resource on a
-// previous page is deleted later, the page begins after another id. So a call uses each entry at
-// most once, and an entry expires.
+// An entry is correct only for a client that has just read the previous page. If a resource on an
+// earlier page is deleted later, the entry is wrong. So a call uses each entry at most once, and an
+// entry expires.
 type pageCursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]pageCursor

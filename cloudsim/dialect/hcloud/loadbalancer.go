@@ -267,10 +267,10 @@ func (a *api) updateLoadBalancer(r *dialect.Request) (int, any, error) {
 	return showLoadBalancer(l, err)
 }
 
-// checkIdle returns an error if an action runs on a load balancer. If the action is an update, the
-// error has the code "conflict", and Hetzner's Go library repeats the call. If it is a creation or
-// deletion, the error has the code "locked". So several calls that a client sends at the same time
-// succeed one after the other.
+// checkIdle returns an error if an action runs on a load balancer. If the action is a creation or
+// deletion, the error has the code "locked". If the action is an update, the error has the code
+// "conflict", and Hetzner's Go library repeats the call. So several updates that a client sends at
+// the same time succeed one after the other.
 func checkIdle(l cloudsim.LoadBalancer) error {
 	switch {
 	case !loadBalancerBusy(l):

@@ -139,7 +139,7 @@ func (w *world) instance(tb testing.TB, name string) cloudsim.Instance {
 	return i
 }
 
-// server reads the instance i as a server with Hetzner's client.
+// server uses Hetzner's client to read the instance i, and returns it as a server.
 func (w *world) server(tb testing.TB, i cloudsim.Instance) *sdk.Server {
 	tb.Helper()
 	s, resp, err := w.Server.GetByID(context.Background(), dialect.Number(i.ID))

@@ -196,8 +196,8 @@ func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSu
 	return showNetwork(r, http.StatusCreated, n)
 }
 
-// discardNetwork deletes a new network after a failed creation, because the client does not know
-// this network. It deletes the network even if the client has already disconnected.
+// discardNetwork deletes a new network if the creation of its subnets failed, because the client
+// does not know this network. It deletes the network even if the client has already disconnected.
 func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
 	still, cancel := detached(r)
 	defer cancel()

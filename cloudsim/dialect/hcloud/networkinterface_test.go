@@ -143,9 +143,9 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	}
 }
 
-// TestAttachToNewSubnet proves that the dialect refuses an attachment with the code "locked" until
-// the subnet of the network is available. If the subnet is full, the dialect refuses an attachment
-// with the code "no_subnet_available".
+// TestAttachToNewSubnet proves that the dialect refuses an attachment until the subnet of the
+// network is available. The error then has the code "locked". If the subnet is full, the dialect
+// refuses an attachment with the code "no_subnet_available".
 func TestAttachToNewSubnet(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: time.Hour} }), cloudtest.WithFrozenClock(time.Time{}))
@@ -175,8 +175,8 @@ func TestAttachToNewSubnet(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeNoSubnetAvailable)
 }
 
-// TestAttachToNewNetwork proves that a client can use all subnets of a new network as soon as the
-// call has created the network.
+// TestAttachToNewNetwork proves that a client can use all subnets of a new network as soon as it
+// gets the answer to the call that creates the network.
 func TestAttachToNewNetwork(t *testing.T) {
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: 50 * time.Millisecond} }))
 	s := newServer(t, w, "a")

@@ -64,9 +64,9 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 	return out, nil
 }
 
-// groupsOf returns all placement groups, also without a server in instances. The keys of the map
-// are the values of the label labelPlacementGroup. If none of these instances is in a placement
-// group, groupsOf reads no groups and returns nil.
+// groupsOf returns all placement groups, including groups to which none of the given instances
+// belongs. The keys of the map are the values of the label labelPlacementGroup. If none of these
+// instances is in a placement group, groupsOf reads no groups and returns nil.
 func groupsOf(r *dialect.Request, instances []cloudsim.Instance) (map[string]*placementGroup, error) {
 	if !slices.ContainsFunc(instances, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
 		return nil, nil

@@ -59,8 +59,8 @@ func TestServerPrograms(t *testing.T) {
 	}
 }
 
-// serverStep makes one call, and changes the model as the call should change the cloud.
-// It returns the code of the expected error, and the error of the call.
+// serverStep makes one call, and makes the same changes in the model that the call should make in
+// the cloud. It returns the code of the expected error, and the error of the call.
 func serverStep(ctx context.Context, w *world, op int, name string, have *modelServer, g *sdk.PlacementGroup, n int, model map[string]*modelServer) (want sdk.ErrorCode, err error) {
 	if op == 0 {
 		opts := sdk.ServerCreateOpts{Name: name, ServerType: &sdk.ServerType{Name: "small"}, Image: &sdk.Image{Name: "debian-13"}}

@@ -143,8 +143,8 @@ func TestTerraformCalls(t *testing.T) {
 	a, resp, err = w.Volume.Resize(ctx, v, 20)
 	w.wait(t, a, resp, err)
 
-	// hcloud_load_balancer, hcloud_load_balancer_network, hcloud_load_balancer_target,
-	// hcloud_load_balancer_service
+	// These calls create Terraform's resources hcloud_load_balancer, hcloud_load_balancer_network,
+	// hcloud_load_balancer_target and hcloud_load_balancer_service.
 	lb, resp, err := w.LoadBalancer.Create(ctx, sdk.LoadBalancerCreateOpts{
 		Name: "front", LoadBalancerType: &sdk.LoadBalancerType{Name: "lb11"}, NetworkZone: "sim-1", Algorithm: &sdk.LoadBalancerAlgorithm{Type: sdk.LoadBalancerAlgorithmTypeRoundRobin},
 	})

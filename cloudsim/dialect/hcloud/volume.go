@@ -115,8 +115,8 @@ func attachNewDisk(r *dialect.Request, d cloudsim.Disk, server int64) (cloudsim.
 }
 
 // discardVolume deletes a new volume after a failed attachment, because the client does not know
-// this volume. It also deletes the volume if the client has already disconnected. It waits until the
-// deletion ends, so that the client can repeat its call.
+// this volume. It deletes the volume even if the client has already disconnected. It waits until
+// the deletion ends, so that the client can repeat its call.
 func discardVolume(r *dialect.Request, id cloudsim.DiskID) {
 	still, cancel := detached(r)
 	defer cancel()

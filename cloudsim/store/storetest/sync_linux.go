@@ -1,4 +1,4 @@
-// Package storetest makes the file of a store fail in tests.
+// Package storetest makes the syncs of a store's file fail in tests.
 package storetest
 
 import (

@@ -45,8 +45,8 @@ func (w *world) metadataOf(t *testing.T, i cloudsim.InstanceID) string {
 
 // TestMetadata reads the metadata of an instance with the SDK's client, which uses IMDSv2. It
 // proves that the metadata service and the dialect return the same values. It also proves that the
-// client can read each path in the directory lists of the metadata service. A request that is
-// signed with the credentials of the instance succeeds.
+// client can read each path in the directory lists of the metadata service. It also proves that a
+// request succeeds if it is signed with the credentials of the instance.
 func TestMetadata(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.instance(t, "node-0", "sim-1a", nil)

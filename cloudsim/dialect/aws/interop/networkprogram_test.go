@@ -74,9 +74,9 @@ func (m *networkModel) newInstance(t *testing.T, w *world) {
 	m.instances = append(m.instances, fmt.Sprintf("i-%017x", m.next))
 }
 
-// pick returns the ARN of a random resource of the given kind. In about one of five calls, pick also
-// chooses from the deleted resources. If there is no resource to choose, the result is an ARN that
-// never belonged to a resource.
+// pick returns the ARN of a random resource of the given kind. In about one of five calls, pick
+// also chooses from the deleted resources. If there is no resource to choose, the result is an ARN
+// that never belonged to a resource.
 func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) string {
 	if rng.IntN(5) > 0 {
 		all = slices.DeleteFunc(slices.Clone(all), func(arn string) bool { _, ok := live[arn]; return !ok })
@@ -93,8 +93,8 @@ var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUd
 // step makes this kind of call more often.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
-// step makes a random call, and changes the model as the call should change the cloud. It returns a
-// description of the call, the code of the expected error, and the error.
+// step makes a random call, and makes the same changes in the model that the call should make in
+// the cloud. It returns a description of the call, the code of the expected error, and the error.
 func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want string, err error) {
 	ctx := t.Context()
 	lb, group, listener := pick(rng, m.lbs, m.lb, "loadbalancer/net"), pick(rng, m.groups, m.group, "targetgroup"), pick(rng, m.listeners, m.listener, "listener/net/none")
@@ -235,8 +235,8 @@ func add(all []string, s string) []string {
 	return append(all, s)
 }
 
-// isUsed reports whether a load balancer uses the target group. It ignores the load balancer with the
-// ARN ignoredARN.
+// isUsed reports whether a load balancer uses the target group. It ignores the load balancer with
+// the ARN ignoredARN.
 func (m *networkModel) isUsed(group, ignoredARN string) bool {
 	for _, li := range m.listener {
 		if li.group == group && li.lb != ignoredARN {

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// proxyPolicy returns the request of AWS's cloud controller manager for a policy of the load balancer
-// shop.
+// proxyPolicy returns the request that AWS's cloud controller manager sends to create a policy of
+// the load balancer "shop".
 func proxyPolicy(name string) *elb.CreateLoadBalancerPolicyInput {
 	return &elb.CreateLoadBalancerPolicyInput{
 		LoadBalancerName: sdk.String("shop"), PolicyName: &name, PolicyTypeName: sdk.String("ProxyProtocolPolicyType"),

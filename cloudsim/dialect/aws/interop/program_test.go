@@ -70,8 +70,8 @@ func TestInstancePrograms(t *testing.T) {
 	}
 }
 
-// instanceStep makes one call, and changes the model as the call should change the cloud. It
-// returns the code of the expected error, and the error of the call.
+// instanceStep makes one call, and makes the same changes in the model that the call should make in
+// the cloud. It returns the code of the expected error, and the error of the call.
 func instanceStep(ctx context.Context, w *world, op int, token string, typ types.InstanceType, flag bool, model map[string]*modelInstance) (want string, err error) {
 	have := model[token]
 	if op == 0 {
@@ -156,8 +156,8 @@ func TestVolumePrograms(t *testing.T) {
 	}
 }
 
-// step makes one call, and changes the model as the call should change the cloud. It returns the
-// code of the expected error, and the error of the call.
+// step makes one call, and makes the same changes in the model that the call should make in the
+// cloud. It returns the code of the expected error, and the error of the call.
 func (p *volumeProgram) step(ctx context.Context, op int, token string) (want string, err error) {
 	n := p.rng.IntN(len(p.nodes))
 	node, device, size := p.nodes[n], fmt.Sprintf("/dev/xvdb%c", 'a'+p.rng.IntN(2)), int32(10+p.rng.IntN(20)) //nolint:gosec // small
@@ -204,8 +204,8 @@ func (p *volumeProgram) step(ctx context.Context, op int, token string) (want st
 	return want, err
 }
 
-// attach changes the model as an attachment should change the cloud. It returns the code of the
-// expected error.
+// attach makes the same changes in the model that AttachVolume should make in the cloud. It returns
+// the code of the expected error.
 func (p *volumeProgram) attach(have *modelVolume, n int, device string) (want string) {
 	switch {
 	case have.instance >= 0:
@@ -222,8 +222,8 @@ func (p *volumeProgram) attach(have *modelVolume, n int, device string) (want st
 	return ""
 }
 
-// detach changes the model as a detachment should change the cloud. It returns the code of the
-// expected error.
+// detach makes the same changes in the model that DetachVolume should make in the cloud. It returns
+// the code of the expected error.
 func (p *volumeProgram) detach(have *modelVolume, n int, force bool) (want string) {
 	switch {
 	case have.instance < 0 || have.instance == n && force && p.running[n]:
