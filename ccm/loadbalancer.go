@@ -43,7 +43,7 @@ var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, St
 
 // loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for Services. Each call
 // reads the state of the load balancer from the cloud or from the mirror. loadBalancers itself
-// stores only the region's name, and which finalizers belong to this provider.
+// stores only the region's name and a list of the finalizers that belong to this provider.
 type loadBalancers struct {
 	log           *slog.Logger
 	api           *client.Client

@@ -41,10 +41,10 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// Pods can start on a Node as soon as it has no taint. So checkInit checks that each recorded
-// version of the Node without the taint has the provider ID and all labels. It does not check the
-// addresses, because upstream's controller writes them after it has removed the taint. The check
-// node.addresses checks the addresses. See KEP-2392, "Node controller".
+// Pods can start on a Node as soon as it has no taint. So checkInit finds the recorded versions of
+// the Node that have no taint. It checks that each of them has the provider ID and all labels. It
+// does not check the addresses, because upstream's controller writes them after it has removed the
+// taint. The check node.addresses checks the addresses. See KEP-2392, "Node controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versionsOf(nodeKey(m.Name))
 	for _, v := range all {

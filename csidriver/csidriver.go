@@ -156,7 +156,7 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// stopWithin is the time limit for running calls when the driver stops.
+// When the driver stops, it waits for unfinished calls, but at most for the time stopWithin.
 const stopWithin = 10 * time.Second
 
 // Run serves calls until ctx ends. Then it waits up to ten seconds for running

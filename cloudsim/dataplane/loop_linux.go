@@ -250,9 +250,8 @@ func (l *loop) continueConns() {
 	}
 }
 
-// checkDeadlines checks the deadlines of all watched descriptors. The time of a
-// call is proportional to the number of connections. The loop calls
-// checkDeadlines at most once per tick.
+// checkDeadlines checks the deadlines of all watched descriptors. The duration of a call is
+// proportional to the number of connections. The loop calls checkDeadlines at most once per tick.
 func (l *loop) checkDeadlines() {
 	l.next = never
 	for _, s := range l.watched {

@@ -7,12 +7,11 @@ import (
 )
 
 // probeSlots limits the total number of slots in use, and shares the slots fairly between load
-// balancers. A load balancer gets another slot only while the number of its slots is less than the
-// number of free slots. So free slots remain for a further load balancer. The disadvantage is that
-// a single load balancer gets only half of the slots. A free slot goes to the waiting load balancer
-// with the fewest slots. If several waiting load balancers have this lowest number of slots, the
-// free slot goes to the load balancer that has waited longest. Each grant takes O(waiting load
-// balancers).
+// balancers. A load balancer gets another slot only while it has fewer slots than are free. So free
+// slots remain for another load balancer. The disadvantage is that a single load balancer gets only
+// half of the slots. A free slot goes to the waiting load balancer with the fewest slots. If
+// several waiting load balancers have this lowest number of slots, the free slot goes to the load
+// balancer that has waited longest. Each grant takes O(waiting load balancers).
 type probeSlots struct {
 	mu      sync.Mutex
 	free    int

@@ -38,7 +38,7 @@ func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
 	return k
 }
 
-// ensureKeys creates a signing key for each use that has no active key.
+// ensureKeys creates a signing key for each cloudsim.KeyUse that has no active key.
 func ensureKeys(tx *store.Tx) error {
 	for _, use := range cloudsim.KeyUses() {
 		_, err := activeKey(tx, use)

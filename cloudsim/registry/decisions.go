@@ -83,8 +83,8 @@ func (d *decisionLog) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file. Afterwards the engine cannot write new decisions to the file. It writes an
-// error to the process's log for each of them.
+// Close closes the file. If the engine writes a decision afterwards, the process's log gets an
+// error.
 func (d *decisionLog) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

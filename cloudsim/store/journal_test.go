@@ -181,8 +181,9 @@ func TestCompactAfterALoad(t *testing.T) {
 	wantEvents(0)
 }
 
-// A gap is a range of revisions without events. TestEventsBetweenGapsThatOverlap proves that Events
-// subtracts each revision without an event only once. The gaps of an imported state can overlap.
+// A gap is a range of revisions without events. The gaps of an imported state can overlap. Events
+// computes the number of events from the number of revisions and the gaps.
+// TestEventsBetweenGapsThatOverlap proves that a revision in two gaps counts only once.
 func TestEventsBetweenGapsThatOverlap(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

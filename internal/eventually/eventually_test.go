@@ -38,8 +38,8 @@ func TestConditionThatComes(t *testing.T) {
 	})
 }
 
-// Each function fails its test after Timeout, with a message about the missing
-// condition.
+// If the condition does not become true before Timeout, each function of the package fails the test
+// with a message about the condition.
 func TestConditionThatNeverComes(t *testing.T) {
 	for name, wait := range map[string]func(eventually.T){
 		"True":    func(t eventually.T) { eventually.True(t, "rain", func() bool { return false }) },

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// TestSeedWithFault proves that a later start of the lab continues although a fault makes the setup
-// of the cloud fail. If the lab stopped, the user could not delete the fault. The first start
-// returns the error, because the components have no tokens yet.
+// A fault can make the setup of the cloud fail. At the first start of a lab, the lab then returns
+// the error, because the components have no tokens yet. TestSeedWithFault proves that a lab with
+// tokens starts without the setup, so that the user can delete the fault.
 func TestSeedWithFault(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	at, err := url.Parse(cloud.URL)

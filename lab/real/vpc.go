@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// Network holds the addresses of a lab's machines. No other host or network that this host
-// reaches may use these addresses.
+// Network holds the addresses of a lab's machines. If this host can reach another host or network,
+// this host or network must not use these addresses.
 type Network struct {
 	// VPC contains the addresses of the router, the host, all instances and all load balancers.
 	VPC netip.Prefix

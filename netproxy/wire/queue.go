@@ -67,8 +67,8 @@ func (q *Queue) Push(data mem.BufferSlice) error {
 	}
 }
 
-// offer adds data if there is space. If the queue is closed, it frees data and returns the
-// error.
+// offer adds data if there is space. If the queue is closed, offer frees data and returns the error
+// with which the queue was closed.
 func (q *Queue) offer(data mem.BufferSlice) (bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

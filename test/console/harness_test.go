@@ -439,7 +439,7 @@ func (p *page) press(label string) {
 	p.eval(button(label) + ".click()")
 }
 
-// card waits until the map shows an instance in a state.
+// card waits until the map shows the given instance in the given state.
 func (p *page) card(name, state string) {
 	p.t.Helper()
 	p.awaitTrue("[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith(" + quote(name) + ") && b.innerText.includes(" + quote(state) + "))")

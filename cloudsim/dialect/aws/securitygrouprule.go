@@ -32,7 +32,7 @@ func (r rule) permitsSame(other rule) bool {
 	return r == other
 }
 
-// permission contains the rules with the same protocol and ports.
+// permission contains rules that have the same protocol and the same ports as each other.
 type permission struct {
 	Protocol string           `xml:"ipProtocol"`
 	From     *int             `xml:"fromPort,omitempty"`

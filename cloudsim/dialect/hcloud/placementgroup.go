@@ -34,7 +34,7 @@ func instancesIn(r *dialect.Request, group cloudsim.RecordID) ([]cloudsim.Instan
 	return all, err
 }
 
-// emptyGroup returns the placement group in a record, without its servers.
+// emptyGroup returns the placement group that a record stores. The result contains no servers.
 func emptyGroup(v cloudsim.Record) placementGroup {
 	return placementGroup{
 		ID: dialect.Number(v.ID), Name: dialect.OtherName(v.Meta), Labels: dialect.Visible(v.Labels), Created: v.CreatedAt,

@@ -34,8 +34,8 @@ var networks = kind[cloudsim.Network, cloudsim.NetworkID]{
 	list: (*client.Client).ListNetworks,
 }
 
-// podRangesCell returns two values for each address family: the prefix length of the pod range of
-// each instance, and the range that contains all these pod ranges.
+// podRangesCell returns a text such as "/24 of 10.1.0.0/16" for each address family. Here, each
+// instance has a /24 for its pods, and 10.1.0.0/16 contains the ranges of all instances.
 func podRangesCell(n cloudsim.Network) string {
 	var words []string
 	for _, r := range n.PodRanges.Families() {
