@@ -40,12 +40,19 @@ type Rates struct {
 	Bytes       float64 `json:"bytes"`
 }
 
-// counters are sums over all listeners and targets of a load balancer. A sum decreases only after a
-// restart of the data plane, or after the removal of a listener or target.
+// counters are the counters of a load balancer. A counter decreases only after a restart of the data
+// plane.
 type counters struct {
-	accepted, refused, bytes uint64
-	targets                  map[cloudsim.TargetKey]cloudsim.TargetStats // by instance and address
+	listeners map[listenerKey]listenerCounters
+	targets   map[cloudsim.TargetKey]cloudsim.TargetStats // by instance and address; sums over all listeners
 }
+
+type listenerKey struct {
+	protocol cloudsim.Protocol
+	port     int
+}
+
+type listenerCounters struct{ accepted, refused uint64 }
 
 // pollTraffic reads the counters of all load balancers every second, because counters have no
 // events. It computes the rates from two reads, and stores them as Traffic objects in the hub.
@@ -75,13 +82,12 @@ func (h *hub) pollTraffic(ctx context.Context) {
 }
 
 func sumOf(s cloudsim.LoadBalancerStats) counters {
-	c := counters{targets: map[cloudsim.TargetKey]cloudsim.TargetStats{}}
+	c := counters{listeners: map[listenerKey]listenerCounters{}, targets: map[cloudsim.TargetKey]cloudsim.TargetStats{}}
 	for _, l := range s.Listeners {
-		c.accepted += l.Accepted
-		c.refused += l.Refused.SourceRange + l.Refused.NoHealthyTarget + l.Refused.DialFailed + l.Refused.TooManyConnections
+		r := l.Refused
+		c.listeners[listenerKey{l.Protocol, l.Port}] = listenerCounters{l.Accepted, r.SourceRange + r.NoHealthyTarget + r.DialFailed + r.TooManyConnections}
 	}
 	for _, t := range s.Targets {
-		c.bytes += t.BytesIn + t.BytesOut
 		k := cloudsim.TargetKey{Instance: t.Instance, IP: t.IP}
 		sum := c.targets[k]
 		sum.Connections += t.Connections
@@ -93,16 +99,24 @@ func sumOf(s cloudsim.LoadBalancerStats) counters {
 	return c
 }
 
-// traffic returns the traffic between two reads of the counters of a load balancer.
+// traffic returns the traffic between two reads of the counters of a load balancer. It adds the
+// growth of each counter, and not the counters. So the removal of a listener or target does not
+// hide the traffic of the others.
 func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Duration) Traffic {
-	t := Traffic{
-		ID:      lb.ID,
-		Rates:   Rates{rate(before.accepted, now.accepted, took), rate(before.bytes, now.bytes, took)},
-		Refused: rate(before.refused, now.refused, took),
-	}
+	t := Traffic{ID: lb.ID}
 	for _, l := range lb.Listeners {
 		t.Active += l.Active
 	}
+	var accepted, refused, bytes uint64
+	for k, b := range now.listeners {
+		a := before.listeners[k]
+		accepted, refused = accepted+growth(a.accepted, b.accepted), refused+growth(a.refused, b.refused)
+	}
+	for k, b := range now.targets {
+		a := before.targets[k]
+		bytes += growth(a.BytesIn+a.BytesOut, b.BytesIn+b.BytesOut)
+	}
+	t.Connections, t.Bytes, t.Refused = rate(accepted, took), rate(bytes, took), rate(refused, took)
 	seen := map[cloudsim.TargetKey]bool{}
 	for _, s := range lb.Targets { // in the same order as in the load balancer's status
 		k := cloudsim.TargetKey{Instance: s.Instance, IP: s.IP}
@@ -113,17 +127,20 @@ func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Du
 		a, b := before.targets[k], now.targets[k]
 		t.Targets = append(t.Targets, TargetTraffic{
 			Instance: s.Instance, IP: s.IP, Active: b.Active,
-			Rates: Rates{rate(a.Connections, b.Connections, took), rate(a.BytesIn+a.BytesOut, b.BytesIn+b.BytesOut, took)},
+			Rates: Rates{rate(growth(a.Connections, b.Connections), took), rate(growth(a.BytesIn+a.BytesOut, b.BytesIn+b.BytesOut), took)},
 		})
 	}
 	return t
 }
 
-// rate returns the growth of a counter per second, rounded to tenths. If newCount is smaller than
-// oldCount, for example after a restart of the data plane, rate returns 0.
-func rate(oldCount, newCount uint64, took time.Duration) float64 {
-	if newCount < oldCount || took <= 0 {
+// growth returns the growth of a counter. If newCount is smaller than oldCount, for example after a
+// restart of the data plane, growth returns 0.
+func growth(oldCount, newCount uint64) uint64 { return max(newCount, oldCount) - oldCount }
+
+// rate returns n per second, rounded to tenths.
+func rate(n uint64, took time.Duration) float64 {
+	if took <= 0 {
 		return 0
 	}
-	return math.Round(float64(newCount-oldCount)/took.Seconds()*10) / 10
+	return math.Round(float64(n)/took.Seconds()*10) / 10
 }

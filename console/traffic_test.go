@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,28 +22,38 @@ import (
 
 // meter simulates the counters of steady traffic: 10 connections and 2,000 bytes each second. One
 // of the targets gets 4 of these connections, through two listeners. The counters return to 0 after
-// a minute.
-type meter struct{ began time.Time }
+// a minute. If removed is true, a listener with one connection per second and the target i-000002 no
+// longer exist.
+type meter struct {
+	began   time.Time
+	removed atomic.Bool
+}
 
-func (m meter) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
+func (m *meter) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	n := uint64(time.Since(m.began).Seconds()) % 60
-	return cloudsim.LoadBalancerStats{
+	s := cloudsim.LoadBalancerStats{
 		Listeners: []cloudsim.ListenerStats{
-			{Accepted: 9 * n, Active: 2, Refused: cloudsim.Refusals{DialFailed: n}}, {Accepted: n, Active: 1, Refused: cloudsim.Refusals{SourceRange: n}},
+			{Port: 80, Accepted: 9 * n, Active: 2, Refused: cloudsim.Refusals{DialFailed: n}},
+			{Port: 443, Accepted: n, Active: 1, Refused: cloudsim.Refusals{SourceRange: n}},
 		},
 		Targets: []cloudsim.TargetStats{
 			{Instance: "i-000001", Listener: "tcp/80", Connections: 3 * n, Active: 1, BytesIn: 500 * n, BytesOut: 500 * n},
 			{Instance: "i-000002", Connections: 6 * n, Active: 1, BytesOut: 500 * n},
 			{Instance: "i-000001", Listener: "tcp/443", Connections: n, Active: 1, BytesOut: 500 * n},
 		},
-	}, true
+	}
+	if m.removed.Load() {
+		s.Listeners, s.Targets = s.Listeners[:1], slices.Delete(s.Targets, 1, 2)
+	}
+	return s, true
 }
 
 // The console shows the rates of each load balancer and target. Each second, the
 // hub reads the counters of all load balancers with one call. It computes the rates from two reads.
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := cloudtest.Start(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Meter = meter{time.Now()} }))
+		m := &meter{began: time.Now()}
+		cloud := cloudtest.Start(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Meter = m }))
 		lb, err := cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{Name: "shop", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}})
 		if err != nil {
 			t.Fatal(err)
@@ -66,6 +78,14 @@ func TestTraffic(t *testing.T) {
 		all := trafficIn(t, visit(ctx, c, secretOf(t, cloud), time.Minute)) // the counters begin again in this minute
 		if len(all) != 3 || all[1].Connections != 0 || all[1].Bytes != 0 || all[1].Targets[1].Connections != 0 || all[2].Connections != 10 {
 			t.Errorf("traffic after a restart of the data plane: %+v", all)
+		}
+		m.removed.Store(true)
+		var rates [][3]float64
+		for _, got := range trafficIn(t, visit(ctx, c, secretOf(t, cloud), 5*time.Second)) {
+			rates = append(rates, [3]float64{got.Connections, got.Bytes, got.Refused})
+		}
+		if diff := cmp.Diff([][3]float64{{10, 2000, 2}, {9, 1500, 1}}, rates); diff != "" {
+			t.Errorf("connections, bytes and refused connections per second after the removal of a listener and a target (-want +got):\n%s", diff)
 		}
 		if _, err := cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
 			t.Fatal(err)
