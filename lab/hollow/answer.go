@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// view holds the data for the answers of one socket. A view is immutable. After a change, the
-// socket gets a new view.
+// view holds the data that the responder needs to answer the clients of one socket. A view is
+// immutable. After a change, the socket gets a new view.
 type view struct {
 	node, zone string
 	eligible   bool        // false while the autoscaler or another client deletes the node

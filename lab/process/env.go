@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -17,5 +18,13 @@ func envScript(d Dir, cloudURL string) string {
 	return b.String()
 }
 
-// quote returns s as one quoted word for a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// quote returns s as one word for a shell. It adds quotes only if s has a character other than
+// letters, digits and %+,-./:=@_.
+func quote(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9%+,\-./:=@_]+$`)
