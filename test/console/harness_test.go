@@ -47,6 +47,12 @@ func TestMain(m *testing.M) {
 
 // runBrowser starts the browser, runs the tests and stops the browser.
 func runBrowser(m *testing.M) int {
+	// If the user has loaded the file env of a lab, programs in the tests must not use this lab.
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CLOUDSIM_") || name == "KUBECONFIG" {
+			_ = os.Unsetenv(name)
+		}
+	}
 	if s := os.Getenv("CONSOLE_SLACK"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
