@@ -40,7 +40,7 @@ type MetadataTreeSpec struct {
 	Leaves  []MetadataLeaf   `json:"leaves" minItems:"1" maxItems:"100" doc:"Paths with their answers"`
 }
 
-// MetadataSession describes the session tokens of a metadata tree.
+// MetadataSession describes the session tokens that a client needs for the paths of a MetadataTree.
 type MetadataSession struct {
 	Path        string `json:"path" maxLength:"128" doc:"Path of the PUT request for a token" example:"/latest/api/token"`
 	TTLHeader   string `json:"ttlHeader" maxLength:"64" doc:"Header of the PUT request with the requested lifetime in seconds" example:"X-aws-ec2-metadata-token-ttl-seconds"`

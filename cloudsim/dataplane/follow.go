@@ -21,8 +21,8 @@ type follower struct {
 	leave   context.CancelFunc
 }
 
-// follow applies the cloud's records to the plane until ctx ends. It returns an error if the
-// cloud refuses access before the first list.
+// follow applies the cloud's records to the plane until ctx ends. It returns an error if the cloud
+// refuses the calls that list the records at the start.
 func (p *plane) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -2,6 +2,6 @@
 
 package dataplane_test
 
-// seesUnsent is true if the data plane detects bytes that wait for a slow reader, and does not
-// count a connection with such bytes as idle.
+// On Linux, the data plane detects bytes that wait for a slow reader. A connection with such bytes
+// is not idle.
 const seesUnsent = true

@@ -296,10 +296,10 @@ func TestNetworkInUse(t *testing.T) {
 	}
 }
 
-// TestDefaultNetworksShareAddresses proves that each project has its own
-// default network, and that instances in different default networks have
-// different addresses.
-func TestDefaultNetworksShareAddresses(t *testing.T) {
+// TestDefaultNetworksShareOneRange proves that each project has its own default network. All
+// default networks share one range, so instances in different default networks have different
+// addresses.
+func TestDefaultNetworksShareOneRange(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
 	defer down()

@@ -76,8 +76,8 @@ func (k *manager) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
 	return k.putSnapshot(ctx, s)
 }
 
-// handleGroup starts the copies of a pending group. The event of the group comes after the events
-// of its members. So k.members already contains all members of the group.
+// handleGroup starts to copy the disks of a pending snapshot group. The event of the group comes
+// after the events of its members. So k.members already contains all members of the group.
 func (k *manager) handleGroup(ctx context.Context, e cloudsim.Event) error {
 	var g cloudsim.SnapshotGroup
 	if err := json.Unmarshal(e.Object, &g); err != nil {
