@@ -97,16 +97,9 @@ func (l *plainLink) carry(uploadFn func(func(*wire.Chunk) error) error, abortFn 
 	})
 }
 
-// errNoHalfClose is the error of send for a Reset chunk.
-var errNoHalfClose = errors.New("upstream's agents cannot close only one direction")
-
 func (l *plainLink) send(c *wire.Chunk) error {
-	switch c.Kind {
-	case wire.EOF:
-		return io.EOF
-	case wire.Reset:
-		c.Free()
-		return errNoHalfClose
+	if c.Kind == wire.EOF {
+		return io.EOF // upstream's agents cannot close only one direction
 	}
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
