@@ -41,12 +41,11 @@ const (
 	EnvRegion    = "CLOUDSIM_REGION"
 )
 
-// NewCommand returns upstream's cloud-controller-manager command with this
-// provider. The command has upstream's flags, leader election, health checks
-// and metrics. This package adds more flags. The command runs until its context
-// ends. If the cloud configuration is invalid, the command returns an error
-// before upstream starts anything. As in upstream's command, the process exits
-// when it loses its Lease, or when the API server does not answer within 10 s.
+// NewCommand returns upstream's cloud-controller-manager command with this provider. The command
+// has upstream's flags, leader election, health checks and metrics. This package adds more flags.
+// The command runs until its context ends. If the cloud configuration is invalid, the command
+// returns an error before upstream starts anything. As in upstream's command, the process exits
+// when it loses its Lease, or when the API server does not answer within 10 s after the start.
 func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
 	return newCommand(getenv, stderr, clientTimeout)
 }

@@ -153,8 +153,8 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 
 // targetPorts returns one target port for each port of the Service, because a listener has only one
 // target port. If pods have different numbers for a port, targetPorts returns the most frequent
-// number. If there are no pods, it returns the Service's targetPort. If targetPort is a name, it
-// returns the Service's port instead.
+// number. If there are no pods, it returns the Service's targetPort, or the Service's port if
+// targetPort is a name.
 func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {

@@ -244,8 +244,8 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 // find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
 // the instance, the second result is false. In this case the error is nil only if rightPlace
 // confirms that the CCM uses the cloud and the project of this cluster. There is one exception: if
-// the Node has a provider id and its instance is terminated, find returns false and no error
-// without this confirmation.
+// the Node has a provider id and its instance is terminated, find returns false and a nil error in
+// any case.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)

@@ -142,12 +142,11 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 	}
 }
 
-// The CCM accepts the absence of an instance only if it has found another
-// instance of this cluster in the current cloud and project. After a change of
-// the URL or the project, the CCM must first find an instance in the new cloud
-// or project. For a Node without a provider id and without the taint of a new
-// Node, the CCM finds the instance by the Node's name. Such an instance does
-// not prove that the project is correct.
+// The CCM accepts the absence of an instance only if it has found another instance of this cluster
+// in the current cloud and project. After a change of the URL or the project, the CCM must first
+// find an instance in the new cloud or project. If a Node has neither a provider id nor the taint
+// of a new Node, the CCM finds the instance by the Node's name. Such an instance does not prove
+// that the project is correct.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
@@ -240,10 +239,9 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A new instance may have the name of a deleted instance. The CCM nevertheless
-// deletes the Node of the deleted instance, because the ids differ. The CCM
-// finds the instance of an uninitialised Node by name. If no instance has the
-// name, the CCM deletes the uninitialised Node.
+// A new instance may have the name of a deleted instance. The CCM nevertheless deletes the Node of
+// the deleted instance, because the ids differ. The CCM finds the instance of an uninitialised Node
+// by name. If no instance has the name, InstanceExists returns false for an uninitialised Node.
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.createMachine(t, "node-1")
@@ -442,9 +440,9 @@ func (r *rig) deleteInstance(t *testing.T, i cloudsim.Instance) {
 	})
 }
 
-// Upstream calls InstanceExists only for Nodes that are not ready. If a Node
-// became ready again after an absence of its instance, the full
-// NodeDeletionGrace applies to a later absence.
+// Upstream calls InstanceExists only for Nodes that are not ready. So if a long time has passed
+// since the last call, the Node was probably ready in the meantime. The full NodeDeletionGrace then
+// applies to a later absence.
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}

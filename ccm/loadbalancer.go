@@ -79,13 +79,11 @@ func (b *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1
 	return loadBalancerName(svc)
 }
 
-// GetLoadBalancer reports whether the Service still has a load balancer in the
-// cloud. If the result is false, the framework removes the finalizer of the
-// Service. The result is therefore true while the cloud is deleting the load
-// balancer. If the load balancer does not exist, the error is nil. If
-// GetLoadBalancer returned an error in this case, Kubernetes could never delete
-// the Service. There is one exception: GetLoadBalancer returns an error if the
-// finalizer of the Service may belong to another controller.
+// GetLoadBalancer reports whether the Service still has a load balancer in the cloud. If the result
+// is false, the framework removes the finalizer of the Service. The result is therefore true while
+// the cloud is deleting the load balancer. If the load balancer does not exist, the error is nil,
+// because Kubernetes could otherwise never delete the Service. But if the finalizer of the Service
+// may belong to another controller, GetLoadBalancer returns an error.
 func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()

@@ -278,9 +278,9 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// In this test, the cloud's list contains a load balancer that the cloud is deleting. This is true
-// for every attempt of the CCM. The CCM stops after some attempts, and the error says that the load
-// balancer changed during every attempt.
+// At every attempt of the CCM to create a load balancer, the cloud still has an earlier load
+// balancer of this name and is deleting it. The CCM stops after some attempts, and returns an
+// error.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil)

@@ -17,10 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// KEP-2395 requires these metrics, but upstream does not measure them. The
-// metrics count the calls to the cloud, measure their duration, and count the
-// calls without an answer. The label operation contains a method and a route,
-// for example "GET /v1/instances/{id}".
+// KEP-2395 requires these metrics, but upstream does not measure them. The metrics count the calls
+// to the cloud, measure their duration, and count the calls without an answer. The label
+// "operation" contains a method and a route, for example "GET /v1/instances/{id}".
 var (
 	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "cloudsim_cloud_api_requests_total",

@@ -86,8 +86,7 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 }
 
-// The label operation has only a small number of values, because it never
-// contains an id.
+// The label "operation" has only a small number of values, because it never contains an id.
 func TestOperationIsARoute(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/instances/i-000001":       "GET /v1/instances/{id}",

@@ -85,7 +85,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	}
 	// sweep must read the mirror before it lists the Services. A Service exists before its load
 	// balancer. So if the mirror contains a load balancer and the later list does not contain its
-	// Service, a user has deleted the Service.
+	// Service, a user has probably deleted the Service.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
@@ -115,7 +115,8 @@ func (s *sweeper) sweep(ctx context.Context) error {
 // type and this CCM serves svc, the result is true. If this CCM does not serve the class of svc,
 // svc can nevertheless use lb. Another CCM in the project may serve the class, or this CCM may have
 // served it before a change of the configuration. So if this CCM does not serve svc, the result is
-// true while lb is not active, or while the status of svc contains an address of lb.
+// true while the status of svc contains an address of lb. It is also true while lb is not active,
+// because the status of svc may not contain the address yet.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {

@@ -39,8 +39,8 @@ type routes struct {
 	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// The destination is a pod range. addEarly records that the allocator creates a route to this range
-// before the Node has the range. ListRoutes omits the route until forgetNode removes the record. If
+// addEarly records that the allocator creates a route to a pod range (the destination) before the
+// Node has this range. ListRoutes omits the route until forgetNode removes the record. If
 // ListRoutes returned the route, the framework would delete the route, because no Node has the pod
 // range.
 func (r *routes) addEarly(destination, node string) {
@@ -98,8 +98,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	return out, nil
 }
 
-// nodeOf returns the name of the instance's Node. The Node and the instance
-// have the same name. If the instance is deleted, isGone is true.
+// nodeOf returns the name of the instance's Node. If the instance is deleted, isGone is true.
 func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types.NodeName, isGone bool, err error) {
 	i, known := r.instances.mirror.instance(id)
 	if !known {

@@ -121,8 +121,8 @@ func TestSharedIsOfANamespace(t *testing.T) {
 }
 
 // The sweeper deletes load balancers of deleted Services. If such a Service used a shared load
-// balancer, the sweeper removes only the membership of this Service. It does not delete the load
-// balancer.
+// balancer, the sweeper removes only the membership of this Service. It does not delete a load
+// balancer that other Services use.
 func TestOrphanedShare(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{DeleteOrphans: true}

@@ -49,7 +49,7 @@ const listenerUnreachable = "cloudsim.dev/ListenerUnreachable"
 // contains every address, in the order of the IP families. Otherwise the status is empty. If a port
 // does not work at an address, the entry of this address contains the status of all ports. The IP
 // mode (KEP-1860) is VIP if all listeners have the mode VIP. With the mode VIP, kube-proxy sends
-// connections directly to the pods.
+// connections from pods to the load balancer's address directly to the pods of the Service.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}

@@ -4,9 +4,9 @@ import "time"
 
 // AuditEntry records one API call and its outcome.
 type AuditEntry struct {
-	// Number is the position of the entry in the audit trail. Numbers increase by 1 from
-	// entry to entry. After a restart of the cloud, they continue with a higher number. A
-	// client can store the Number of the last entry that it handled, and continue to read
+	// Number is the position of the entry in the audit trail. Numbers increase by 1 from entry to
+	// entry. After a restart of the cloud, there can be a gap, but the numbers are higher than
+	// before. A client can store the Number of the last entry that it handled, and continue to read
 	// after this entry.
 	Number    uint64    `json:"number" doc:"Position in the audit trail. Numbers rise by 1, and after a restart of the cloud they continue with a higher number"`
 	Time      time.Time `json:"time" doc:"Time of the call, RFC 3339, on the cloud's clock"`

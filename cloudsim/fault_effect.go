@@ -85,8 +85,8 @@ type FaultEffect struct {
 // Darkens reports whether e stops the traffic to the resources of a zone.
 func (e FaultEffect) Darkens() bool { return e.Type == FaultZoneOutage && e.Scope != OutageAPI }
 
-// Strikes is like FaultType.Breaks, but also considers the scope: a zone outage of the data plane
-// affects no API calls.
+// Strikes is like FaultEffectType.Breaks, but also considers the scope: a zone outage of the data
+// plane affects no API calls.
 func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }
@@ -155,8 +155,8 @@ func (e FaultEffect) checkAge(c *checks) {
 	}
 }
 
-// checkOutage rejects settings of Match and When that a zone outage does not support. A
-// zone outage applies to every caller and every operation, and has no counters.
+// checkOutage rejects settings of Match and When that a zone outage does not support. A zone outage
+// does not select callers or operations, and has no counters.
 func (s FaultSpec) checkOutage(c *checks) {
 	if s.Effect.Type != FaultZoneOutage {
 		return

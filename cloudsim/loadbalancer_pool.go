@@ -8,8 +8,8 @@ import (
 // TargetPool is a set of targets with their health check.
 type TargetPool struct {
 	// Listener is the key of the listener to which the pool belongs. It is empty for the pool with
-	// the load balancer's own targets. A listener uses the pool with the load balancer's own
-	// targets if the listener has neither its own targets nor its own health check.
+	// the load balancer's own targets and health check. A listener uses this pool if it has neither
+	// its own targets nor its own health check.
 	Listener string
 	Targets  []Target
 	Check    HealthCheck // with a default value for each unset field

@@ -54,8 +54,8 @@ type PodRanges struct {
 	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Prefix length of each instance's IPv6 pod range; default 64" example:"64"`
 }
 
-// WithDefaults returns p with default values for IPv4Mask and IPv6Mask. It sets a default
-// value only if the mask is 0 and p has a range of this IP family.
+// WithDefaults returns p with default values for IPv4Mask and IPv6Mask. It sets the default value
+// of a mask only if the mask is 0 and p has a range of the mask's IP family.
 func (p PodRanges) WithDefaults() PodRanges {
 	if p.IPv4 != "" && p.IPv4Mask == 0 {
 		p.IPv4Mask = 24

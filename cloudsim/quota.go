@@ -9,8 +9,8 @@ import (
 type QuotaName string
 
 // The quotas. Each quota limits the resources of one project. The exception is QuotaListeners,
-// which limits the listeners of one load balancer. The image registry counts the resources that
-// QuotaRegistryGiB and QuotaRegistryUploads limit. These two counts are approximate.
+// which limits the listeners of one load balancer. The image registry, and not the store, counts
+// the resources of QuotaRegistryGiB and QuotaRegistryUploads. These two counts are approximate.
 const (
 	QuotaInstances       QuotaName = "instances"
 	QuotaDisks           QuotaName = "disks"

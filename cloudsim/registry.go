@@ -26,13 +26,13 @@ const (
 	MaxRegistryPassword = 60 * 60         // seconds
 )
 
-// Clients of the registry use RegistryUser as the user name, with every password. The registry
-// identifies the caller by the password, not by the user name.
+// All clients of the registry use the user name RegistryUser. The registry identifies the caller by
+// the password, not by the user name.
 const RegistryUser = "cloud"
 
 // CreateRegistryCredential requests a password for the registry. The password is valid only for the
-// given repositories. A client with the password has the permissions that the caller of this
-// request has when the client uses the password.
+// given repositories. When a client uses the password, the client has the permissions that the
+// caller of this request then has.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`

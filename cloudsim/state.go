@@ -57,7 +57,7 @@ type DataSize struct {
 	Optional bool
 }
 
-// StagedData is the disk data of a saved state while the cloud loads this saved state.
+// StagedData describes the disk data of a saved state that the cloud is loading.
 type StagedData struct {
 	Folder string   // path of the new files, relative to the folder of disks; "" if there are no new files
 	Keep   []string // ids of all disks and snapshots that have a file after the load

@@ -34,7 +34,8 @@ type Machines interface {
 	DeleteMachine(ctx context.Context, name string) error
 }
 
-// Network reads and deletes the objects that a CCM creates in the cloud.
+// Network reads and deletes the objects that a CCM creates in the cloud. It can also create a route
+// for a check.
 type Network interface {
 	ListLoadBalancers(context.Context) ([]LoadBalancer, error)
 	DeleteLoadBalancer(ctx context.Context, id string) error

@@ -17,8 +17,8 @@ var errCleanup = errors.New("the cleanup of the check has exceeded its time limi
 // errHangs means that a call of the driver does not return.
 var errHangs = errors.New("the call of the driver does not return")
 
-// maxHangs is a number of calls to the driver. If so many calls do not return, a run skips its
-// remaining checks.
+// maxHangs limits the number of calls to the driver that do not return. At this limit, a run skips
+// its remaining checks.
 const maxHangs = 3
 
 // boundDriver wraps a driver so that each call returns. If the context of a call ends before the

@@ -72,8 +72,8 @@ type encoding struct {
 	zip    bool
 }
 
-// gzipHeader is the header of a gzip stream (RFC 1952 section 2.3). A stream consists
-// of this header and any number of results of the function deflate.
+// gzipHeader is the header of a gzip stream (RFC 1952 section 2.3). The console sends this header,
+// and then any number of results of the function deflate. It never ends the stream.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // deflate compresses a text. The result is independent of earlier data of a stream and ends at a

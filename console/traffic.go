@@ -99,9 +99,9 @@ func sumOf(s cloudsim.LoadBalancerStats) counters {
 	return c
 }
 
-// traffic returns the traffic between two reads of the counters of a load balancer. It adds the
-// growth of each counter, and not the counters. So the removal of a listener or target does not
-// hide the traffic of the others.
+// traffic returns the traffic between two reads of the counters of a load balancer. It computes the
+// growth of each counter, and then adds the results. So the removal of a listener or target does
+// not hide the traffic of the others.
 func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Duration) Traffic {
 	t := Traffic{ID: lb.ID}
 	for _, l := range lb.Listeners {

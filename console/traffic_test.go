@@ -22,8 +22,7 @@ import (
 
 // meter simulates the counters of steady traffic: 10 connections and 2,000 bytes each second. One
 // of the targets gets 4 of these connections, through two listeners. The counters return to 0 after
-// a minute. If removed is true, a listener with one connection per second and the target i-000002 no
-// longer exist.
+// a minute. If removed is true, the target i-000002 and the listener with port 443 no longer exist.
 type meter struct {
 	began   time.Time
 	removed atomic.Bool

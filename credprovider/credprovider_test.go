@@ -195,9 +195,9 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// Two hundred concurrent runs that share a cache make only one call to the cloud together. Only the
-// user of the plugin can read the cache. The plugin does not use an invalid or expired credential
-// in the cache, and does not use a cache that other users can read.
+// Two hundred concurrent runs share a cache. All runs together make only one call to the cloud.
+// Only the user of the plugin can read the cache. The plugin does not use an invalid or expired
+// credential in the cache, and does not use a cache that other users can read.
 func TestCache(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

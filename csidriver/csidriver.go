@@ -210,8 +210,8 @@ func (c Config) socket(name string) string {
 // driver treats the disk as hung.
 const lookWithin = 10 * time.Second
 
-// driverServices contains the services of a process. All driver names share
-// these services. Two calls for one volume therefore never run at once, even if
+// driverServices contains the services of a process. All driver names share these services. The
+// services have one lock for each volume. So two calls for one volume never run at once, even if
 // they use different driver names.
 type driverServices struct {
 	controller *controller

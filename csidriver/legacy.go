@@ -115,11 +115,11 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 // has this id or name, the method returns the last part of the handle, with the prefix disk- in
 // place of vol-: for vol-000001, it returns disk-000001.
 //
-// A user can give a disk a name that looks like another disk's id. If the
-// handle is exactly the id of a disk that the driver made, the method returns
-// this id. A handle such as vol-000001 only resembles an id. This handle can
-// mean the disk disk-000001, if the driver made that disk, or the disk with the
-// name vol-000001. If both disks exist, the method returns FAILED_PRECONDITION.
+// A user can give a disk a name that looks like another disk's id. If the handle is exactly the id
+// of a disk that the driver made, the method returns this id. A handle such as vol-000001 is not
+// the id of a disk, because all ids in this cloud begin with disk-. This handle can mean the disk
+// disk-000001, if the driver made that disk, or the disk with the name vol-000001. If both disks
+// exist, the method returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""

@@ -179,8 +179,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := sameStage(l, have.Path, u); err != nil || u.block {
 			return err
 		}
-		// The filesystem is mounted, but the driver may have died before finish returned.
-		// Therefore stage calls finish again.
+		// The filesystem is mounted, but the driver may have died before finish returned. Therefore
+		// the method calls finish again.
 		bytes, err := machine.FilesystemSize(l, path)
 		if err != nil {
 			return err

@@ -52,9 +52,9 @@ func swapLinks(outside string) error {
 	}
 }
 
-// TestSwappedLinksChangeNothingOutside proves that a pod cannot change files
-// outside the volume while the driver changes the group of the volume's files. At the same
-// time, the pod replaces directories and files by links.
+// While the driver changes the group of a volume's files, the pod replaces directories and files by
+// links. TestSwappedLinksChangeNothingOutside proves that the driver does not change files outside
+// the volume.
 func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	b := newNodeBench(t)
 	outside := b.path("outside")

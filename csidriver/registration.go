@@ -18,12 +18,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// registrar implements the kubelet's plugin registration API and so replaces
-// node-driver-registrar. The kubelet connects as soon as the registration
-// socket appears in the kubelet's folder. The kubelet removes the driver from
-// the CSINode when the socket disappears. A driver that stops normally removes
-// the socket. If a signal kills the driver, the socket stays, and the kubelet
-// keeps the driver in the CSINode until the driver starts again.
+// registrar implements the kubelet's plugin registration API and so replaces node-driver-registrar.
+// The kubelet connects as soon as the registration socket appears in the kubelet's folder. The
+// kubelet removes the driver from the CSINode when the socket disappears. A driver that stops
+// normally removes the socket. If SIGKILL ends the driver, the socket stays, and the kubelet keeps
+// the driver in the CSINode.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	log      *slog.Logger

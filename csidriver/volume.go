@@ -96,9 +96,9 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// contentSource is a snapshot or a volume. source stores it in the order o as the source of the new
-// disk. It returns the size of this source, which is the minimum size of the new disk. If
-// contentSource is nil, source returns 0.
+// contentSource is a snapshot or a volume. The method source stores it in the order o as the source
+// of the new disk. It returns the size of this source, which is the minimum size of the new disk.
+// If contentSource is nil, source returns 0.
 func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case contentSource == nil:
@@ -219,8 +219,8 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 
 // repeatForExisting handles a name conflict with an existing disk. If the size and the place of the
 // existing disk fit the request, the method repeats the request with this size and place. The cloud
-// then compares all other properties. If the size or the place does not fit, the method returns its
-// argument differs: the error of the first request.
+// then compares all other properties. If the size or the place does not fit, the method returns the
+// error of the first request, which is in the argument differs.
 func (c *controller) repeatForExisting(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {

@@ -49,7 +49,7 @@ var referenceLists = map[string]string{
 	"serviceAccount": "/v1/service-accounts",
 }
 
-// Result describes the effect of All on one resource of a file.
+// Result describes the effect of the function All on one resource of a file.
 type Result struct {
 	List   string `json:"list"`
 	Name   string `json:"name"`
@@ -318,8 +318,8 @@ func differenceError(existing map[string]any, fields []string) error {
 
 // isCovered reports whether current, the value in the cloud, includes desired, the value in the
 // file. The value in the cloud may have more members than the value in the file, e.g. default
-// values. If current is nil, the result is true only if desired is false, 0, "", an empty list, or
-// an object that contains only such values. A null in the file matches any value.
+// values. If current is nil, the result is true only if desired is null, false, 0, "", an empty
+// list, or an object that contains only such values. A null in the file matches any value.
 func isCovered(current, desired any) bool {
 	switch desired := desired.(type) {
 	case nil:

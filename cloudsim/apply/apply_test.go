@@ -137,7 +137,8 @@ type transportFunc func(*http.Request) (*http.Response, error)
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // In TestApplyKeepsConcurrentChanges, apply reads a load balancer, then another caller changes it,
-// and then apply updates it. It proves that the update does not undo this change.
+// and then apply updates it. The test proves that the update does not undo the change of the other
+// caller.
 func TestApplyKeepsConcurrentChanges(t *testing.T) {
 	cl := cloudtest.Start(t)
 	applyText(t, cl, "instances: [{name: a, zone: sim-1a, type: small}]\nloadBalancers: [{name: web, region: sim-1, listeners: [{protocol: tcp, port: 80, targetPort: 1}], healthCheck: {protocol: tcp}}]", false)
@@ -222,8 +223,8 @@ func TestApplyChecksFirst(t *testing.T) {
 }
 
 // TestApplyTargets proves that apply finds the target of a hold or a fault by its name or its id.
-// If resources of several kinds have the same name, the target has the kind for which the hold or
-// the fault is.
+// Resources of several kinds can have the same name. The hold or fault then determines the kind of
+// the target.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	applyText(t, cl, `

@@ -272,8 +272,9 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// TestAllEvents proves that AllEvents returns all events after revision 0. After the load of a
-// saved state, AllEvents returns the events of this state, even if they do not fit in one page.
+// TestAllEvents proves that AllEvents returns all events after revision 0. A saved state contains
+// the journal. After the load of a saved state, AllEvents returns the events in this journal, even
+// if they do not fit in one page.
 func TestAllEvents(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {

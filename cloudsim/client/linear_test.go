@@ -104,8 +104,8 @@ func (l losingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // input is a call that creates or finds an object by its name, or a call for an object with an id.
-// In the second case, name is the name with which the object was created, and id comes from the
-// caller's last answer with this name.
+// If the call is for an object with an id, name is the name with which the object was created. The
+// id then comes from the last answer that the caller has stored for this name.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID

@@ -22,7 +22,7 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 
 // Watch yields the events after the revision o.Since, in the order of their revisions. It ends when
 // ctx ends, when the server closes the connection, or when the caller leaves the loop. If the watch
-// ends without the end of ctx or the exit from the loop, the last item is an error:
+// ends although ctx has not ended and the caller has not left the loop, the last item is an error:
 //   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
 //   - Unavailable: the connection broke or hangs.
 //   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
@@ -63,8 +63,8 @@ func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.S
 }
 
 // readLines yields the lines of the watch at a path. The iteration ends when ctx ends, when the
-// server closes the connection, or when the caller leaves the loop. If the iteration ends without
-// the end of ctx or the exit from the loop, the last item is an error.
+// server closes the connection, or when the caller leaves the loop. If the iteration ends although
+// ctx has not ended and the caller has not left the loop, the last item is an error.
 func readLines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
 	return func(yield func(L, error) bool) {
 		var none L
@@ -172,8 +172,8 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 // AllEvents returns all events after the revision o.Since. It returns Gone if the journal no longer
 // contains all these events, or if the cloud has loaded a saved state since this revision. If
 // o.Since is 0, AllEvents returns all events that the journal contains. It reads the events page by
-// page. If o.Since is 0 and a later page returns Gone, AllEvents reads the whole journal again with
-// a watch. For example, the cloud may have loaded a saved state after the first page.
+// page. A later page can return Gone, for example if the cloud has loaded a saved state after the
+// first page. If o.Since is 0, AllEvents then reads the whole journal again with a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

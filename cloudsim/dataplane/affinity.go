@@ -39,8 +39,8 @@ func (a *affinity) setTimeout(timeout time.Duration) {
 	}
 }
 
-// find returns the stored target of a client in a pool. It returns nil if a has no target for this
-// client.
+// find returns the stored target of a client in a pool. It returns nil if there is no stored target
+// for this client.
 func (a *affinity) find(client netip.Addr, pool string) *target {
 	e := a.byClient[clientOf{client, pool}]
 	if e == nil {

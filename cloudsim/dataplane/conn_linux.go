@@ -29,9 +29,10 @@ const (
 	gone
 )
 
-// conn contains the connection of a client and the connection to the client's target. Only the
-// loop's goroutine may use a conn. As an exception, the balancer also uses some fields of the
-// embedded struct session. The balancer's mu protects these fields.
+// conn contains the connection of a client and the connection to the client's target. Each conn
+// belongs to one epoll loop, and only the goroutine of this loop may use the conn. As an exception,
+// the balancer also uses some fields of the embedded struct session. The balancer's mu protects
+// these fields.
 type conn struct {
 	session
 	loop        *loop
@@ -222,8 +223,8 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		again, err := w.moveBytes(c.loop)
 		if err != nil {
-			// dst has failed. If the loop has already forwarded all bytes of the opposite direction
-			// to src, it does not reset src, so that the peer of src can still read these bytes.
+			// dst has failed. If the loop has already forwarded to src all bytes that came from
+			// dst, it does not reset src. So the peer of src can still read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}

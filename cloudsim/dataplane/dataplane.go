@@ -150,8 +150,8 @@ func def[T comparable](v *T, d T) {
 // It returns when it has closed every listener and connection and has ended
 // every probe. It returns at most ShutdownGrace after the end of ctx.
 //
-// Run fails if cfg is not valid, or if the cloud refuses access before the first list. If the
-// cloud fails after the first list, Run continues with the last known state. It repeats the
+// Run fails if cfg is not valid, or if the cloud refuses the first calls, which list the records.
+// If the cloud fails after the first list, Run continues with the last known state. It repeats the
 // failed call with growing pauses.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
@@ -229,7 +229,7 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 
 // forgetRevisions makes the plane accept the next revision of each object, even if it is lower than
 // the known revision. A list is always newer than the known state. But the revisions in a list can
-// be lower, because a cloud with a new file counts its revisions from one. If the cloud has loaded
+// be lower, for example if the cloud was started with a new database file. If the cloud has loaded
 // a saved state, its status of an object can be older than the plane's last report. So
 // forgetRevisions makes the plane report each status again.
 func (p *plane) forgetRevisions() {

@@ -14,8 +14,8 @@ func prefixesOf(words ...string) (all []netip.Prefix) {
 	return all
 }
 
-// The data plane connects only to addresses in ranges of instances. It refuses this machine's own
-// addresses, unless they are in a range that the cloud's configuration gives to instances.
+// The data plane connects only to addresses in Config.Instances and Config.Networks. It refuses
+// this machine's own addresses, unless they are in Config.Instances.
 func TestDialPolicy(t *testing.T) {
 	p := newDialPolicy(Config{
 		Instances: prefixesOf("127.64.0.0/16", "10.20.0.0/16"),
@@ -48,9 +48,10 @@ func TestDialPolicy(t *testing.T) {
 	}
 }
 
-// The policy refuses the addresses of this machine. If this machine gets an address that the policy
-// allowed before, the policy refuses this address from now on. If the policy cannot read this
-// machine's addresses, the policy allows no address in the ranges of Config.Networks.
+// The policy refuses the addresses of this machine in Config.Networks. If this machine gets an
+// address that the policy allowed before, the policy refuses this address from now on. If the
+// policy cannot read this machine's addresses, the policy allows no address in the ranges of
+// Config.Networks.
 func TestDialPolicyReadsAgain(t *testing.T) {
 	p := newDialPolicy(Config{Networks: prefixesOf("10.0.0.0/8")})
 	var host []netip.Prefix

@@ -87,9 +87,9 @@ func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 }
 
 // sendToTarget sends a datagram to the flow's target. If the target refuses the datagram, or if the
-// flow is closed, the method ends the flow and returns false for sent. Otherwise sent is true, even
-// if the system drops the datagram. It returns true for refused if the target has refused the
-// datagram.
+// flow's socket is closed, the method ends the flow and returns false for sent. Otherwise sent is
+// true, even if the system drops the datagram. It returns true for refused if the target has
+// refused the datagram.
 func (p *udpServer) sendToTarget(f *flow, datagram []byte) (sent, refused bool) {
 	n, err := f.server.Write(datagram)
 	switch {

@@ -93,10 +93,10 @@ func answer(c net.Conn, healthy bool) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// TestRation proves in which order load balancers get slots. Each character of the field story is
-// one step. A lower-case letter requests a slot for its load balancer. A capital letter requests a
-// slot for its load balancer, and then cancels the request. The character "-" and the letter after
-// it are one step: the load balancer of this letter gives back one slot. The field named got
+// TestRation proves in which order load balancers get slots. The field story contains the steps of
+// a test case. A lower-case letter requests a slot for its load balancer. A capital letter requests
+// a slot for its load balancer, and then cancels the request. The character "-" and the letter
+// after it are one step: the load balancer of this letter gives back one slot. The field named got
 // contains the load balancers in the order in which they got slots.
 func TestRation(t *testing.T) {
 	for _, tc := range []struct {

@@ -7,19 +7,20 @@ import (
 )
 
 // probeSlots limits the total number of slots in use, and shares the slots fairly between load
-// balancers. A load balancer gets another slot only while it has fewer slots than are free. So free
-// slots remain for another load balancer. The disadvantage is that a single load balancer gets only
-// half of the slots. A free slot goes to the waiting load balancer with the fewest slots. If
-// several waiting load balancers have this lowest number of slots, the free slot goes to the load
-// balancer that has waited longest. Each grant takes O(waiting load balancers).
+// balancers. A load balancer gets another slot only if the number of its slots is smaller than the
+// number of free slots. So free slots remain for another load balancer. The disadvantage is that a
+// single load balancer gets only half of the slots. A free slot goes to the waiting load balancer
+// with the fewest slots. If several waiting load balancers have this lowest number of slots, the
+// free slot goes to the load balancer that has waited longest. Each grant takes O(waiting load
+// balancers).
 type probeSlots struct {
 	mu      sync.Mutex
 	free    int
 	waiting []*probeShare // shares with waiting calls; a share that gets a slot and has more waiting calls moves to the end
 }
 
-// probeShare is the share of one load balancer. The zero value has no slots. The mu of probeSlots
-// protects a probeShare.
+// probeShare is the share of the probe slots that one load balancer has. The zero value has no
+// slots. The mu of probeSlots protects a probeShare.
 type probeShare struct {
 	taken int
 	queue []chan struct{} // one channel per waiting call of takeSlot, closed when the call gets a slot; first call first

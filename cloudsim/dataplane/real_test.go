@@ -83,8 +83,8 @@ func TestThroughARealCloud(t *testing.T) {
 }
 
 // During the outage of a zone, the data plane cuts the connections to machines in the zone, and
-// refuses new clients. The status has the reason. After the outage, the same machines, which have
-// never stopped, take connections again.
+// refuses new clients. The status of the load balancer contains the reason. After the outage, the
+// same machines, which have never stopped, take connections again.
 func TestDarkZone(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()

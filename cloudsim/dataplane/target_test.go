@@ -17,8 +17,8 @@ import (
 )
 
 // A verdict changes when the number of consecutive probes with the same result reaches the
-// threshold. In the field probes, + is a successful probe and - is a failed probe. The field
-// want has the health after each probe: i(nitial), h(ealthy) or u(nhealthy).
+// threshold. In "probes", + is a successful probe and - is a failed probe. The value of "want" is
+// the health after each probe: i(nitial), h(ealthy) or u(nhealthy).
 func TestVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		name               string

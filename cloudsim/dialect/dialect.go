@@ -1,7 +1,7 @@
 // Package dialect serves the APIs of other clouds. A dialect translates each call of another
 // cloud's API to calls of this cloud's public API. These calls have the token of the caller. So the
-// same permissions, quotas, rate limits, faults and holds apply to calls through a dialect and to
-// direct calls. The audit trail contains both kinds of calls.
+// cloud applies the same permissions, quotas, rate limits and faults to calls through a dialect as
+// to direct calls. The audit trail contains both kinds of calls.
 //
 // A dialect has no storage of its own. If this cloud has no field for a value of the other cloud,
 // the dialect stores this value in a label of the resource, or in a cloudsim.Record. So a dialect
@@ -44,8 +44,8 @@ type Dialect struct {
 	// IDHeader is the name of the header in which the other cloud returns the id of a
 	// request.
 	IDHeader string
-	// CloudHeaders contains names of headers. The server copies these headers, and the header Date,
-	// from the last answer of this cloud to the answer for the caller.
+	// CloudHeaders contains names of headers. The server takes these headers, and the header Date,
+	// from the last answer of this cloud. It copies them into the caller's answer.
 	CloudHeaders []string
 	// Variables returns environment variables for programs that were written for the other cloud.
 	// With these variables, the programs use the dialect at the given URL, such as

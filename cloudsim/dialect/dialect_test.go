@@ -367,8 +367,8 @@ func TestServeFinishesRequests(t *testing.T) {
 	}
 }
 
-// TestServeEndsWaitingRequests proves that Serve ends running requests soon after its context has
-// ended, even if they wait for the cloud.
+// TestServeEndsWaitingRequests proves that Serve does not wait long after its context has ended: it
+// cancels requests that still wait for the cloud.
 func TestServeEndsWaitingRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

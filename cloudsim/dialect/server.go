@@ -29,9 +29,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// CallHeader is a header of the calls that a dialect makes to this cloud. Its value is
-// the name of the other cloud's call, e.g. "hcloud.servers.list". Fault rules can match
-// this name.
+// CallHeader is a header of the calls that a dialect makes to this cloud. Its value is the name of
+// the call in the API that the dialect translates, e.g. "hcloud.servers.list". Fault rules can
+// match this name.
 const CallHeader = "Dialect-Call"
 
 // maxBody is the largest request body in bytes.
@@ -75,11 +75,11 @@ func (r *Request) ReadBody() ([]byte, error) {
 	return raw, nil
 }
 
-// Decode reads the JSON body of the request and decodes it like the function Decode. It returns an
-// Invalid error for a body that is too large or cannot be read.
+// The method Decode reads the JSON body of the request, and decodes it with the function Decode. It
+// returns an Invalid error for a body that is too large or cannot be read.
 //
-// The function Do of each Call calls the cloud before it calls Decode. This call fails if the
-// caller has no valid token. So the server does not decode the body of such a caller.
+// The function Do of each Call calls the cloud before it calls Decode. The call to the cloud fails
+// if the caller has no valid token. So the server does not decode the body of such a caller.
 func (r *Request) Decode(target any) error {
 	raw, err := r.ReadBody()
 	if err != nil {

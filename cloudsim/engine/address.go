@@ -26,7 +26,7 @@ var addresses = store.Table[cloudsim.Address]{
 
 // addressRanges stores the configured range of each kind of load balancer address: external or
 // internal, IPv4 or IPv6. At each start, keepRanges compares these ranges with the configuration.
-// The store counts the free addresses of each range separately. If a new range overlapped an old
+// The store records the used addresses of each range separately. If a new range overlapped an old
 // range that is in use, the store could assign an address twice.
 var addressRanges = store.Notes[netip.Prefix]{Name: "range"}
 
@@ -96,16 +96,16 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 // addresses it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// countablePart returns the part of range p whose addresses the store counts. The store counts with
-// 64-bit numbers, so for a range that is larger than a /64 this part is the first /64. For all
-// other ranges, this part is the whole range.
+// countablePart returns the part of range p that has numbered addresses in the store. The numbers
+// have 64 bits, so for a range that is larger than a /64 this part is the first /64. For all other
+// ranges, this part is the whole range.
 func countablePart(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
 
-// giveIP marks an address of range p as free. It does nothing if the store does not count the
-// address (see countablePart). This is the case if the address is after the first /64 of p, or if
-// the configured range has changed since the cloud assigned the address.
+// giveIP marks an address of range p as free. It does nothing if the address has no number in the
+// store (see countablePart). This is the case if the address is after the first /64 of p, or if the
+// configured range has changed since the cloud assigned the address.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 	if !countablePart(p).Contains(ip) {
 		return nil

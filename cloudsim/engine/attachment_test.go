@@ -68,8 +68,9 @@ func TestAttachmentRefusals(t *testing.T) {
 
 // TestListDisksOfInstances proves that ListDisks with the filter Instances returns exactly the
 // disks with an attachment to one of these instances. The state of the attachment does not matter.
-// The filter also works together with other filters and on the second page. It also works if a
-// fault makes the cloud return the earlier values of the disks.
+// The filter also works together with other filters and on the second page. It also works during a
+// fault that makes the cloud answer with the disks of an earlier time. The filter then selects by
+// the attachments at that time.
 func TestListDisksOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -132,8 +132,8 @@ func withCallerName(ctx context.Context, c Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// identify stores in the call the caller of token t and the caller's grants: its roles and the
-// project of each role.
+// identify stores two values in the call: the caller to which token t belongs, and the caller's
+// grants. The grants are the caller's roles and the project of each role.
 func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
 	c.home = t.Project

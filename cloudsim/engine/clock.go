@@ -121,8 +121,8 @@ func runningClock(tx *store.Tx) store.Clock {
 // engine needs some time for the earlier work.
 //
 // AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
-// AdvanceClock returns Unavailable. The clock then continues from the due time of the last completed
-// work, and the caller can call AdvanceClock again.
+// AdvanceClock returns Unavailable. The clock then shows the due time of the last completed work,
+// and the caller can call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err

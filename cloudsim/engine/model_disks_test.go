@@ -294,8 +294,7 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	}
 }
 
-// reportData reports complete data for a disk and a snapshot, as a data plane
-// does.
+// reportData reports that the data of a disk and of a snapshot is complete, as a data plane does.
 func (w *world) reportData(t *rapid.T) {
 	if id := randomID(t, w.disks); w.disks[id] == nil {
 		mustAgree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), cloudsim.NotFound)

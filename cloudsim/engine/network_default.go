@@ -24,7 +24,8 @@ func (c Config) validRanges() error {
 	return nil
 }
 
-// rangeText formats range p for a resource. It returns "" if p is not valid.
+// rangeText returns the text of range p, as in the fields of a network. It returns "" if p is not
+// valid.
 func rangeText(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""

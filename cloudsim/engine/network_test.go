@@ -314,8 +314,9 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 	}
 }
 
-// TestNearestSubnet proves that an instance gets the subnet that serves the fewest zones. If
-// several subnets serve this number of zones, the instance gets the oldest of these subnets.
+// Several subnets can serve the zone of an instance. TestNearestSubnet proves that the instance
+// gets the one that serves the fewest zones. If this is true for several subnets, the instance gets
+// the oldest of them.
 func TestNearestSubnet(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -10,9 +10,10 @@ import (
 )
 
 // AttachNetwork immediately gives an instance addresses in an additional network. It returns
-// Conflict if the instance is terminating, or if the instance already has other addresses in this
-// network than the requested addresses. It returns Exhausted if the instance has
-// cloudsim.MaxNetworkInterfaces additional networks, or if the subnet has no free address.
+// Conflict if the instance is terminating. It also returns Conflict if the instance already has
+// addresses in this network, and these are not the requested addresses. It returns Exhausted if the
+// instance has cloudsim.MaxNetworkInterfaces additional networks, or if the subnet has no free
+// address.
 func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -50,7 +51,7 @@ func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 }
 
 // DetachNetwork immediately releases the addresses of an instance in an additional network. Routes
-// with the instance as their next hop in this network get the state blackhole. DetachNetwork
+// of this network that have the instance as their next hop get the state blackhole. DetachNetwork
 // returns Conflict for the first network of the instance.
 func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {

@@ -69,7 +69,8 @@ func TestAttachNetwork(t *testing.T) {
 	}
 }
 
-// TestAttachNetworkRefusals proves that a refused attachment names the reason and takes no address.
+// TestAttachNetworkRefusals proves that a refused attachment takes no address, and that the error
+// contains the reason.
 func TestAttachNetworkRefusals(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

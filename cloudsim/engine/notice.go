@@ -60,8 +60,8 @@ func removeNotice(i *cloudsim.Instance, t cloudsim.NoticeType) bool {
 	return len(i.Notices) < n
 }
 
-// noticeDue performs the action of a notice. It checks the notice in the instance first, because a
-// caller may have withdrawn the notice, or may have postponed the notice. If the instance's state
+// noticeDue performs the action of a notice. It first checks the notice that is stored in the
+// instance, because a caller may have withdrawn or postponed the notice. If the instance's state
 // does not permit the action, such as a reboot of a stopped instance, noticeDue only removes the
 // notice.
 func (e *Engine) noticeDue(tx *store.Tx, w store.Work) error {

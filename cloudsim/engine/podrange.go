@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// podPool returns the name of the pool in which the store counts the free parts of r. The cloud
-// divides r into parts and assigns each part to an instance. All default networks have the same pod
-// ranges and therefore share their pools.
+// podPool returns the name of the pool in which the store records the free parts of r. The cloud
+// divides r into parts and assigns each part to an instance. Default networks with the same pod
+// ranges share their pools.
 func podPool(r cloudsim.PodRange) string { return fmt.Sprintf("pods %s in /%d", r.In, r.Bits) }
 
 // takePodRanges assigns to a new instance the lowest free pod range for each IP family of network

@@ -15,7 +15,7 @@ import (
 
 // TestQuotaIsExactInACrowd proves that concurrent callers can create exactly as many instances as
 // the quota allows. A repeated create of an existing instance succeeds. At the end, the test calls
-// down, which also checks the stored counts of the quotas.
+// the function down, which also checks the stored counts of the quotas.
 func TestQuotaIsExactInACrowd(t *testing.T) {
 	const limit, crowd = 7, 60
 	path := file(t)

@@ -171,10 +171,10 @@ func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 	return nil
 }
 
-// routableToPods checks the destination of a route in a default network. All
-// default networks get pod ranges from the same address ranges. If the
-// destination overlaps one of these address ranges, it must be inside a pod
-// range of the next hop. Otherwise routableToPods returns Conflict.
+// routableToPods checks the destination of a route in a default network. The instances of all
+// default networks get their pod ranges from the same address ranges. If the destination overlaps
+// one of these address ranges, it must be inside a pod range of the next hop. Otherwise
+// routableToPods returns Conflict.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil

@@ -316,8 +316,8 @@ func createTrust(t *testing.T, e *engine.Engine, ctx context.Context, account st
 }
 
 // TestDeletedProjectLeavesNothing proves that a caller cannot delete a project while an instance of
-// another project uses a service account of the project. The deletion of the project also deletes
-// its workload trusts, and ends the work on its network.
+// another project uses a service account of the project. When the caller can delete the project,
+// the deletion also deletes the project's workload trusts, and ends the work on its network.
 func TestDeletedProjectLeavesNothing(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
 	defer down()
@@ -429,8 +429,8 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one account only. Another
 // project cannot create a trust for the same workload, audience and keys. Trusts with different
-// keys do not conflict. So only a project that knows the keys of a cluster can create a trust that
-// conflicts with another project's trust for this cluster.
+// keys do not conflict. So a project can block another project's trust for a cluster only if it
+// knows the keys of this cluster.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

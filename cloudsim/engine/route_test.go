@@ -113,8 +113,8 @@ func TestNetworkOverARoute(t *testing.T) {
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
 
 	// New pod ranges may overlap a route of the same network. New pod ranges of a default network
-	// may also overlap a route of another default network, because all default networks have the
-	// same pod ranges.
+	// may also overlap a route of another default network, because all default networks share one
+	// address range for pods.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
 	must(e.UpdateNetwork(other, theirs.ID, pods, 0))(t)
 }

@@ -30,9 +30,9 @@ var signingKeys = store.Table[cloudsim.SigningKey]{
 	Index:  map[string]func(*cloudsim.SigningKey) []string{byKeyID: func(k *cloudsim.SigningKey) []string { return []string{k.KeyID} }},
 }
 
-// publicKey returns a copy of k without the private key and the key id. The private key is secret.
-// The key id is a random value, and the journal must not contain random values, so that the same
-// calls always write the same journal.
+// publicKey returns the copy of k for the journal. The copy does not contain the private key, which
+// is secret. It also does not contain the key id, because this value is random and the same calls
+// must always write the same journal.
 func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
 	k.Private, k.KeyID = nil, ""
 	return k

@@ -397,8 +397,9 @@ func TestSnapshotsKeepToTheirProject(t *testing.T) {
 	expectRefused(t, "deleting a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
 }
 
-// TestReleasedCopyWaitsForItsData releases operations before their due times. It proves that the
-// snapshot, group or disk still becomes ready only after the data plane has reported complete data.
+// In TestReleasedCopyWaitsForItsData, a user ends the delay of operations before their due times.
+// The test proves that the snapshot, group or disk still becomes ready only after the data plane
+// has reported that the data is complete.
 func TestReleasedCopyWaitsForItsData(t *testing.T) {
 	e, down := boot(t, file(t), frozen, withDiskData, func(c *engine.Config) { c.Profile = engine.Profile{Disk: time.Minute} })
 	defer down()

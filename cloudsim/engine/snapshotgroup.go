@@ -94,7 +94,7 @@ func membersOf(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, er
 }
 
 // moveGroup changes the state of a group and of its members, as the given verb requires. It deletes
-// the members with the new state SnapshotDeleted, and stores the other members. The caller must
+// each member that now has the state SnapshotDeleted, and stores the other members. The caller must
 // store the group.
 func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, members []cloudsim.Snapshot, verb cloudsim.Verb) error {
 	for i := range members {

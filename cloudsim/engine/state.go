@@ -114,8 +114,8 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 }
 
 // fullDiskError returns Unavailable if err is a failed write to a full disk. Otherwise it returns
-// err. Without fullDiskError, an import to a full disk would return Invalid, because
-// statefile.Reader converts each error of its io.Reader to Invalid.
+// err. An import writes a copy of the file while statefile.Reader reads it. Reader converts each
+// error to Invalid. So without fullDiskError, an import to a full disk would return Invalid.
 func fullDiskError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) {

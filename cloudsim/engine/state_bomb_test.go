@@ -20,9 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// bombs are functions that create a compressed saved state. The parameter size is
-// the total length of the uncompressed records in bytes. If the compressed state
-// reaches about 3 MB first, a function adds no more records.
+// bombs are functions that create a compressed saved state. The parameter size is the total length
+// of the uncompressed records in bytes. Each function stops earlier if the compressed state reaches
+// about 3 MB.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))

@@ -123,9 +123,9 @@ func TestLoadKeepsSecrets(t *testing.T) {
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
 	// side describes the content of a cloud. If account is not "", the last of the projects
-	// contains a service account with this name, which has the role in the field role. If role is
-	// not "", the last project also contains a token "ci" of this service account. Without a
-	// service account, the token itself has the role.
+	// contains a service account with this name. If role is not "", the last project contains a
+	// token "ci". The token belongs to the service account, and this account has the role. If there
+	// is no service account, the token itself has the role.
 	type side struct {
 		projects []string
 		account  string

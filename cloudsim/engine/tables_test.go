@@ -125,7 +125,7 @@ func packageNames(body *ast.BlockStmt) map[string]bool {
 
 // atPackageLevel reports whether id can refer to a table. This is true if id is declared as a
 // table. It is also true if the file that contains id does not declare id, because another file of
-// the package must then declare it.
+// the package may declare it.
 func atPackageLevel(id *ast.Ident) bool {
 	if id.Obj == nil {
 		return true

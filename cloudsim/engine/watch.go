@@ -38,7 +38,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // watch calls readItems repeatedly and yields the items that readItems returns. The sequence ends
 // when ctx ends or readItems returns an error. watch yields this error as the last item. If
 // readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
-// waits until the next change, when the channel from changedChan is closed. newBookmark returns a
+// waits for the next change, which closes the channel from changedChan. newBookmark returns a
 // bookmark. watch yields a bookmark before its first wait, and then one in each period. Before each
 // bookmark, it calls readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
@@ -207,8 +207,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
 // The journal has no events between the last event of the saved state and the epoch. If the reader
 // has read the last event of the saved state, overGap returns the epoch. A new reader can begin at
-// 0 or at the epoch, but not at a revision between them (see sameEpoch). Otherwise overGap returns
-// lastRead.
+// 0 or at the epoch, but not at a revision between them (see sameEpoch). In all other cases,
+// overGap returns lastRead.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

@@ -73,9 +73,9 @@ func (s *watchShare) wait(ctx context.Context) error {
 	return s.reads.Wait(ctx)
 }
 
-// boundTo returns the project of a caller that has no role in all projects.
-// boundTo returns false for all other callers. All callers for which boundTo
-// returns the same project share the limits of this project.
+// boundTo returns the project of a caller that can use only this project. boundTo returns false for
+// all other callers. All callers for which boundTo returns the same project share the limits of
+// this project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.home, c.home != "" && !c.inAllProjects()
 }

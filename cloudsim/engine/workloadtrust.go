@@ -34,7 +34,8 @@ func subjectOfPod(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
-// workloadAlgorithms are the algorithms with which Kubernetes signs tokens.
+// workloadAlgorithms are the signature algorithms that the cloud accepts in tokens of Kubernetes
+// service accounts.
 var workloadAlgorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
 // workloadClaims are the claims in a token of a Kubernetes service account.
@@ -201,10 +202,10 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 // onlyTrust returns Exists if another trust, in any project, conflicts with w. Two trusts conflict
 // if they have a common key and are for the same Kubernetes service account, issuer and audience.
 // With both trusts, a token of this Kubernetes service account would be valid for two accounts of
-// the cloud. Trusts without a common key belong to different clusters, so no token is valid for two
-// of these trusts. A project that copies the public keys of a cluster can create a trust before the
-// owner of the cluster creates one. The owner then gets Exists until an administrator deletes the
-// wrong trust.
+// the cloud. A token has only one signature, so no token is valid for two trusts without a common
+// key. A project that copies the public keys of a cluster can create a trust before the owner of
+// the cluster creates one. The owner then gets Exists until an administrator deletes the wrong
+// trust.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {

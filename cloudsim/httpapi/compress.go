@@ -7,9 +7,8 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 )
 
-// minCompressed is the smallest size in bytes of an answer that the API compresses. For a
-// smaller answer, the compression would take longer than the transfer within one machine.
-// kube-apiserver uses the same size.
+// minCompressed is the smallest size in bytes of an answer that the API compresses. For smaller
+// answers, the time for the compression is not worthwhile. kube-apiserver uses the same size.
 const minCompressed = 128 << 10
 
 // compressAnswers compresses large answers in JSON with gzip, if the caller accepts

@@ -128,8 +128,8 @@ func (a *api) watchEvents(ctx context.Context, in *eventsInput) (*huma.StreamRes
 	return streamItems(ctx, a, a.engine.Watch(ctx, o)), nil
 }
 
-// streamItems writes the items of a watch, one line of JSON each. An error is the last line
-// of the stream: {"problem": …}.
+// streamItems writes the items of a watch, one line of JSON each. If the watch ends with an error,
+// the last line of the stream contains this error: {"problem": …}.
 func streamItems[T any](ctx context.Context, a *api, items iter.Seq2[T, error]) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		leave, err := a.watches.addWatch(ctx)

@@ -42,8 +42,8 @@ type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Eve
 
 // bookmark is the period of bookmarks from a cloud in the same process. A remote cloud chooses this
 // period itself. Bookmarks advance the revision of a watch while the watch gets no events. The
-// cloud's journal loses its oldest events. Because of the bookmarks, it still has the watch's last
-// revision when Run resumes the watch.
+// cloud's journal loses its oldest events. Because of the bookmarks, the watch's last revision is
+// recent. So the journal still has this revision when Run resumes the watch.
 const bookmark = time.Minute
 
 // Run keeps the copy of h up to date until ctx ends. When a watch ends with the error Unavailable
@@ -77,9 +77,9 @@ type reader struct {
 	lost   bool
 }
 
-// listAndWatch lists the resources, unless an earlier call has listed them. Then
-// it watches the resources until the watch ends. It always returns an error,
-// which contains the reason for the end.
+// listAndWatch lists the resources, unless a list of an earlier call is still valid. Then it
+// watches the resources until the watch ends. It always returns an error, which contains the reason
+// for the end.
 func (r *reader) listAndWatch(ctx context.Context) error {
 	if r.listed == nil {
 		listed, err := r.handler.List(ctx)

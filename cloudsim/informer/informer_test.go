@@ -100,7 +100,8 @@ func (n *names) await(t *testing.T, what string, condition func() bool) {
 	})
 }
 
-// line is an HTTP transport to the cloud. A call of the method cut breaks the current watch.
+// line is an HTTP transport to the cloud. Its method cut breaks the connection of the current
+// watch.
 type line struct {
 	next http.RoundTripper
 

@@ -37,8 +37,8 @@ type Config struct {
 	// TokensPerSecond limits the token requests of each address and of each
 	// caller. The burst is ten times the rate. The default is 50.
 	TokensPerSecond float64
-	// StallTimeout is the longest permitted pause between two bytes of a client's request, and
-	// between two bytes that the client receives of the reply. The default is one minute.
+	// StallTimeout is the longest time that the registry waits for the next byte of a request, or
+	// for a client that does not read the reply. The default is one minute.
 	StallTimeout time.Duration
 	// Collect is the interval between two collections of unreferenced files. It
 	// is also the minimum age of the files that a collection removes. The

@@ -77,8 +77,8 @@ var ErrReadOnly = errors.New("the store is read-only")
 // more commits until the next Open.
 type failure struct {
 	err error
-	// isVisible is true if bbolt shows the failed transaction to readers. The disk may or may not
-	// contain this transaction.
+	// isVisible is true if bbolt would show the failed transaction to readers. The store then also
+	// refuses reads. The disk may or may not contain this transaction.
 	isVisible bool
 }
 

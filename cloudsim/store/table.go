@@ -101,7 +101,7 @@ func (t Table[T]) Has(tx *Tx, id string) bool {
 	return b != nil && b.Get([]byte(id)) != nil
 }
 
-// Named returns the resource of a project with the given name, or NotFound.
+// Named returns the resource that has the given name in a project, or NotFound.
 func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
 	for id := range t.idsOf(tx, byName, string(project)+"\x00"+name, "") {
 		return t.Get(tx, id)

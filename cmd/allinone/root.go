@@ -93,9 +93,9 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 }
 
 // prepare changes a command and its subcommands. A command that only groups subcommands returns an
-// error for an unknown subcommand. Such an error is a mistake in the command line. So the caller
-// calls cli.NoteStart before prepare, and NoteStart does not change the functions that prepare
-// adds.
+// error for an unknown subcommand. Such an error means that the user made a mistake in the command
+// line. The command must then not count as started, so the caller calls cli.NoteStart before
+// prepare adds its functions.
 func prepare(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	if !cmd.Runnable() && cmd.HasSubCommands() {

@@ -354,7 +354,7 @@ func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 const maxRecording = 1000
 
 // Recording implements conform.Recorder. It returns the newest calls in the cloud's audit trail.
-// The field Fault of a call contains the ID of the cloud's fault.
+// Call.Fault contains the ID of the fault in the cloud.
 func (d *Driver) Recording(ctx context.Context, after time.Time) ([]conform.Call, error) {
 	trail, err := d.Cloud.Audit(ctx, cloudsim.AuditOptions{Caller: d.Caller, Since: after, Limit: maxRecording})
 	all := []conform.Call{}

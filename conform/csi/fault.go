@@ -9,8 +9,8 @@ import (
 )
 
 // maxCrashes is the maximum number of crashes in one RPC. The forwarder tests a crash at each call
-// of the RPC. This limit is necessary, because a driver that waits for the cloud can make any
-// number of calls.
+// to the cloud that the driver makes during the RPC. This limit is necessary, because a driver that
+// waits for the cloud can make any number of calls.
 const maxCrashes = 20
 
 // faultSelector chooses which calls of the driver get a fault. The driver makes these calls to the

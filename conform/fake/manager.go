@@ -53,9 +53,9 @@ type Manager struct {
 	Cloud *Cloud
 	Bug   Bug // "" for a CCM that passes all checks
 
-	// If election is true, the Manager uses leader election and leader migration, so its
-	// controllers wait for two Leases. The controllers for Services, for routes and for the
-	// deletion of Nodes need both Leases.
+	// If election is true, the Manager uses leader election and leader migration, each with its own
+	// Lease. The controllers for Services, for routes and for the deletion of Nodes need both
+	// Leases.
 	election bool
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup

@@ -387,7 +387,8 @@ func TestUnfinishedFilesystemOnDevice(t *testing.T) {
 			put(8192, "half of a filesystem")
 			put(0, mkfsSector)
 			if want == Ext4 {
-				// Mkfs never erases the mark.
+				// mkfs.ext4 does not write to the sector with the mark, so the mark still exists
+				// afterwards.
 				if err := tool(t.Context(), nil, append(slices.Clone(mkfsCommands[Ext4]), l.Device())...); err != nil {
 					t.Fatal(err)
 				}

@@ -85,9 +85,8 @@ var mountAttributes = map[uintptr]uint64{
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
 }
 
-// Bind makes the file or directory source also visible at path. The new mount
-// has its own options. On Linux 5.12 and later, the mount is never visible
-// without these options.
+// Bind makes the file or directory at the path source also visible at path. The new mount has its
+// own options. On Linux 5.12 and later, the mount is never visible without these options.
 func Bind(source, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {

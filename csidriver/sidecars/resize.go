@@ -24,8 +24,8 @@ func (d *driver) resize() (all []loop, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("resizer: %w", err)
 	default:
-		// With false, the resizer does not watch all pods to find volumes in use. The driver can
-		// grow volumes in use, so the resizer does not need this watch.
+		// If mayBeInUse is true, the resizer watches all pods to find volumes in use. The driver
+		// can grow volumes in use, so the resizer does not need this watch.
 		const mayBeInUse = false
 		c := resize.NewResizeController(r.Name(), r, d.kube, resync, d.core, d.limiter(), mayBeInUse, d.retryMax)
 		all = append(all, loop{"resizer", func(ctx context.Context, wg *sync.WaitGroup) { c.Run(workers, ctx, wg) }})

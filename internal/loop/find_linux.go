@@ -183,9 +183,9 @@ func BackingFile(n int) (string, error) {
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// deviceIfBacking returns device n if its file is b, and nil for any other
-// device. If the file no longer exists, the method cannot compare inodes. The
-// caller must then compare the names with mayBe first.
+// deviceIfBacking returns device n if its file is b, and nil for any other device. If the file no
+// longer exists, the method cannot compare inodes. So before the call, the caller must compare the
+// names with mayBe.
 func (b backingFile) deviceIfBacking(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {

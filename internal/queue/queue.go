@@ -15,11 +15,10 @@ import (
 // Interface is a work queue of names.
 type Interface = workqueue.TypedRateLimitingInterface[string]
 
-// New returns a queue. If a worker fails to handle a name, the queue returns
-// the name again after a delay. After the first failure, the delay is
-// firstDelay. Each additional failure doubles the delay, up to maxDelay. The
-// metrics of the queue have the label metricsName. If metricsName is empty, the
-// queue has no metrics.
+// New returns a queue. If a worker fails to handle a name, the queue returns the name again after a
+// delay. After the first failure, the delay is firstDelay. Each additional failure doubles the
+// delay, up to maxDelay. The metrics of the queue have a label with the value metricsName. If
+// metricsName is empty, the queue has no metrics.
 func New(metricsName string, firstDelay, maxDelay time.Duration) Interface {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstDelay, maxDelay),

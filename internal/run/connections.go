@@ -42,9 +42,9 @@ const (
 type connectionKey struct{}
 
 // Authenticated marks a connection as authenticated. The argument ctx is the context of a request
-// on this connection. The server that the function HTTP runs then keeps the connection open when
-// many new connections arrive. The number of authenticated connections is limited to
-// Limits.Connections minus Limits.Anonymous. Above this limit, Authenticated does nothing.
+// on this connection. When many new connections arrive, the server (see HTTP) then keeps this
+// connection open. The number of authenticated connections is limited to Limits.Connections minus
+// Limits.Anonymous. Above this limit, Authenticated does nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

@@ -28,7 +28,7 @@ func (l *silenceListener) Accept() (net.Conn, error) {
 }
 
 // silenceConn is a connection with two read deadlines. The server can set one deadline. The other
-// deadline is the start of the read plus the duration most. The earlier deadline applies.
+// deadline is the start of the read plus silenceConn.most. The earlier deadline applies.
 type silenceConn struct {
 	net.Conn
 	most time.Duration

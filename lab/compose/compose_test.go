@@ -67,7 +67,7 @@ func (s composeService) volumesByPath(t *testing.T) map[string]string {
 }
 
 // Each service has a volume for each file that the service's flags name. Init creates these files
-// with mode 0600. Only the files with tokens do not exist yet.
+// with mode 0600. After Init, only the files with tokens are missing.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Dir(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {

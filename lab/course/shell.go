@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lineTimeout is the time limit of a command line of a lab. Commands on the lab pages that wait
-// must have a shorter timeout.
+// lineTimeout is the time limit of a command line of a lab. If a command on a lab page waits, its
+// own timeout must be shorter.
 const lineTimeout = 2 * time.Minute
 
 // NewShell returns a Shell that runs each command line in a new /bin/sh. The shell first reads

@@ -71,10 +71,10 @@ func (a answer) String() string {
 	return b.String()
 }
 
-// pick chooses the endpoint for a connection from client. Successive connections get the
-// endpoints in turn. If the Service has session affinity, a hash of the client's address
-// and the endpoint's address determines the endpoint instead. With session affinity, all
-// connections of a client therefore go to one endpoint while this endpoint is usable.
+// pick chooses the endpoint for a connection from client. Successive connections get the endpoints
+// in turn. If the Service has session affinity, pick computes a hash of the client's address and
+// the address of each endpoint, and chooses the endpoint with the largest hash. With session
+// affinity, all connections of a client therefore go to one endpoint while this endpoint is usable.
 func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
 	if !v.service.affinity {
 		return v.endpoints[(turn.Add(1)-1)%uint64(len(v.endpoints))]
@@ -141,8 +141,8 @@ type proxyFamilyPart struct {
 
 // proxyHealthHandler serves kube-proxy's port 10256. /healthz answers 200 if load balancers should
 // send new connections to this node. /livez answers 200 if the proxy works. The two answers can
-// differ: only /healthz answers 503 while a client deletes the Node, or while the Node has the
-// cluster autoscaler's deletion taint (KEP-3836).
+// differ: only /healthz answers 503 while the Node has a deletion timestamp or the cluster
+// autoscaler's deletion taint (KEP-3836).
 func proxyHealthHandler(now func() *view) http.Handler {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, code int, eligible *bool) {

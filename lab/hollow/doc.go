@@ -19,10 +19,10 @@
 //	running again            set a new boot id and add the label again
 //
 // The package never deletes a Node. A new instance may have the name of an earlier instance. If the
-// Node of the earlier instance still exists, its provider id is not that of the new instance. The
-// package then waits until the cloud controller manager has deleted this Node. If a user deletes
-// the Node of a running instance, the Node returns when the instance boots again or when the
-// hypervisor starts. The reason is that a kubelet registers only once, at its start.
+// Node of the earlier instance still exists, this Node has the provider id of the earlier instance.
+// The package then waits until the cloud controller manager has deleted this Node. If a user
+// deletes the Node of a running instance, the Node returns when the instance boots again or when
+// the hypervisor starts. The reason is that a kubelet registers only once, at its start.
 //
 // All state is in the cloud and in the API server. So a restarted hypervisor continues the work of
 // the earlier hypervisor. The restarted hypervisor also handles changes that happened while no

@@ -114,8 +114,9 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 
 // put stores a new version of an instance in place of the previous version. If the machine has
 // started or stopped between the two versions, put resets the boot state of the machine. It also
-// resets the boot state if a machine that is on has a new last operation. In this case the machine
-// has rebooted, and the fleet missed the event about the reboot.
+// resets the boot state if the machine is on in both versions, but the instance has another last
+// operation. In this case the machine has rebooted, and the fleet missed the event about the
+// reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}

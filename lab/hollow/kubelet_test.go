@@ -201,8 +201,8 @@ func TestSameNameWaits(t *testing.T) {
 	})
 }
 
-// A Node without a provider id does not belong to an instance yet. A new machine with the Node's
-// name uses the existing Node, as a kubelet would.
+// A Node without a provider id does not belong to an instance yet. If a new machine has the Node's
+// name, the machine uses this Node, as a kubelet would.
 func TestTakesOverUninitialized(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")

@@ -37,8 +37,8 @@ func kubeletHandler(now func() *view) http.Handler {
 	return mux
 }
 
-// A hollow node refuses these requests with an error. For each kind of request, intoVerb contains
-// the words that name the request in this error.
+// A hollow node refuses the requests exec, attach, run and portForward with an error. For each
+// request, intoVerb contains the words that name the request in this error.
 var intoVerb = map[string]string{
 	"exec": "execute a command in", "attach": "attach to", "run": "run a command in", "portForward": "forward a port to",
 }

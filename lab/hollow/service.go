@@ -27,8 +27,8 @@ type endpoint struct {
 	nodeHints   []string
 }
 
-// service describes one port of a Service. The type table contains a service only if the port has a
-// node port for TCP or UDP.
+// service describes one port of a Service. A table (see below) contains a service only if the port
+// has a node port for TCP or UDP.
 type service struct {
 	types.NamespacedName
 	portName  string

@@ -43,9 +43,9 @@ var aboutPlaces = []string{
 	"--load-balancer-ip-mode", // depends on --show-clients
 }
 
-// Docker compose and the lab start a component with equal flags. In docker
-// compose, the control plane and the cloud have one set of flags for hollow and
-// real nodes: the flags that real nodes need.
+// Docker compose and `allinone up` start a component with equal flags, except for the flags in
+// aboutPlaces. In docker compose, the control plane and the cloud have one set of flags for hollow
+// and real nodes: the flags that real nodes need.
 func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	networks := lab.RealNetworks(lab.FirstVPC)
 	networks.Pods = lab.PodRange

@@ -120,8 +120,8 @@ func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesRep
 // reportNodes reads the cloud and the cluster once. The argument start is the start time of this
 // run of the lab. A kubelet or kwok writes the condition Ready and the Lease of a node. If the
 // condition and the Lease are older than start, they are from an earlier run, and the node counts
-// as not Ready. If only one of them is newer than start, the node can count as Ready, because a
-// kubelet can write the Lease up to ten seconds after the condition.
+// as not Ready. If one of them is newer than start, the node can count as Ready, because a kubelet
+// does not write both at the same time.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, start time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {

@@ -37,9 +37,9 @@ func (p portsByName) addr(name string) string { return net.JoinHostPort(host, st
 
 func (p portsByName) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
-// choosePorts returns consecutive ports that begin at *base. If *base is 0, it returns the free
-// ports that a previous start chose, or else new free ports. If base is nil, it returns the ports
-// of the previous start, or the default ports if there was no previous start.
+// choosePorts returns consecutive ports that begin at *base. If *base is 0, it chooses free ports,
+// or returns the ports that the previous start chose in this way. If base is nil, it returns the
+// ports of the previous start, or the default ports if there was no previous start.
 func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })
 	switch {

@@ -124,10 +124,10 @@ func (p *plan) serverIPs() []net.IP {
 //   - Real nodes with a CCM of the user: kube-controller-manager assigns the ranges, because other
 //     CCMs do not write ranges into Nodes. The user's CCM creates the routes in the cloud.
 //
-// The host has a route to the pods of the VPC. The cloud refuses a network or a route of a user if
-// its range overlaps a route of the host, and --network-ranges does not contain this range. A CCM
-// of the user creates such routes, so for this CCM the lab sets
-// --network-ranges to all private ranges.
+// The host has a route to the pods of the VPC. If the range of a user's network or route overlaps a
+// route of the host, the cloud refuses the network or route. With --network-ranges, the cloud
+// permits the ranges in this flag. The routes of a user's CCM overlap the host's route to the pods.
+// So with such a CCM, the lab sets --network-ranges to all private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil

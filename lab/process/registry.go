@@ -22,7 +22,7 @@ func (p *plan) registryName() string {
 }
 
 // registryAliases returns additional host names of the registry in each region. Programs that use a
-// dialect of the lab expect the registry at these names.
+// dialect (the API of another cloud) expect the registry at these names.
 func (p *plan) registryAliases(ctx context.Context) (all []string, err error) {
 	if p.RegistryHosts == nil {
 		return nil, nil

@@ -20,7 +20,8 @@ func (d Dir) tokenFile(component string) string { return d.path("cloud", compone
 
 // seedCloud creates the objects that the lab needs in its cloud. If seedCloud fails after an
 // earlier start of the lab has created these objects, it only shows the error to the user and
-// returns nil. The lab then continues, so that the user can delete a fault that caused the error.
+// returns nil. The lab then continues. If the user has created a fault that causes the error, the
+// user can then delete it.
 func (p *plan) seedCloud(ctx context.Context) error {
 	m, err := p.dir.memory()
 	if err != nil {

@@ -20,8 +20,9 @@ func (c Config) hasVolumes() bool {
 
 func (c Config) sidecars() string { return filepath.Join(c.CSIDir, "csi-sidecars") }
 
-// csiSockets returns the folder with the sockets through which the sidecars call the
-// driver's controller. The driver has one socket for each of its names.
+// csiSockets returns the folder with the sockets through which the sidecars call the driver's
+// controller. The driver can have several names (see Config.ServeAs), and has one socket for each
+// name.
 func (d Dir) csiSockets() string {
 	const longest = "/cinder.csi.openstack.org.sock"
 	return strings.TrimSuffix(d.socket("csi"+longest), longest)

@@ -60,8 +60,8 @@ type machineDevices struct {
 type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
-	// volume. The kubelet locks the first device: it makes the first device the backing file of the
-	// second device. If a later hypervisor cannot find the second device, the number is 0.
+	// volume. To keep the first device in use, the kubelet makes it the backing file of the second
+	// device. If a later hypervisor cannot find the second device, the number is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -222,9 +222,9 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	}
 	have := device{readOnly: isReadOnly(disk, d.id)}
 	if have.readOnly && len(disk.Attachments) == 1 {
-		// If the disk is a copy of a disk in use, the file system's journal is unfinished. The
-		// machine's device is read-only, so the machine cannot replay the journal. Therefore the
-		// hypervisor replays it.
+		// If the disk is a copy of a disk in use, the file system's journal is unfinished. This
+		// device is read-only, so the machine cannot replay the journal. Therefore the hypervisor
+		// replays it.
 		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
@@ -247,7 +247,7 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 	return filepath.Join(d.disks.Dir, string(id)+".img")
 }
 
-// openDevice opens the loop device with the given number, if the name of the device contains node
+// openDevice opens the loop device with the given number, if the device belongs to the given node
 // and its backing file is the file at path. Otherwise it returns nil, for example if the device is
 // fenced, or if the kernel has given the number to another program.
 func openDevice(node, path string, number int) (*loop.Loop, error) {

@@ -332,9 +332,9 @@ func TestFencedByAnotherMachine(t *testing.T) {
 	mustWrite(two)
 }
 
-// otherWithNumber makes a loop device of another program. The device has the given number, unless
-// a program outside of the test has taken this number. The returned function fails the test if the
-// hypervisor has fenced the device.
+// otherWithNumber makes a loop device that stands for the device of another program. The device has
+// the given number, unless a program outside of the test has taken this number. The returned
+// function fails the test if the hypervisor has fenced the device.
 func otherWithNumber(t *testing.T, number int) (check func()) {
 	t.Helper()
 	for range 8 { // the kernel chooses the lowest free number

@@ -218,9 +218,9 @@ func machineID(i cloudsim.Instance) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunableValues returns values that the kubelet requires for kernel settings of the whole host. On
-// a machine, a file with the required value is mounted over each setting in /proc/sys, so the
-// settings of the host do not change.
+// Some kernel settings exist only once on a host. tunableValues returns the values of these
+// settings that the kubelet requires. On a machine, a file with the required value is mounted over
+// each setting in /proc/sys, so the settings of the host do not change.
 func tunableValues() map[string]string {
 	return map[string]string{
 		"/proc/sys/vm/overcommit_memory":      "1",
@@ -256,9 +256,9 @@ func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.
 	for _, dir := range sortedKeys(diskDirs) {
 		s.Binds = append(s.Binds, boot.Bind{From: f.path(dir), To: diskDirs[dir]})
 	}
-	// Bind the whole folder p.Machine instead of each file in this folder. runc executes
-	// itself from a copy of the folder that contains runc. In this copy, a file that is
-	// bind-mounted separately would be empty.
+	// Bind the whole folder p.Machine instead of each file in this folder. runc executes itself
+	// from a cloned mount of its folder. In this clone, a file that is bind-mounted separately
+	// would be empty.
 	s.Binds = append(s.Binds,
 		boot.Bind{From: p.Machine, To: programsDir, ReadOnly: true},
 		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true},

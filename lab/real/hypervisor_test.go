@@ -132,8 +132,7 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 
 // watchProcess notices the end of a process that has ended before the call. The caller must call
 // watchProcess before Wait, because after Wait the kernel can give the pid to another process.
-// After the end of the process, the method signal of the result must not send a signal to another
-// process.
+// After the end of the process, result.signal must not send a signal to another process.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {
@@ -254,8 +253,9 @@ type writerFunc func(line []byte) (int, error)
 
 func (f writerFunc) Write(line []byte) (int, error) { return f(line) }
 
-// TestRestoreDuringDeletion proves that the hypervisor keeps its goroutine for an instance that the
-// cloud restores from a saved state while the hypervisor deletes the machine.
+// While the hypervisor deletes a machine, the cloud may restore the instance of the machine from a
+// saved state. TestRestoreDuringDeletion proves that the hypervisor then keeps its goroutine for
+// this instance.
 func TestRestoreDuringDeletion(t *testing.T) {
 	h := newTestHypervisor(t, Config{Dir: t.TempDir()})
 	restored := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceStopped, Meta: cloudsim.Meta{Operation: "op-1", Revision: 9}}

@@ -331,8 +331,8 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 }
 
 // withRecords returns the names of the image records that must be removed to remove the image with
-// the given name. If the image has no other name, the result includes the image's records with a
-// digest instead of a name.
+// the given name. If the image has no other name, the result also includes the image's records that
+// have a digest in place of a name.
 func withRecords(lines []imageLine, name string) []string {
 	index := slices.IndexFunc(lines, func(l imageLine) bool { return l.name == name })
 	if index < 0 {

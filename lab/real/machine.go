@@ -23,7 +23,7 @@ import (
 )
 
 // machine holds the state of one instance's machine. Only the goroutine that manages the machine
-// uses this state.
+// uses this state, except for the field devices.
 type machine struct {
 	h      *hypervisor
 	id     cloudsim.InstanceID
@@ -40,7 +40,7 @@ type machine struct {
 	bootOperation cloudsim.OperationID
 	// crashOperation is the instance's last cloud operation at the time of a crash. It is "" if the
 	// instance has not crashed. The machine stays off until the instance has another operation.
-	// Like real clouds, the cloud shows the instance as running until a user reboots it.
+	// Like real clouds, the cloud continues to show a crashed instance as running.
 	crashOperation cloudsim.OperationID
 	// needsTakeover is true if an earlier hypervisor may have left the machine running, and this
 	// hypervisor has not taken the machine over yet.
@@ -290,7 +290,8 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 }
 
 // shutDown sends SIGTERM to the first process and waits until this process ends. It waits for at
-// most 2 * shutdownGrace. Then it calls powerOff.
+// most 2 * shutdownGrace, because the first process itself waits up to shutdownGrace. Then it calls
+// powerOff.
 func (m *machine) shutDown(ctx context.Context) error {
 	if !m.isOn() {
 		return m.powerOff(ctx)

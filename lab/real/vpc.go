@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// Network holds the addresses of a lab's machines. If this host can reach another host or network,
-// this host or network must not use these addresses.
+// Network holds the addresses of a lab's machines. Hosts and networks to which this host has a
+// route must not use these addresses.
 type Network struct {
 	// VPC contains the addresses of the router, the host, all instances and all load balancers.
 	VPC netip.Prefix
@@ -71,10 +71,10 @@ const (
 	hostPort, routerPort = "host", "router"
 )
 
-// vpc is the network namespace of the lab's router. A bridge connects the router, the host and
-// all machines. The host gets one link, three routes and two rules. The kernel deletes two of
-// the routes together with the link. Clean deletes the rules, and the third route, which is in
-// a separate table. If Internet is on, setInternet also changes the forwarding settings and the
+// vpc is the network namespace of the lab's router. A bridge connects the router, the host and all
+// machines. The host gets one link, three routes and two routing rules. The kernel deletes two of
+// the routes together with the link. Clean deletes the rules, and the third route, which is in a
+// separate table. If Internet is on, setInternet also changes the forwarding settings and the
 // firewall of the host.
 type vpc struct {
 	Network

@@ -217,8 +217,8 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle processes a packet from the server. If a target does not read, handle blocks only in
-// Queue.Push.
+// handle processes a packet from the server. While a target does not read, Queue.Push can block
+// handle for a limited time. No other call in handle waits for a target.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:

@@ -4,7 +4,7 @@
 //
 //	konnectivity server|agent [upstream's flags]
 //	konnectivity dial SOCKET HOST:PORT       one connection with konnectivity-client
-//	konnectivity egress FILE HOST:PORT       one connection with k8s.io/apiserver and this configuration
+//	konnectivity egress FILE HOST:PORT       one connection with k8s.io/apiserver and the configuration FILE
 //
 // dial and egress copy stdin to the connection, and data from the connection to stdout.
 package main

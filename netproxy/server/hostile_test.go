@@ -241,9 +241,9 @@ func TestStalledTargetKeepsItsClient(t *testing.T) {
 	}
 }
 
-// isStalled reports whether the target's data has stalled on the only connection of b. It returns
-// true if more than n/16 bytes have arrived from the target, and no more bytes arrive during the
-// next 50 ms.
+// isStalled reports whether the target's data has stalled on the only connection of b. The target
+// sends n bytes. isStalled returns true if more than n/16 bytes have arrived from the target, and
+// no more bytes arrive during the next 50 ms.
 func isStalled(b *bench, n int64) bool {
 	before := b.server.Status().Connections
 	time.Sleep(50 * time.Millisecond)
@@ -484,8 +484,8 @@ func (r *rotating) Authenticate(_ context.Context, token string) (wire.Identifie
 	return wire.Identifiers{}, server.ErrDenied
 }
 
-// The test opens many connections and drops them in different ways. At the end, no additional
-// goroutine and no additional file exists.
+// The test opens many connections and drops them in different ways. At the end, the process has no
+// additional goroutine and no additional open file.
 func TestNothingLeaks(t *testing.T) {
 	rounds := 5000
 	if testing.Short() {

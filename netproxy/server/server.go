@@ -150,9 +150,9 @@ const cutTime = time.Second
 
 // drainTimer starts a goroutine. The goroutine waits for the end of ctx and then for the drain
 // timeout. Then it calls cut. If clients have not ended after cutTime, it calls cutAgents. The
-// reason is that a connection to a target that does not read can only end together with the agent's
-// connection. The caller must call the returned function when all clients have ended. The returned
-// function stops the goroutine.
+// reason: if a target does not read, the connection to this target can block until the agent's
+// connection ends. The caller must call the returned function when all clients have ended. The
+// returned function stops the goroutine.
 func (s *Server) drainTimer(ctx context.Context, cut, cutAgents func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// For each strategy, the server uses the agent with the matching identifiers or zone.
+// For each strategy in this test, the server uses the agent with the matching identifiers or zone.
 func TestStrategies(t *testing.T) {
 	addr := target(t, echo)
 	_, port, _ := net.SplitHostPort(addr)

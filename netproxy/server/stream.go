@@ -64,8 +64,7 @@ func (l *streamLink) carry(uploadFn func(func(*wire.Chunk) error) error, _ func(
 	l.carrier <- uploadFn
 }
 
-// leave sends DIAL_CLS on the Connect stream. While the window of the link's own stream is full,
-// gRPC cannot send the end of this stream, because it sends the end after all data. While the
-// window is full, l.send also blocks, until the agent ends the stream.
+// leave sends DIAL_CLS on the Connect stream, and does not use the link's own stream. gRPC sends the
+// end of a stream after all data, so it cannot send the end while the window of the stream is full.
 func (l *streamLink) leave() { l.session.out.Post(wire.DialClose(l.random)) }
 func (l *streamLink) drop()  { close(l.carrier) }

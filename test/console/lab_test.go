@@ -297,9 +297,9 @@ func hostileInLab(t *testing.T, l *lab, p *page) {
 	l.kubectl("delete", "node", "node-8", "--ignore-not-found") // the CCM may already have deleted the Node
 }
 
-// The test causes each kind of difference between a real cloud and a real cluster, and then repairs
-// the difference. Within 2 s, the console must show the difference. Within 2 s after the repair,
-// the console must no longer show the difference.
+// The test causes each kind of difference between the cloud and the cluster, and then repairs the
+// difference. Within 2 s, the console must show the difference. Within 2 s after the repair, the
+// console must no longer show the difference.
 func differencesInLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")
@@ -320,7 +320,7 @@ func differencesInLab(t *testing.T, l *lab, p *page) {
 	}
 	l.runCommand("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1")
 	disk := l.idOf("disk", "data")
-	// A call of denied prevents the registration of new Nodes.
+	// The function denied prevents the registration of new Nodes.
 	denied := func() {
 		l.create(`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

@@ -94,8 +94,8 @@ func TestOffline(t *testing.T) {
 	p.press("node-1")
 	p.awaitText("instances.create")
 	p.eval("window.same = true")
-	// This setting of Chromium refuses only new requests. To make the open stream silent, offline
-	// also stops the cloud's process.
+	// Chromium's emulation of an offline network refuses only new requests. To make the open stream
+	// silent, offline also stops the cloud's process.
 	offline := func(is bool, s syscall.Signal) {
 		t.Helper()
 		command(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{

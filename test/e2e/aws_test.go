@@ -161,7 +161,7 @@ func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 		return "the pods got no header"
 	})
 	// The node port does not change, so the cloud controller manager does not set the policy for
-	// the node port again. As in AWS, the node port must keep its policy.
+	// PROXY headers again. As in AWS, the node port must keep this policy.
 	l.kubectl("patch", "service", "web", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":8081}]`)
 	l.awaitEmpty("the load balancer sends PROXY headers from another port", func() string {
 		header, reason := gets("8081")

@@ -117,8 +117,7 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// goneAddress returns an address with an id and without a revision. The result represents the empty
-// answer to a delete request.
+// The answer to a delete request is empty. So goneAddress returns an address that has only an id.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {

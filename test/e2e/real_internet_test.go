@@ -148,8 +148,9 @@ func (w *internet) listenIn(pid int, address string) (l net.Listener) {
 	return l
 }
 
-// serve starts a DNS server, and HTTP servers with a registry, in the test internet. The name
-// r4.test has only an IPv4 address, and the name r6.test has only an IPv6 address.
+// serve starts a DNS server in the test internet, and several HTTP servers that all serve the same
+// registry. The name r4.test has only an IPv4 address, and the name r6.test has only an IPv6
+// address.
 func (w *internet) serve() {
 	w.t.Helper()
 	names := dns.HandlerFunc(func(rw dns.ResponseWriter, q *dns.Msg) {

@@ -67,9 +67,9 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// pushImages pushes an image under several names from a machine to the cloud's registry. The pushed
-// image must not be the image of the pods in other steps. After the kubelet has pulled an image
-// with a password, pods without credentials cannot use this image, even under another name
+// pushImages pushes an image from a machine to the cloud's registry, under several names. The
+// pushed image must not be the image of the pods in other steps. After the kubelet has pulled an
+// image with a password, pods without credentials cannot use this image, even under another name
 // (KEP-2535).
 func (l *labRun) pushImages(id string, names ...string) (registry string) {
 	l.t.Helper()

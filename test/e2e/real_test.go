@@ -30,8 +30,8 @@ var realLabs = make(chan struct{}, func() int {
 
 // newRealLab returns a lab with real machines. It needs root and `make machine`. If the maximum
 // number of labs with real machines already runs, newRealLab waits until one of these labs ends. A
-// parallel test must call newRealLab after t.Parallel. Otherwise t.Parallel would wait for a test
-// that waits in newRealLab.
+// parallel test must call newRealLab after t.Parallel. Otherwise, t.Parallel could wait for another
+// test, and the other test would wait in newRealLab for this test.
 func newRealLab(t *testing.T) *labRun {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -246,8 +246,8 @@ func (l *labRun) testRouteRepair(t *testing.T, pod, to string) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to the pods %s of node-2", pods2)
 	}
-	// The route controller runs every five or ten seconds. Because of the fault, the route controller
-	// cannot replace the route before the test has seen that the route is missing.
+	// The route controller runs at most ten seconds later. Because of the fault, the route
+	// controller cannot replace the route before the test has seen that the route is missing.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
 	l.awaitEmpty("the pods of node-2 are unreachable", func() string {

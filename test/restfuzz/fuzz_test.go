@@ -33,7 +33,7 @@ const (
 	// maxHeapGrowth is the maximum ratio of the heap size after the run to the heap size before the
 	// run. The run resets the cloud before it measures the heap.
 	maxHeapGrowth = 1.5
-	// After each settleEvery requests, the run deletes all holds and faults, and starts a stopped
+	// After every settleEvery requests, the run deletes all holds and faults, and starts a stopped
 	// clock. Otherwise holds, faults and a stopped clock would make other requests fail.
 	settleEvery = 250
 )

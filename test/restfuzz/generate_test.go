@@ -232,8 +232,9 @@ func (g *generator) value(s *schema, schemaName, property string) any {
 }
 
 // object returns a random object of the schema s, which has the name schemaName. The object
-// contains all required properties. The object contains each optional property with a probability
-// of one in four. It contains no properties for which generator.value returns nil.
+// contains all required properties. The object also contains all properties in usefulProperties. It
+// contains each other optional property with a probability of one in four. It contains no
+// properties for which generator.value returns nil.
 func (g *generator) object(s *schema, schemaName string) map[string]any {
 	o := map[string]any{}
 	names := make([]string, 0, len(s.Properties))
@@ -261,8 +262,8 @@ var usefulProperties = map[string]bool{
 }
 
 // dropAlternatives makes most random objects valid. For some schemas, it removes properties that
-// the cloud does not accept together. Usually it does this in a random fraction of the objects. For
-// some schemas, it also replaces the values of properties.
+// the cloud does not accept together. It keeps them in some random objects, which are then invalid.
+// For some schemas, it also replaces the values of properties.
 func dropAlternatives(g *generator, schemaName string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {

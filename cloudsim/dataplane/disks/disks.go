@@ -255,8 +255,7 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	})
 }
 
-// notCreated reports whether the last attempt to make the file of a disk failed, and the disk has
-// no file yet.
+// notCreated returns true if a disk has no file yet and the last attempt to make its file failed.
 func (k *manager) notCreated(id cloudsim.DiskID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -294,9 +293,9 @@ func (k *manager) makeFile(d cloudsim.Disk) error {
 }
 
 // errNotRegular is the error if the file at the path of a disk is not a regular file, for example
-// if it is a link. Root on a node that mounts the folder with the disks' data can write to this
-// folder. So the folder can contain links to any file of the host. The data plane follows no link,
-// so that it does not read or change these files.
+// if it is a link. If a node mounts the folder with the disks' data, a root user on the node can
+// write to this folder. So the folder can contain links to any file of the host. The data plane
+// follows no link, so that it does not read or change these files.
 var errNotRegular = errors.New("the data file is not a regular file: the cloud does not follow links; move the file back")
 
 func grow(path string, bytes int64) error {

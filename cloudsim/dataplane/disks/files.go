@@ -29,10 +29,10 @@ type Files struct {
 	// lock runLock again until Swap has unlocked swapLock.
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
-	// pendingData is the disk data of a loaded state that is still in a temporary folder (see
-	// Stage), although the cloud already has the records of this state. It is nil when all files
-	// are at their final paths. A goroutine that sets pendingData holds swapLock and runLock. A
-	// goroutine that clears pendingData holds runLock.
+	// pendingData describes the disk data of a loaded state. This data is still in a temporary
+	// folder (see Stage), although the cloud already has the records of the state. It is nil when
+	// all files are at their final paths. A goroutine that sets pendingData holds swapLock and
+	// runLock. A goroutine that clears pendingData holds runLock.
 	pendingData atomic.Pointer[cloudsim.StagedData]
 }
 

@@ -11,8 +11,9 @@ import (
 // would only take longer.
 const atOnce = 2
 
-// jobs are the running and waiting copies, by the id of the disk, snapshot or group that they make.
-// The copies end together with the call of manager.watchCloud that started them.
+// jobs contains the running and waiting copies. The key of a copy is the id of the disk, snapshot
+// or group that the copy makes. The copies end together with the call of manager.watchCloud that
+// started them.
 type jobs struct {
 	turns   chan struct{}
 	running sync.WaitGroup

@@ -16,9 +16,9 @@ import (
 )
 
 // A saved state contains one bucket for each file of a disk or snapshot. The bucket's name is the
-// id of the disk or snapshot. The sequence number of the bucket, a field of bbolt, contains the
-// size of the file. The bucket's keys are the offsets of those parts of the file that contain data.
-// The bucket has no entries for holes and for parts that contain only zeros.
+// id of the disk or snapshot. bbolt stores a sequence number for each bucket, and here this number
+// is the size of the file. The bucket's keys are the offsets of those parts of the file that
+// contain data. The bucket has no entries for holes and for parts that contain only zeros.
 const (
 	maxPart  = 64 << 10
 	maxFiles = 1 << 16

@@ -96,8 +96,9 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 //
 // The caller must read l before it calls computeListeners. The caller may write l only if no other
 // caller has changed l since this read. Otherwise the caller must read l and call computeListeners
-// again. After a caller has stored its records, it calls computeListeners again and writes l. So
-// the last of several concurrent callers has read the records of all callers.
+// again. After a caller has stored its records, it calls computeListeners again and writes l. So if
+// several callers store records at the same time, the caller that writes l last has read all of
+// these records.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
@@ -208,9 +209,9 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the stored record is
-// unchanged. So a repeated request makes all changes again. The second call applies changes that
-// other callers have stored since the first call. The caller also makes the second call if it
-// cannot store the record. The second call then undoes the change.
+// unchanged. So if the client repeats the request, the dialect makes all changes again. The second
+// call applies changes that other callers have stored since the first call. The caller also makes
+// the second call if it cannot store the record. The second call then undoes the change.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

@@ -246,9 +246,9 @@ func createGroup(q *query) (any, error) {
 	}
 	doc.Network = network.ID
 	// If a request for a record equals the request for an existing record, the cloud returns the
-	// existing record. But EC2 refuses a second group with the same name. The label with the id of
-	// the request makes all requests different, so the cloud also refuses a second request with the
-	// same name.
+	// existing record. But EC2 refuses a second group with the same name. The label with the
+	// request id makes each request different. So the cloud refuses a second request with the same
+	// name, as EC2 does.
 	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: q.ID})
 	if err != nil {
 		return nil, err

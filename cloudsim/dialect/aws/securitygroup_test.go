@@ -83,8 +83,8 @@ func TestLimitCodes(t *testing.T) {
 }
 
 // TestForeignLoadBalancer proves that a change of a security group does not change a load balancer
-// of Hetzner's dialect in the same network. The test gives this load balancer the label with which
-// both dialects store the network.
+// of Hetzner's dialect in the same network. The test gives this load balancer the label in which
+// both dialects store the network of a load balancer.
 func TestForeignLoadBalancer(t *testing.T) {
 	w := start(t)
 	foreign, err := w.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{

@@ -200,10 +200,11 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 			return nil, err
 		}
 		// The first call of applyGroup changes the load balancers before storeGroup stores the
-		// rules. If applyGroup or storeGroup fails, the record still contains the old rules. So a
-		// repeated request makes all changes again. The second call of applyGroup is necessary
-		// because another caller may change another group of the same load balancer at the same
-		// time. If storeGroup fails, the second call applies the stored rules again.
+		// rules. If applyGroup or storeGroup fails, the record still contains the old rules. So if
+		// the client repeats the request, the dialect makes all changes again. The second call of
+		// applyGroup is necessary because another caller may change another group of the same load
+		// balancer at the same time. If storeGroup fails, the second call restores the effect of
+		// the old rules, which the record still contains.
 		if err = applyGroup(q, g); err != nil {
 			return nil, err
 		}

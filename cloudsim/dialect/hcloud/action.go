@@ -140,8 +140,8 @@ func (a *api) listActions(r *dialect.Request) (int, any, error) {
 	return reply("actions", items, m)
 }
 
-// compareActions compares two actions by the given field. An action that has not finished comes
-// before all finished actions.
+// compareActions compares two actions by the given field. For the field "finished", an action that
+// has not finished comes before all finished actions.
 func compareActions(a, b action, field string) int {
 	switch field {
 	case "command":

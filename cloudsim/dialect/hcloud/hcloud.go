@@ -43,7 +43,7 @@ func New() dialect.Dialect {
 	}
 }
 
-// api contains the calls of the dialect. Its fields are caches that avoid repeated calls
+// The methods of api are the calls of the dialect. Its fields are caches that avoid repeated calls
 // to the cloud.
 type api struct {
 	types   typeCache

@@ -196,9 +196,9 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 }
 
 // filterBy returns a function that listCall accepts as newFilter. This function returns a filter.
-// The query can contain several values of the parameter. The filter selects a resource if valueOf
-// returns one of these values for the resource. If the query does not contain the parameter, there
-// is no filter.
+// The query can contain the parameter several times, with different values. The filter selects a
+// resource if valueOf returns one of these values for the resource. If the query does not contain
+// the parameter, there is no filter.
 func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
@@ -244,8 +244,8 @@ func (q query) meta(n int, hasMore bool) meta {
 // page, the dialect gives the same answer, but reads more resources from the cloud.
 //
 // An entry is correct only for a client that has just read the previous page. If a resource on an
-// earlier page is deleted later, the entry is wrong. So a call uses each entry at most once, and an
-// entry expires.
+// earlier page is deleted later, the entry is wrong for other clients. So a call uses each entry at
+// most once, and an entry expires.
 type pageCursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]pageCursor

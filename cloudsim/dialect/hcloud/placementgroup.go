@@ -64,9 +64,9 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 	return out, nil
 }
 
-// groupsOf returns all placement groups, including groups to which none of the given instances
-// belongs. The keys of the map are the values of the label labelPlacementGroup. If none of these
-// instances is in a placement group, groupsOf reads no groups and returns nil.
+// If an instance in instances is in a placement group, groupsOf returns all placement groups.
+// Otherwise it reads no groups and returns nil. The keys of the map are the values of the label
+// labelPlacementGroup.
 func groupsOf(r *dialect.Request, instances []cloudsim.Instance) (map[string]*placementGroup, error) {
 	if !slices.ContainsFunc(instances, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
 		return nil, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// zeroPrice is the only price in this cloud, which is 0.
+// zeroPrice is the price of every resource in this cloud.
 var zeroPrice = amount{Net: "0.0000000000", Gross: "0.0000000000"}
 
 // pricesIn returns the prices of a type in the locations of the given zones. Some clients,

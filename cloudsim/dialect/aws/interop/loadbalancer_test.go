@@ -198,7 +198,7 @@ func TestLoadBalancerPages(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got load balancers %v, want %v", got, want)
 	}
-	// The default security group permits no client to connect to a load balancer.
+	// The default security group permits no address to connect to a load balancer.
 	if l := w.ownLoadBalancer(t, "c"); !slices.Equal(refusingPorts(l), []int{80}) {
 		t.Errorf("load balancer with the default group: got %+v", l.LoadBalancerSpec)
 	}

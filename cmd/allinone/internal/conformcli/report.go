@@ -15,11 +15,11 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// verdict returns errMust if a check failed that has the level MUST.
+// verdict returns errMust if a check of the level MUST failed.
 var errMust = errors.New("checks of the level MUST failed")
 
-// reportFlags contains the flags for reports and call budgets. A call budget is the number of API
-// calls that a check may cause.
+// reportFlags contains the flags for reports and call budgets. A call budget is the measured number
+// of calls to the cloud for one action.
 type reportFlags struct{ report, baseline, writeBaseline string }
 
 func (f *reportFlags) addTo(fl *pflag.FlagSet) {
