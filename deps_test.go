@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	// processes of this machine, and package compose runs it in containers. These two
 	// packages do not import each other.
 	"lab":                 {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/real", "netproxy/wire", "internal/cert", "internal/backoff", "internal/providerid"},
-	"lab/process":         {"cloudsim", "cloudsim/client", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/backoff", "internal/flock", "internal/freeport", "internal/providerid"},
+	"lab/process":         {"cloudsim", "cloudsim/client", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/backoff", "internal/flock", "internal/freeport", "internal/providerid", "internal/shell"},
 	"lab/compose":         {"cloudsim", "credprovider/node", "lab", "lab/hollow", "lab/real", "netproxy/egress", "internal/flock"},
 	"lab/course":          {},
 	"docs/labs":           {},
@@ -83,6 +83,7 @@ var mayImport = map[string][]string{
 	"internal/logging":    {},
 	"internal/providerid": {},
 	"internal/queue":      {},
+	"internal/shell":      {},
 
 	// Package conform depends on no cloud and on no CCM, so that every provider can import it.
 	"conform":                {"internal/backoff", "internal/freeport"},
@@ -109,20 +110,20 @@ var mayImport = map[string][]string{
 	"cmd/allinone/internal/cli":        {"cloudsim", "cloudsim/client", "cloudsim/dialect", "cloudsim/dialect/aws", "cloudsim/dialect/hcloud", "netproxy/wire"},
 	"cmd/allinone/internal/conformcli": {"cmd/allinone/internal/cli", "cloudsim", "conform", "conform/cloudsimdriver", "conform/csi", "conform/fake", "conform/hclouddriver", "conform/httpdriver", "conform/proxy", "internal/logging", "internal/providerid", "internal/run"},
 	"cmd/allinone/internal/consolecli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "console", "console/kube", "internal/logging", "internal/run", "lab/process"},
-	"cmd/allinone/internal/dialectcli": {"cloudsim", "cloudsim/dialect", "cmd/allinone/internal/cli", "internal/logging", "netproxy/certs"},
+	"cmd/allinone/internal/dialectcli": {"cloudsim", "cloudsim/dialect", "cmd/allinone/internal/cli", "internal/logging", "netproxy/certs", "internal/shell"},
 	"cmd/allinone/internal/cloudcli":   {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/metadata"},
 	"cmd/allinone/internal/componentcli": {
 		"cmd/allinone/internal/cli", "ccm", "cloudsim", "cloudsim/client", "credprovider", "credprovider/doctor", "credprovider/node",
 		"csidriver", "csidriver/translate", "internal/logging",
 	},
-	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "console", "csidriver", "docs/labs", "internal/logging", "lab", "lab/compose", "lab/course", "lab/process", "lab/real", "lab/real/archive"},
+	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "console", "csidriver", "docs/labs", "internal/logging", "lab", "lab/compose", "lab/course", "lab/process", "lab/real", "lab/real/archive", "internal/shell"},
 	"cmd/allinone/internal/proxycli": {
 		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "cloudsim/metadata", "internal/backoff", "internal/logging", "internal/run",
-		"netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire",
+		"netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/shell",
 	},
 	"cmd/allinone/internal/servecli": {
 		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/dialect", "cloudsim/engine",
-		"cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "console", "internal/cert", "internal/hostnet", "internal/logging", "internal/run", "netproxy/certs",
+		"cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "console", "internal/cert", "internal/hostnet", "internal/logging", "internal/run", "netproxy/certs", "internal/shell",
 	},
 }
 

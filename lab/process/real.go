@@ -14,6 +14,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/credprovider/node"
+	"github.com/cloudsim-dev/allinone/internal/shell"
 	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
@@ -193,7 +194,7 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 
 // loadCommand returns the command that loads an image into the machines of this lab.
 func (p *plan) loadCommand(image string) string {
-	return fmt.Sprintf("sudo allinone images load %s --data-dir %s", image, quote(p.dir.path()))
+	return fmt.Sprintf("sudo allinone images load %s --data-dir %s", image, shell.Word(p.dir.path()))
 }
 
 func (p *plan) realConfig(ctx context.Context, k kubernetes.Interface) (real.Config, error) {

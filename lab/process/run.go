@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/internal/backoff"
+	"github.com/cloudsim-dev/allinone/internal/shell"
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
@@ -82,7 +83,7 @@ func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 		if r, err := d.record(); err == nil && r.Supervisor.isRunning() {
 			pid = fmt.Sprintf("pid %d", r.Supervisor.PID)
 		}
-		return nil, fmt.Errorf("a lab already runs in %s (%s); stop it with `allinone down --data-dir %s`", d, pid, quote(string(d)))
+		return nil, fmt.Errorf("a lab already runs in %s (%s); stop it with `allinone down --data-dir %s`", d, pid, shell.Word(string(d)))
 	}
 	if err != nil {
 		return nil, err

@@ -58,16 +58,6 @@ func Fixed[S ~string](words ...S) cobra.CompletionFunc {
 	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// ShellWord returns s for use in a shell command. It adds quotes only if s needs them.
-func ShellWord(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	}) {
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	return s
-}
-
 // Instant parses a time in RFC 3339 and returns it in UTC. It returns nil for "".
 func Instant(flag, s string) (*time.Time, error) {
 	if s == "" {

@@ -23,6 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/shell"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
@@ -164,17 +165,17 @@ By default the command uses the URL and the token file of a lab that was started
 				return cloudsim.Errorf(cloudsim.Invalid, "no lab with the dialect %s runs: set --token-file to a file with a token of the cloud", d.Name)
 			}
 			for _, v := range d.Variables(at) {
-				fmt.Fprintf(e.Stdout, "export %s=%s\n", v.Name, cli.ShellWord(v.Value))
+				fmt.Fprintf(e.Stdout, "export %s=%s\n", v.Name, shell.Word(v.Value))
 			}
 			if d.CredentialsVariable != "" {
 				path, err := filepath.Abs(tokenFile)
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(e.Stdout, "export %s=%s\n", d.CredentialsVariable, cli.ShellWord(path))
+				fmt.Fprintf(e.Stdout, "export %s=%s\n", d.CredentialsVariable, shell.Word(path))
 				return nil
 			}
-			fmt.Fprintf(e.Stdout, "export %s=\"$(cat %s)\"\n", d.TokenVariable, cli.ShellWord(tokenFile))
+			fmt.Fprintf(e.Stdout, "export %s=\"$(cat %s)\"\n", d.TokenVariable, shell.Word(tokenFile))
 			return nil
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/docs/labs"
+	"github.com/cloudsim-dev/allinone/internal/shell"
 	"github.com/cloudsim-dev/allinone/lab/course"
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
@@ -214,7 +215,7 @@ func (c *labCLI) start() *cobra.Command {
 					return err
 				}
 				fmt.Fprint(c.Stdout, l.Intro)
-				fmt.Fprintf(c.Stdout, "Type the commands in a terminal with the variables of this lab:\n\n    . %s\n\n", cli.ShellWord(p.report.EnvFile))
+				fmt.Fprintf(c.Stdout, "Type the commands in a terminal with the variables of this lab:\n\n    . %s\n\n", shell.Word(p.report.EnvFile))
 			}
 			p.sayStep(l)
 			return nil

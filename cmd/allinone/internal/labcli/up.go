@@ -24,6 +24,7 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/shell"
 	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
@@ -225,10 +226,10 @@ func summarise(ctx context.Context, w io.Writer, r process.Report, foreground bo
 	}
 	fmt.Fprintf(w, "\n%s These components run:\n\n", heading)
 	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails, and then summarise cannot write a message
-	image, shell := "--image=web", ""
+	image, shellHint := "--image=web", ""
 	if r.Nodes == lab.Real {
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
-		shell = "Start a shell in a pod:\n\n  kubectl run -it --rm shell --image=" + lab.ShellImage + " -- sh\n\n"
+		shellHint = "Start a shell in a pod:\n\n  kubectl run -it --rm shell --image=" + lab.ShellImage + " -- sh\n\n"
 	}
 	stop := "Ctrl-C stops the lab."
 	if !foreground {
@@ -261,7 +262,7 @@ Three things to try:
 %s
 
 %s%s
-`, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, consoleHint(ctx, r), shell, stop)
+`, shell.Word(r.Kubeconfig), shell.Word(r.EnvFile), image, consoleHint(ctx, r), shellHint, stop)
 }
 
 // linkTimeout limits the time of the call that creates a link to the web console.

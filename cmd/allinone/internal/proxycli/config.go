@@ -19,6 +19,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/internal/shell"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
@@ -146,13 +147,13 @@ func (f *proxyConfigFlags) Host() string {
 // nextCommands returns the text with the next commands for the user. These commands start
 // kube-apiserver, the proxy server and the agents.
 func (f *proxyConfigFlags) nextCommands() string {
-	front := "--uds-name " + cli.ShellWord(f.Socket) + " --server-port 0"
+	front := "--uds-name " + shell.Word(f.Socket) + " --server-port 0"
 	if f.TCP != "" {
 		_, port, _ := net.SplitHostPort(f.TCP) // run has checked the address
-		front = "--mode http-connect --server-port " + cli.ShellWord(port) + " --server-cert " + cli.ShellWord(f.File(certs.Frontend+".crt")) + " --server-key " + cli.ShellWord(f.File(certs.Frontend+".key")) +
-			" \\\n    --server-ca-cert " + cli.ShellWord(f.File(certs.FrontendCA+".crt"))
+		front = "--mode http-connect --server-port " + shell.Word(port) + " --server-cert " + shell.Word(f.File(certs.Frontend+".crt")) + " --server-key " + shell.Word(f.File(certs.Frontend+".key")) +
+			" \\\n    --server-ca-cert " + shell.Word(f.File(certs.FrontendCA+".crt"))
 	}
-	file := func(name string) string { return cli.ShellWord(f.File(name)) }
+	file := func(name string) string { return shell.Word(f.File(name)) }
 	return fmt.Sprintf(`Wrote keys, certificates, egress.yaml and manifests.yaml into %s. Start the components:
 
   allinone proxy server %s \
@@ -166,6 +167,6 @@ then has these flags instead of --cluster-ca-cert:
 
   --agent-namespace kube-system --agent-service-account network-proxy-agent \
     --authentication-audience network-proxy --kubeconfig FILE
-`, cli.ShellWord(f.Out), front, file("server.crt"), file("server.key"), file("agents-ca.crt"), cli.ShellWord(f.Host()),
+`, shell.Word(f.Out), front, file("server.crt"), file("server.key"), file("agents-ca.crt"), shell.Word(f.Host()),
 		file("agents-ca.crt"), file("agent.crt"), file("agent.key"), file("egress.yaml"), file("manifests.yaml"))
 }

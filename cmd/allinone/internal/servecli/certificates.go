@@ -21,6 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/internal/cert"
+	"github.com/cloudsim-dev/allinone/internal/shell"
 )
 
 // These are the names, without .crt and .key, of the files that the certificates command writes.
@@ -114,8 +115,8 @@ into %s. Use one of:
   kubectl apply -f %s
 
 Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
-`, server.Cert.NotAfter.Format(time.DateOnly), f.out, cli.ShellWord(f.path(cloudServer+".crt")), cli.ShellWord(f.path(cloudServer+".key")),
-		cli.ShellWord(f.path("secrets.yaml")), cli.ShellWord(f.path(cloudCA+".crt")))
+`, server.Cert.NotAfter.Format(time.DateOnly), f.out, shell.Word(f.path(cloudServer+".crt")), shell.Word(f.path(cloudServer+".key")),
+		shell.Word(f.path("secrets.yaml")), shell.Word(f.path(cloudCA+".crt")))
 	return err
 }
 
