@@ -17,16 +17,14 @@ const DefaultLoadBalancerClass = "cloudsim.dev/load-balancer"
 // another controller serves these Services.
 const notServed = "cloudsim.dev/not-served"
 
-// classView returns an informer transform. With this transform, upstream's
-// service controller serves the Services of the given class. Upstream itself
-// serves only Services without a class, and no flag changes this rule. So the
-// transform removes the class from the Services that this provider serves. A
-// Service that this provider does not serve keeps its class. If such a Service
-// has no class, the transform gives it the class notServed. The transform also
-// removes the load balancer finalizer from the Services that this provider does
-// not serve. Upstream therefore does not act on the finalizers of other
-// controllers. When such a Service changes its type, it loses its class. The
-// transform then still removes the finalizer.
+// classView returns an informer transform. With this transform, upstream's service controller
+// serves the Services of the given class. Upstream itself serves only Services without a class, and
+// no flag changes this rule. So the transform removes the class from the Services that this
+// provider serves. A Service that this provider does not serve keeps its class. If such a Service
+// has no class, the transform gives it the class notServed. The transform also removes the load
+// balancer finalizer from the Services that this provider does not serve. Upstream therefore does
+// not act on the finalizers of other controllers. When a user changes the type of such a Service,
+// Kubernetes removes its class. The transform must then still remove the finalizer.
 //
 // The transform changes Services only in the informer cache, not in the API
 // server. When upstream changes a Service, it sends the difference between two

@@ -138,8 +138,8 @@ func document(raw []byte) (v any, err error) {
 }
 
 // A scrubber removes secrets from a JSON document. If times is false, the scrubber also replaces
-// all times. If compared is true, the scrubber also removes members whose values depend on the
-// machine.
+// all times. If compared is true, two documents will be compared, so the scrubber also removes
+// members whose values depend on the machine.
 type scrubber struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine

@@ -47,8 +47,9 @@ type Session struct {
 	Token string `json:"token"`
 }
 
-// codeStore contains the sessions of unused codes, by the SHA-256 of the code. It does not
-// store the codes.
+// A console link contains a code that works once. For each code that no browser has used, codeStore
+// contains the session that the browser gets. The key is the SHA-256 of the code. It does not store
+// the codes.
 type codeStore struct {
 	mu    sync.Mutex
 	open  map[[32]byte]pending

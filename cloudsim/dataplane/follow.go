@@ -87,7 +87,8 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed returns the keys of known that are not keys of items in list.
+// notListed compares the keys of the map known with the keys of the items in list. It returns the
+// keys that only known has.
 func notListed[K comparable, V, T any](known map[K]V, list []T, key func(T) K) []K {
 	missing := maps.Clone(known)
 	for _, item := range list {

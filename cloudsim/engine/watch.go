@@ -127,9 +127,9 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 	return l, err
 }
 
-// ListNewestEvents returns a page of the events that the caller may see, newest
-// first. Next in the result is the value of o.Before for the next page.
-// ListNewestEvents reads the journal backwards until the page is full.
+// ListNewestEvents returns a page of the events that the caller may see, newest first. The field
+// Next of the result is the value of o.Before for the next page. ListNewestEvents reads the journal
+// backwards until the page is full.
 func (e *Engine) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err

@@ -219,7 +219,7 @@ func TestVerifyWaits(t *testing.T) {
 	})
 }
 
-// Run repeats a command only if its page says that the output may appear late.
+// A page can state that the output of a command may appear late. Run repeats only such commands.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := course.Command{Line: "look", Want: "b"}

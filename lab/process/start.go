@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog is the maximum size in bytes of a log that openLog continues.
+// If a log is larger than maxLog bytes, openLog begins a new log.
 const maxLog = 16 << 20
 
 // start runs a component's program, and appends the program's output to the

@@ -80,7 +80,7 @@ func TestZones(t *testing.T) {
 }
 
 // If Run fails before the hypervisor has taken over the machines of an earlier run, these machines
-// keep running. If the context of Run has also ended, the hypervisor ends these machines.
+// keep running. If the context of Run has ended at this time, the hypervisor ends these machines.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

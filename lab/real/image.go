@@ -53,8 +53,8 @@ func builtImages(dir string) []image {
 	}
 }
 
-// writeArchive writes the image as an OCI archive with one layer. The same program always
-// gives the same digests.
+// writeArchive writes the image as an OCI archive with one layer. If the image contains the same
+// program, the digests are always the same.
 func (m image) writeArchive(w io.Writer) error {
 	var layer bytes.Buffer
 	if err := m.writeLayer(&layer); err != nil {

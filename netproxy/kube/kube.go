@@ -46,7 +46,7 @@ func Connect(a Access) (kubernetes.Interface, error) {
 }
 
 // nodeNameClaim is a key in the result of a TokenReview. For the token of a pod, its value is the
-// name of the pod's node. Kubernetes v1.32 and later set this key.
+// name of the pod's node. Kubernetes v1.30 and later set this key (KEP-4193).
 const nodeNameClaim = "authentication.kubernetes.io/node-name"
 
 // Reviewer checks with TokenReviews whether a token belongs to the agents'

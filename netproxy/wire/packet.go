@@ -7,8 +7,9 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Packet is upstream's packet in a flat struct. The used fields depend on Type. Missing fields
-// have zero values. A receiver must ignore unknown types.
+// Packet is a packet of upstream's protocol. The struct has the fields of all packet types, and the
+// used fields depend on Type. Missing fields have zero values. A receiver must ignore unknown
+// types.
 type Packet struct {
 	Type     client.PacketType
 	ID       int64  // connectID of CLOSE_REQ, CLOSE_RSP, DATA and DIAL_RSP

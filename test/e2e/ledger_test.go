@@ -107,8 +107,8 @@ func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map
 	}
 }
 
-// checkAcks checks that no acknowledged write is lost. The last event of the resource in the
-// journal must be the event of the write, or a later event.
+// checkAcks checks that no acknowledged write is lost. The journal must contain the event of the
+// write, or a later event of the same resource.
 func (l *ledger) checkAcks() error {
 	var all []error
 	for _, a := range l.acks {

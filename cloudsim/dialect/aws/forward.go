@@ -204,14 +204,15 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 }
 
 // applyRecords calls computeListeners for the load balancers with the given ids, and writes the
-// load balancers to the cloud. The parameter changeRouting is nil, or a function that changes the
-// records. The cloud has not stored this change yet. applyRecords skips deleted load balancers.
+// load balancers to the cloud. applyRecords skips deleted load balancers. It computes with the
+// records that the cloud stores. If changeRouting is not nil, it first makes a change in its copy
+// of these records.
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
-// and then calls applyRecords without the change. If the first call fails, the stored record is
-// unchanged. So if the client repeats the request, the dialect makes all changes again. The second
-// call applies changes that other callers have stored since the first call. The caller also makes
-// the second call if it cannot store the record. The second call then undoes the change.
+// and then calls applyRecords without the change. If the first call fails, the caller does not
+// store the record. A repeated request then makes all changes again. The second call is necessary
+// for two reasons. Another caller may have stored a record since the first call. If the caller
+// could not store its own record, the second call undoes the change in the load balancers.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

@@ -33,10 +33,10 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 	}
 }
 
-// TestThrottledInTheMiddle proves that a client's call succeeds although a rate limit refuses one
-// of the calls that the dialect then makes to the cloud. Hetzner's client repeats a call that fails
-// with the code rate_limit_exceeded. So a creation must not fail with this code after it has
-// created the resource.
+// For one call of a client, the dialect makes several calls to the cloud. TestThrottledInTheMiddle
+// proves that the client's call succeeds although a rate limit refuses a later call to the cloud.
+// Hetzner's client repeats a call that fails with the code rate_limit_exceeded. So a creation must
+// not fail with this code after it has created the resource.
 func TestThrottledInTheMiddle(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

@@ -24,8 +24,7 @@ type recordKind[T any] struct {
 	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
 }
 
-// list returns a page of the records of this kind. It has the signature of the parameter listMethod
-// of listCall.
+// list returns a page of the records of this kind. listCall accepts it as listMethod.
 func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Record], error) { //nolint:revive // the order of a method expression
 	o.Kind = k.kind
 	return c.ListRecords(ctx, o)
