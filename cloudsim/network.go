@@ -167,8 +167,8 @@ func (r UpdateNetwork) Validate() error {
 	return c.err()
 }
 
-// The method Of checks that the new pod ranges do not overlap the ranges of the network n.
-func (r UpdateNetwork) Of(n Network) error {
+// CheckNetwork checks that the new pod ranges do not overlap the ranges of the network n.
+func (r UpdateNetwork) CheckNetwork(n Network) error {
 	var c checks
 	c.noOverlaps(namedRanges(n.IPv4, n.IPv6, r.PodRanges))
 	return c.err()

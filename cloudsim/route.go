@@ -99,9 +99,9 @@ func (r CreateRoute) Validate() error {
 	return c.err()
 }
 
-// The method Of returns Invalid if the destination is inside a range of the network n. It also
+// CheckNetwork returns Invalid if the destination is inside a range of the network n. It also
 // returns Invalid if hop, the instance that is the next hop, is not suitable.
-func (r CreateRoute) Of(n Network, hop Instance) error {
+func (r CreateRoute) CheckNetwork(n Network, hop Instance) error {
 	var c checks
 	to, err := netip.ParsePrefix(r.Destination)
 	if err != nil {

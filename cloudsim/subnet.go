@@ -104,9 +104,9 @@ func (r CreateSubnet) Validate() error {
 	return c.err()
 }
 
-// The method Of returns Invalid if the ranges of the subnet are not inside the ranges of the
+// CheckNetwork returns Invalid if the ranges of the subnet are not inside the ranges of the
 // network n.
-func (r CreateSubnet) Of(n Network) error {
+func (r CreateSubnet) CheckNetwork(n Network) error {
 	var c checks
 	for _, f := range []struct{ field, part, whole string }{{"ipv4", r.IPv4, n.IPv4}, {"ipv6", r.IPv6, n.IPv6}} {
 		part, err := netip.ParsePrefix(f.part)

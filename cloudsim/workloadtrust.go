@@ -12,11 +12,10 @@ type WorkloadTrustID string
 // KindWorkloadTrust is the kind of resource in events about workload trusts.
 const KindWorkloadTrust ResourceKind = "workloadTrust"
 
-// A workload is a program that uses a Kubernetes service account. With a WorkloadTrust, the
-// workload can call the cloud with the identity of a service account of the cloud. Instead of a
-// secret, the workload presents a token that its Kubernetes cluster signed for the audience of the
-// trust. The cloud verifies the token with the cluster's public keys and does not contact the
-// cluster.
+// WorkloadTrust gives a workload the identity of a service account of the cloud. A workload is a
+// program that uses a Kubernetes service account. Instead of a secret, the workload presents a
+// token that its Kubernetes cluster signed for the audience of the trust. The cloud verifies the
+// token with the cluster's public keys and does not contact the cluster.
 type WorkloadTrust struct {
 	ID WorkloadTrustID `json:"id" example:"trust-000001"`
 	Meta

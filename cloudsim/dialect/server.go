@@ -75,7 +75,7 @@ func (r *Request) ReadBody() ([]byte, error) {
 	return raw, nil
 }
 
-// The method Decode reads the JSON body of the request, and decodes it with the function Decode. It
+// Decode reads the JSON body of the request, and decodes it with the function dialect.Decode. It
 // returns an Invalid error for a body that is too large or cannot be read.
 //
 // The function Do of each Call calls the cloud before it calls Decode. The call to the cloud fails

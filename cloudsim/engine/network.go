@@ -205,7 +205,7 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 		if rev != 0 && rev != n.Revision {
 			return cloudsim.Errorf(cloudsim.Stale, "network %s is at revision %d, not %d: read it again and repeat the change", id, n.Revision, rev)
 		}
-		if err := req.Of(n); err != nil {
+		if err := req.CheckNetwork(n); err != nil {
 			return err
 		}
 		spec := wholeNetworkSpec(req.NetworkSpec)

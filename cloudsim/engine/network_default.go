@@ -91,7 +91,7 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 		if err != nil {
 			return err
 		}
-		err = cloudsim.UpdateNetwork{NetworkSpec: n.NetworkSpec}.Of(n)
+		err = cloudsim.UpdateNetwork{NetworkSpec: n.NetworkSpec}.CheckNetwork(n)
 		if err == nil {
 			err = e.checkReserved(n)
 		}

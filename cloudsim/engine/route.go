@@ -84,7 +84,7 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	if err != nil {
 		return r, err
 	}
-	if err := req.Of(n, hop); err != nil {
+	if err := req.CheckNetwork(n, hop); err != nil {
 		return r, err
 	}
 	to, err := netip.ParsePrefix(req.Destination)

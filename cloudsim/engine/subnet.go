@@ -84,7 +84,7 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 	if err != nil {
 		return s, err
 	}
-	if err := req.Of(n); err != nil {
+	if err := req.CheckNetwork(n); err != nil {
 		return s, err
 	}
 	s = cloudsim.Subnet{

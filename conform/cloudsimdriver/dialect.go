@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// The CCM of a real provider can also run against a simulated cloud. A Dialect contains the values
-// that the driver needs for such a CCM, such as the format of its provider IDs. This CCM calls a
+// A Dialect contains the values that the driver needs for the CCM of a real provider, such as the
+// format of its provider IDs. Such a CCM can also run against a simulated cloud. This CCM calls a
 // server that translates the API of the provider to the API of the cloud. The server is also called
 // a dialect.
 type Dialect struct {
