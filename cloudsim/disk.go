@@ -224,8 +224,8 @@ func (c *checks) diskZones(r CreateDisk) {
 	}
 }
 
-// Of checks the request r against the limits of the disk type t.
-func (r CreateDisk) Of(t DiskType) error {
+// CheckType checks the request r against the limits of the disk type t.
+func (r CreateDisk) CheckType(t DiskType) error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, t.MinGiB, t.MaxGiB)
 	c.diskPerformance(t, r.IOPS, r.ThroughputMiBps)
@@ -314,8 +314,8 @@ func (r ResizeDisk) Validate() error {
 	return c.err()
 }
 
-// Of checks the new size against the disk d and its type t.
-func (r ResizeDisk) Of(d Disk, t DiskType) error {
+// CheckType checks the new size against the disk d and its type t.
+func (r ResizeDisk) CheckType(d Disk, t DiskType) error {
 	var c checks
 	switch {
 	case r.SizeGiB < d.SizeGiB:

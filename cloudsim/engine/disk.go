@@ -122,7 +122,7 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 	if err := fromSource(tx, project, region, &req); err != nil {
 		return d, err
 	}
-	if err := req.Of(ty); err != nil {
+	if err := req.CheckType(ty); err != nil {
 		return d, err
 	}
 	d = cloudsim.Disk{
@@ -384,7 +384,7 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	}
 	return e.changeDisk(ctx, id, cloudsim.Resize, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		ty, err := diskTypes.Get(tx, d.Type)
-		if err := errors.Join(err, req.Of(*d, ty)); err != nil {
+		if err := errors.Join(err, req.CheckType(*d, ty)); err != nil {
 			return false, err
 		}
 		if req.SizeGiB == d.SizeGiB && d.State != cloudsim.DiskDeleting {
