@@ -142,7 +142,8 @@ func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
 
 // setProxyProtocol sets the version of the PROXY protocol for all TCP listeners. setProxyProtocol
 // also sets the mode Proxy for all listeners, so it must run after setIPMode. With the mode VIP,
-// kube-proxy would send connections directly to the pods, without the header of the PROXY protocol.
+// kube-proxy would send connections from inside the cluster directly to the pods, without the
+// header of the PROXY protocol.
 func setProxyProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
 	p := cloudsim.ProxyProtocol(v)
 	if p != cloudsim.ProxyV1 && p != cloudsim.ProxyV2 {

@@ -79,12 +79,11 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	}
 }
 
-// Initialize starts the mirror, a local copy of the cloud's objects. If there
-// is a configuration file, it also starts a reloader, which reads the file
-// periodically. The mirror and the reloader run until the caller closes the
-// channel stop or calls Stop. The method Wait waits until the mirror and the
-// reloader have ended. With leader migration upstream calls Initialize twice.
-// The second call starts nothing.
+// Initialize starts the mirror, a local copy of the cloud's objects. If there is a configuration
+// file, it also starts a reloader, which reads the file periodically. The mirror and the reloader
+// run until the caller closes the channel stop or calls Stop. The method Wait waits until the
+// mirror and the reloader have ended. With leader migration, upstream calls Initialize twice. The
+// second call starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.onLeading != nil {
 		p.onLeading()
@@ -130,12 +129,11 @@ func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 // Wait returns when all goroutines that this provider started have ended.
 func (p *Provider) Wait() { p.runs.Wait() }
 
-// SetInformers sets the transforms of the informers. A transform changes an
-// object before the informer stores the object. Upstream calls SetInformers
-// before it creates its controllers. The transforms remove managedFields,
-// because these fields are a large part of a Node and no controller reads them.
-// If a controller writes an object without managedFields, the API server keeps
-// the existing managedFields. The transform for Services is classView.
+// SetInformers sets the transforms of the informers. A transform changes an object before the
+// informer stores the object. Upstream calls SetInformers before it creates its controllers. The
+// transforms remove managedFields, because these fields are a large part of a Node and no
+// controller reads them in the informers. If a controller writes an object without managedFields,
+// the API server keeps the existing managedFields. The transform for Services is classView.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {

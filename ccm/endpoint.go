@@ -253,10 +253,9 @@ func (b *loadBalancers) acceptsTarget(id cloudsim.InstanceID, ip string) bool {
 	return !known || err == nil && i.Has(a)
 }
 
-// podCheck returns the health check for pods. The load balancer only checks
-// that a pod accepts TCP connections, because Kubernetes already checks the
-// readiness of pods. If the Service has only UDP ports, there is no health
-// check, because UDP servers do not always answer a probe.
+// podCheck returns the health check for pods. By default, the load balancer only checks that a pod
+// accepts TCP connections, because Kubernetes already checks the readiness of pods. If the Service
+// has only UDP ports, there is no health check, because UDP servers do not always answer a probe.
 func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 	check := cloudsim.HealthCheck{
 		Protocol: cloudsim.HealthNone, IntervalMillis: probeInterval, TimeoutMillis: probeTimeout,

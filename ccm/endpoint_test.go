@@ -195,10 +195,10 @@ func TestUDPPodsAreNotAsked(t *testing.T) {
 	}
 }
 
-// When pods change, the CCM updates the targets with one call for many changes.
-// When the Service gets node ports, the CCM updates the load balancer. When a
-// person changes the load balancer in the cloud, the CCM repairs the load
-// balancer. The CCM makes no other repairs.
+// When pods change, the CCM updates the targets with one call for many changes. When the Service
+// gets node ports, the CCM updates the load balancer. When a person changes the load balancer in
+// the cloud, the CCM repairs the load balancer. The CCM makes no other calls that change the load
+// balancer.
 func TestPodsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)

@@ -161,8 +161,8 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
 // Resync calls setResync with upstream's default period and returns the resulting resync period of
-// informers. If isChosen is true, setResync does not change the period, as if the user had chosen
-// upstream's default.
+// informers. If isChosen is true, Resync acts as if the user had set the flag to upstream's
+// default, so setResync does not change the period.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

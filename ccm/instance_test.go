@@ -145,8 +145,8 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 // The CCM accepts the absence of an instance only if it has found another instance of this cluster
 // in the current cloud and project. After a change of the URL or the project, the CCM must first
 // find an instance in the new cloud or project. If a Node has neither a provider id nor the taint
-// of a new Node, the CCM finds the instance by the Node's name. Such an instance does not prove
-// that the project is correct.
+// of a new Node, the CCM finds the instance by the Node's name. This instance does not prove that
+// the project is correct, because another project can have an instance of this name.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
@@ -442,7 +442,7 @@ func (r *rig) deleteInstance(t *testing.T, i cloudsim.Instance) {
 
 // Upstream calls InstanceExists only for Nodes that are not ready. So if a long time has passed
 // since the last call, the Node was probably ready in the meantime. The full NodeDeletionGrace then
-// applies to a later absence.
+// applies again if the instance is absent.
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}

@@ -305,9 +305,9 @@ func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Se
 // sharesNone reports whether the mirror is up to date and has no shared load balancer with this
 // Service as a member. The caller then omits the call of shareOf. Without sharesNone, a thousand
 // new Services would cause a thousand calls, and for each call the cloud would search all load
-// balancers. If the Service has joined a shared load balancer just now, the mirror may not have
-// this change yet. The CCM may then create a second load balancer for the Service.
-// EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
+// balancers. There is one exception: if the Service has joined a shared load balancer just now, the
+// mirror may not have this change yet. The CCM may then create a second load balancer for the
+// Service. EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

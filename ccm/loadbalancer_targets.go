@@ -137,12 +137,11 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 	return fmt.Errorf("updating the load balancer of %s: the load balancer changed during every attempt", name(svc))
 }
 
-// backendsOf returns the backends of the Service's load balancer on the nodes
-// that match the Service's node selector. The backends are either the instances
-// of these nodes, or the Service's pods on these nodes. backendsOf leaves out
-// nodes of another cloud, and their pods. If the selector is invalid, it
-// returns no backends and no error, because requestedBalancer returns the error
-// of the selector.
+// backendsOf returns the backends of the Service's load balancer on the nodes that match the
+// Service's node selector. The backends are either the instances of these nodes, or the Service's
+// pods on these nodes. backendsOf leaves out nodes of another cloud, and their pods. If the
+// selector is invalid, it returns no backends and no error, because the function requestedBalancer
+// later returns the error of the selector.
 func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	selector, err := nodeSelector(svc)
 	if err != nil {

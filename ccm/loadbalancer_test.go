@@ -307,8 +307,9 @@ func TestPredecessorsWithoutEnd(t *testing.T) {
 	}
 }
 
-// If the cloud creates or deletes a load balancer in a short time, the calls
-// return no error. So Services get no Warning events.
+// EnsureLoadBalancer and EnsureLoadBalancerDeleted wait for a short time until the cloud has
+// created or deleted the load balancer. If the cloud finishes in this time, they return no error.
+// So Services get no Warning events.
 func TestPatience(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 200 * time.Millisecond }))
 	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events)

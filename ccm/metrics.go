@@ -69,10 +69,9 @@ var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })
 
-// newTransport returns an HTTP transport that trusts the certificate authority
-// in the file caFile. It keeps enough idle connections for all workers. If the
-// file is invalid, newTransport ignores the error, because Config.Validate has
-// already checked the file.
+// newTransport returns an HTTP transport that trusts the certificate authority in the file caFile.
+// It keeps enough idle connections for all workers. newTransport ignores an error of the file,
+// because Config.Validate has already refused an invalid file.
 func newTransport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext

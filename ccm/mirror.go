@@ -96,8 +96,8 @@ func (m *mirror) health() error {
 	return errors.New("the watch of the cloud has not received an answer yet, or has received none for some time")
 }
 
-// setUnusable prevents callers from using the mirror until the watch works
-// again. Callers then ask the API. The reason may be nil.
+// setUnusable prevents callers from using the mirror until the watch works again. Callers then ask
+// the API. If the cause is not known, reason may be nil.
 func (m *mirror) setUnusable(reason error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 // it deletes the node.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// eligibleNodes returns the nodes that upstream's service controller would pass to
-// the provider. It omits nodes with a deletion timestamp, and nodes that a
-// label or the taint of the cluster autoscaler excludes. It includes nodes that
-// are not ready (KEP-3458), because the load balancer's health checks find out
-// whether a node can receive traffic.
+// eligibleNodes returns the nodes that upstream's service controller would pass to the provider. It
+// omits nodes with a deletion timestamp, with the label that excludes a node from load balancers,
+// or with the deletion taint of the cluster autoscaler. It includes nodes that are not ready
+// (KEP-3458), because the load balancer's health checks find out whether a node can receive
+// traffic.
 func eligibleNodes(nodes []*v1.Node) []*v1.Node {
 	kept := make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {

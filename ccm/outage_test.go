@@ -77,9 +77,9 @@ func another() *v1.Service {
 	return newService(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
 }
 
-// populatedPlane returns a plane (cloud, API server and controllers) with
-// normal periods, a ready Node, a Node that is not ready, and a Service with
-// its load balancer.
+// populatedPlane returns a plane: a cloud, an API server, and controllers with their normal
+// periods. The plane has a ready Node, a Node that is not ready, and a Service with its load
+// balancer.
 func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	p := normalPeriods(t)

@@ -11,10 +11,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// If clients cannot use the address and the port of the Service for a listener, the CCM emits an
-// event with the right address and port. The event is necessary, because the status of a Service
-// has no field for a port that differs from the port of the Service. The report of the data plane
-// may arrive after the load balancer becomes active, so the CCM waits for this report.
+// If clients cannot reach a listener at the address and the port of the Service, the CCM emits an
+// event with the address and the port that clients must use. The event is necessary, because the
+// status of a Service has no field for a port that differs from the port of the Service. The report
+// of the data plane may arrive after the load balancer becomes active, so the CCM waits for this
+// report.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {

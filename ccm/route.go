@@ -173,11 +173,11 @@ func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, ex
 	return r.api.CreateRoute(ctx, want)
 }
 
-// DeleteRoute deletes the route with the id that ListRoutes returned. If the
-// route does not exist, DeleteRoute returns nil. The framework deletes and
-// creates routes at the same time, so a new route may have replaced the listed
-// route. The new route has another id, so DeleteRoute does not delete the new
-// route. DeleteRoute also does not delete a route that addEarly has recorded.
+// DeleteRoute deletes the route with the id that ListRoutes returned. If the route does not exist,
+// DeleteRoute returns nil. The framework deletes and creates routes at the same time, so a new
+// route may have replaced the listed route. The new route has another id, so DeleteRoute does not
+// delete the new route. DeleteRoute also does not delete a route that addEarly has recorded,
+// because the Node will get the range of this route.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
 	if r.isEarly(route.DestinationCIDR) {
 		return nil

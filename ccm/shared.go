@@ -17,12 +17,12 @@ import (
 )
 
 // These labels of a shared load balancer record its members. Members are the Services that use the
-// load balancer. LabelShared contains the namespace of the members, and the name in their
-// annotation AnnotationLoadBalancerShared. Each member has two more labels. The keys of these two
-// labels end with the UID of the Service. The label with labelMemberPrefix contains the name of the
-// Service. With this label the CCM finds the load balancer of a Service even if the annotations of
-// the Service change. The label with labelPortsPrefix contains the listeners of the Service. With
-// this label the CCM prevents port conflicts between members.
+// load balancer. The value of LabelShared consists of the namespace of the members and the value of
+// their annotation AnnotationLoadBalancerShared. Each member has two more labels. The keys of these
+// two labels end with the UID of the Service. The label with labelMemberPrefix contains the name of
+// the Service. With this label the CCM finds the load balancer of a Service even if the annotations
+// of the Service change. The label with labelPortsPrefix contains the listeners of the Service.
+// With this label the CCM prevents port conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name

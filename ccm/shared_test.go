@@ -144,9 +144,9 @@ func TestOrphanedShare(t *testing.T) {
 	}
 }
 
-// If a Service no longer has the annotation for its shared load balancer,
-// UpdateLoadBalancer returns an error for this Service. It does not change the
-// targets, because the other Services use the same targets.
+// If a Service no longer has the annotation for its shared load balancer, UpdateLoadBalancer
+// returns an error for this Service. The call does not change the targets of the load balancer,
+// because the other Services need these targets.
 func TestSharedIsTheOthers(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.createMachine(t, "node-1")

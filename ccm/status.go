@@ -48,8 +48,8 @@ const listenerUnreachable = "cloudsim.dev/ListenerUnreachable"
 // status returns the load balancer status of the Service. If lb is active or updating, the status
 // contains every address, in the order of the IP families. Otherwise the status is empty. If a port
 // does not work at an address, the entry of this address contains the status of all ports. The IP
-// mode (KEP-1860) is VIP if all listeners have the mode VIP. With the mode VIP, kube-proxy sends
-// connections from pods to the load balancer's address directly to the pods of the Service.
+// mode (KEP-1860) is VIP if all listeners have the mode VIP. With the mode VIP, if a pod connects
+// to the load balancer's address, kube-proxy sends the connection directly to a pod of the Service.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}

@@ -38,8 +38,8 @@ var (
 )
 
 // SetClock sets the time or the speed of the cloud's clock, or both. An absent field changes
-// nothing. A caller may set the time back. The planned end of running work stays the same, so this
-// work then takes longer. If a caller sets the time back while a client measures a duration, the
+// nothing. A caller may set the time back. Running work keeps its planned end, so it takes longer
+// if the time is set back. If a caller sets the time back while a client measures a duration, the
 // duration can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the machine's clock again. Excludes all other fields"`

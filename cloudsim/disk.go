@@ -40,9 +40,9 @@ const (
 )
 
 // diskMoves lists every allowed transition of a disk. Move returns Conflict for a verb that is not
-// listed for the current state, e.g. Delete for an attached disk. Attach, Detach, Resize and Modify
-// end in the state DiskInUse. If the disk then has no attachments, the engine at once applies the
-// verb Vacate, which changes the state to DiskAvailable.
+// listed for the current state, e.g. Delete for an attached disk. In this table, Attach, Detach,
+// Resize and Modify end in the state DiskInUse. For a disk without attachments, the engine then
+// applies the verb Vacate at once, which changes the state to DiskAvailable.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},
@@ -155,9 +155,9 @@ func (d *Disk) Move(verb Verb) error {
 // number of device names from vdb to vdz.
 const MaxDisksPerInstance = 25
 
-// MaxDiskGiB is the largest disk size that a request can contain: one pebibyte. This limit
-// applies to every disk type. The file system of the machine can have a lower limit for the
-// file of a disk.
+// MaxDiskGiB is the largest disk size that a request can contain: one pebibyte. This limit applies
+// to every disk type. The file system of the computer on which the cloud runs can have a lower
+// limit for the file of a disk.
 const MaxDiskGiB = 1 << 20
 
 // CreateDisk requests a disk. The call is idempotent: the same request with the

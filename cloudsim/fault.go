@@ -46,9 +46,9 @@ type FaultMatch struct {
 	Target    string            `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the resource in the path"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of the resource in the path, or of the resource that the request creates"`
 	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of the resource in the path, or of the resource that the request creates"`
-	// A dialect is a server that translates the API of another cloud. DialectCall is a
-	// pattern for the name of the other cloud's call that the dialect translates. Such a
-	// name consists of the name of the dialect, a dot and the name of the call.
+	// A dialect is a server that translates the API of another cloud. DialectCall is a pattern for
+	// names of calls of that API. Such a name consists of the name of the dialect, a dot and the
+	// name of the call.
 	DialectCall string `json:"dialectCall,omitempty" maxLength:"128" example:"hcloud.load_balancers.add_service" doc:"Call of another cloud's API, as DIALECT.CALL, in which * matches any characters. Only calls through a dialect match. See 'allinone dialect calls'"`
 	Type        string `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of the resource in the path, or of the resource that the request creates"`
 }

@@ -43,8 +43,9 @@ var faultBreaks = map[FaultEffectType][]string{
 	FaultCorruptToken: {"tokens.create", RegistryToken, RegistryChallenge},
 }
 
-// Breaks reports whether the effect t can apply to an operation. For example, the effect
-// stockOut cannot apply to a list, and the effect stuckState cannot apply to a read.
+// Breaks reports whether the effect t can apply to an operation. For example, the effect stockOut
+// cannot apply to an operation that lists resources, and the effect stuckState cannot apply to an
+// operation that only reads.
 func (t FaultEffectType) Breaks(operation string) bool {
 	words, some := faultBreaks[t]
 	if !some {

@@ -83,7 +83,8 @@ type Instance struct {
 	// cloud, the state does not show such a crash: the instance stays in the state running until
 	// its next operation, e.g. a reboot.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
-	// The first report of a hypervisor about the instance's devices sets ReportsDevices.
+	// ReportsDevices becomes true when a hypervisor first sends a report about the instance's
+	// devices.
 	ReportsDevices bool     `json:"reportsDevices,omitempty" doc:"Whether a hypervisor reports the devices of the instance's machine. The cloud then completes attachments and detachments only after a report"`
 	Notices        []Notice `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }

@@ -251,9 +251,8 @@ type LoadBalancerSpec struct {
 	DrainTimeoutSeconds    int         `json:"drainTimeoutSeconds,omitempty" minimum:"-1" maximum:"3600" doc:"Time for which connections stay open after the removal of their target or listener; default 30. With -1 the load balancer resets them at once"`
 }
 
-// DrainTimeout returns how long connections of a removed target or listener may
-// continue. The default is 30 s. With the result 0, the load balancer resets
-// the connections at once.
+// DrainTimeout returns how long connections of a removed target or listener may continue. The
+// default is 30 s. If the result is 0, the load balancer resets the connections at once.
 func (s LoadBalancerSpec) DrainTimeout() time.Duration {
 	if s.DrainTimeoutSeconds == 0 {
 		return 30 * time.Second

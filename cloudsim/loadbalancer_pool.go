@@ -28,7 +28,7 @@ func (p TargetPool) Keys() []TargetKey {
 func (l Listener) Key() string { return fmt.Sprintf("%s/%d", l.Protocol, l.Port) }
 
 // Pool returns the key of l if l has its own targets or its own health check. Otherwise it returns
-// "". The result is the field Listener of the TargetPool that l uses.
+// "". The TargetPool that l uses has this result in its field Listener.
 func (l Listener) Pool() string {
 	if l.Targets == nil && l.HealthCheck == nil {
 		return ""

@@ -31,8 +31,8 @@ const (
 const RegistryUser = "cloud"
 
 // CreateRegistryCredential requests a password for the registry. The password is valid only for the
-// given repositories. When a client uses the password, the client has the permissions that the
-// caller of this request then has.
+// given repositories. A client that uses the password has the permissions that the creator of the
+// password has at the time of use.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`

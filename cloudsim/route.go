@@ -38,9 +38,9 @@ func RouteStates() []RouteState {
 	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
 }
 
-// Route sends packets to an instance if the destination of the packets is outside the
-// network's ranges. If several routes match a destination, the route with the longest
-// prefix applies.
+// Route sends the packets for a destination range to an instance. The destination range is outside
+// the network's ranges. If several routes match a destination, the route with the longest prefix
+// applies.
 type Route struct {
 	ID RouteID `json:"id" example:"route-000001"`
 	Meta

@@ -36,7 +36,7 @@ type Signature struct {
 	SessionToken string
 }
 
-// These are the names of invalid fields in errors about a signature. The errors have the kind
+// An error about a signature names one of these fields as invalid. The errors have the kind
 // Unauthenticated.
 const (
 	SignatureKeyField   = "accessKey" // the access key does not exist
@@ -83,9 +83,9 @@ func ParseSignature(token string) (s Signature, ok bool) {
 	return Signature{AccessKey: AccessKeyID(part[1]), Time: at, Region: part[3], Service: part[4], Hash: part[5], Signature: part[6], SessionToken: part[7]}, true
 }
 
-// Sign computes the signature of s with the secret of the access key. The result is a
-// hexadecimal HMAC. Sign ignores the field Signature. See "Create a signed AWS API request"
-// in the user guide of AWS Identity and Access Management.
+// Sign computes the signature of the request that s describes, with the secret of the access key.
+// The result is a hexadecimal HMAC. Sign ignores the field Signature. See "Create a signed AWS API
+// request" in the user guide of AWS Identity and Access Management.
 func (s Signature) Sign(secret string) string {
 	at := s.Time.UTC().Format(SignatureTime)
 	date := at[:len("20060102")]

@@ -137,8 +137,8 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// A scrubber removes secrets from a JSON document. If times is false, the scrubber also replaces
-// all times. If compared is true, two documents will be compared, so the scrubber also removes
+// A scrubber removes secrets from a JSON document. The scrubber keeps times only if the field times
+// is true. If compared is true, two documents will be compared, so the scrubber also removes
 // members whose values depend on the machine.
 type scrubber struct {
 	times    bool // keep times

@@ -2,15 +2,15 @@ package cloudsim
 
 import "time"
 
-// If a Why explains a request, its field Kind is WhyOfRequest. No event has this kind.
+// WhyOfRequest is the value of Why.Kind if the Why explains a request. No event has this kind.
 const WhyOfRequest ResourceKind = "request"
 
 // Why explains the state of an object: the past changes, and the conditions for which the object
 // waits. A Why of a request explains the effects of the request. It contains the calls and the
 // operations of the request, the changes of objects, and the faults that changed the calls. If the
-// client repeated the request with the same id, there are several calls. In a Why of a request, the
-// field Name contains the operation id of the last call, and the field State contains the outcome
-// of this call.
+// client repeated the request with the same request id, there are several calls. In a Why of a
+// request, the field Name contains the operation id of the last call, and the field State contains
+// the outcome of this call.
 type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`

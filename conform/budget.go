@@ -53,8 +53,8 @@ func total(calls map[string]Count) (n int) {
 	return n
 }
 
-// writesOf returns one text for each name of a call that changes the cloud. The text contains the
-// name and the number of calls.
+// writesOf returns one text for each kind of call that changes the cloud. The text contains the
+// name of the call and the number of calls.
 func writesOf(calls map[string]Count) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if c := calls[name]; c.Writes {

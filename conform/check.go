@@ -10,7 +10,7 @@ import (
 // Level states how strictly the contract requires the behaviour that a check tests.
 type Level string
 
-// These are the levels, from strict to optional.
+// These are the levels of checks, from strict to optional.
 const (
 	Must   Level = "MUST"   // the contract of cloud-provider or a KEP requires the behaviour
 	Should Level = "SHOULD" // users rely on the behaviour, and most CCMs have it

@@ -79,7 +79,8 @@ func (r Report) WriteHTML(w io.Writer) error {
 // HasEvidence reports whether the HTML report shows the evidence of the result.
 func (r Result) HasEvidence() bool { return r.Verdict == Fail || r.Verdict == KnownIssue }
 
-// shorten shortens a text to about n bytes after the escaping of special characters.
+// shorten cuts a text so that it has at most n bytes after template.HTMLEscapeString, and adds a
+// note if it cut the text.
 func shorten(text string, n int) string {
 	if len(template.HTMLEscapeString(text)) <= n {
 		return text

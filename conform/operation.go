@@ -111,8 +111,8 @@ func (e *env) writesOfCreation(ctx context.Context, added func(context.Context) 
 }
 
 // checkOrphan finds the calls with which the CCM creates a load balancer. For each of these calls,
-// it then creates a Service and kills the CCM after the call. The cloud loses the reply to this
-// call, so the CCM cannot store the result.
+// it then creates a Service, and kills the CCM as soon as the CCM has made this call. The cloud
+// loses the reply to this call, so the CCM cannot store the result.
 func checkOrphan(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	maxViewers  = 1000
 )
 
-// head contains the fields that every message to the viewers has. The struct line embeds head and
+// head contains the fields that every message to the viewers has. The type line embeds head and
 // adds the changes of objects.
 type head struct {
 	Type        string       `json:"type"` // snapshot or delta

@@ -42,14 +42,14 @@ type Link struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// Session is the answer to a valid code.
+// Session is the answer to a valid code of a console link.
 type Session struct {
 	Token string `json:"token"`
 }
 
 // A console link contains a code that works once. For each code that no browser has used, codeStore
-// contains the session that the browser gets. The key is the SHA-256 of the code. It does not store
-// the codes.
+// contains the session that the browser gets. The key is the SHA-256 of the code. codeStore does
+// not store the codes.
 type codeStore struct {
 	mu    sync.Mutex
 	open  map[[32]byte]pending
@@ -153,7 +153,8 @@ func mint(ctx context.Context, as *client.Client, in CreateLink) (string, error)
 	return made.Secret, err
 }
 
-// createSession exchanges a code for the token of its session.
+// createSession answers a request that contains a code of a console link. It returns the token of
+// the session to which the code belongs.
 func (c *Console) createSession(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
 		writeRefusal(w, cloudsim.Denied, "the request comes from a page of another site")

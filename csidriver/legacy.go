@@ -34,8 +34,8 @@ type legacy struct {
 	zoneKey string
 	// The function volumeID returns the id of a disk in the legacy driver's format. The function
 	// instanceID returns the id of an instance in the same format. In both results, the part after
-	// the last slash contains the id in this cloud. But in the handle of an old PersistentVolume,
-	// which the driver did not create, this part is the name of the disk.
+	// the last slash contains the id in this cloud. The handle of an old PersistentVolume is
+	// different: the legacy driver created it, and this part is the name of the disk.
 	volumeID   func(disk string) string
 	instanceID func(instance string) string
 	// volumeContext returns the volume context that the legacy driver would
@@ -155,8 +155,8 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 
 // mountedDisk returns the id of the disk that is mounted at mountPath. It reads the id from the
 // mount, because the cloud cannot always give the right answer. The cloud may be down, or may have
-// deleted the disk, or may have another disk with the name in the handle. If no disk of this driver
-// is mounted at mountPath, the function returns the handle.
+// deleted the disk. If the handle contains a name, the cloud may have another disk with this name.
+// If no disk of this driver is mounted at mountPath, the function returns the handle.
 func mountedDisk(mountPath, handle string) (string, error) {
 	file, err := machine.FileAt(mountPath)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {

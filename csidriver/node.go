@@ -64,8 +64,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum number of volumes. The
-// orchestrator counts the volumes of each driver name separately. The maximum is therefore the disk
-// limit of the instance type, minus the attached disks that the orchestrator does not count.
+// orchestrator counts the volumes of each driver name separately. For each name, the maximum is the
+// disk limit of the instance type, minus the attached disks that the orchestrator does not count
+// for this name.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -107,8 +108,9 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // count.
 //
 // If countsAsVolume cannot read the mounts because the disk hangs, the disk counts, because a hung
-// disk is in use. If the read fails for another reason, the disk does not count. NodeGetInfo then
-// returns a limit that is lower by one, but does not fail.
+// disk is in use. If the read fails for another reason, the disk does not count. For each disk that
+// does not count, NodeGetInfo returns a limit that is lower by one. So an error here does not make
+// NodeGetInfo fail.
 func (n *node) countsAsVolume(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {
@@ -137,8 +139,8 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 	return paths, err
 }
 
-// namesOther reports whether path contains a folder whose name is a driver name
-// other than calledName. Driver names are all legacy names and ownDriver.
+// namesOther reports whether path contains a folder whose name is a driver name other than
+// calledName. The driver names are ownDriver and all legacy names.
 func namesOther(path, ownDriver, calledName string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
 		_, legacy := legacyDrivers[folder]
@@ -146,9 +148,9 @@ func namesOther(path, ownDriver, calledName string) bool {
 	})
 }
 
-// instance returns the id of this machine's instance. If the configuration has
-// only a name, the method gets the id from the cloud once and keeps it. A later
-// instance with the same name is a different machine.
+// instance returns the id of this machine's instance. If the configuration has only a name, the
+// method gets the id from the cloud once and keeps it. A later instance with the same name is a
+// different machine.
 func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
 		return n.cfg.Instance, nil

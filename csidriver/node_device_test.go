@@ -127,8 +127,9 @@ func TestBlockDevicesOfTheHypervisor(t *testing.T) {
 		t.Errorf("data of the volume: got %q", got)
 	}
 
-	// The hypervisor removes the device by force, although the volume is published. The kernel
-	// deletes the device at once, because no program keeps the device open.
+	// The hypervisor removes the device by force, although the volume is published. The device file
+	// of this block volume is only bind-mounted, and no program has the device open. So the kernel
+	// deletes the device at once.
 	remove()
 	wantCode(t, "unpublish", b.hide(v, "pod"), codes.OK)
 	wantCode(t, "unstage", b.unstage(v), codes.OK)

@@ -129,10 +129,10 @@ func checkWritable(l *machine.Loop, writable bool) error {
 	return err
 }
 
-// replay applies the journal of a read-only volume to its filesystem. If the
-// cloud copied the volume from a disk in use, the journal contains changes that
-// the filesystem does not contain yet. Because a replay writes to the disk, the
-// function returns an error if a node has attached the disk for writing.
+// replay applies the journal of a read-only volume to its filesystem. If the cloud copied the
+// volume from a disk in use, the journal contains changes that the filesystem does not contain yet.
+// A replay writes to the disk. So if another node has attached the disk for writing, a replay would
+// damage the filesystem, and the function returns an error.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has attached the disk for writing: detach the disk from that node first", d.ID)
@@ -179,8 +179,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := sameStage(l, have.Path, u); err != nil || u.block {
 			return err
 		}
-		// The filesystem is mounted, but the driver may have died before finish returned. Therefore
-		// the method calls finish again.
+		// The filesystem is mounted, but the driver may have died before finish returned. So finish
+		// must run again.
 		bytes, err := machine.FilesystemSize(l, path)
 		if err != nil {
 			return err

@@ -304,9 +304,9 @@ func TestLimitOfNames(t *testing.T) {
 	}
 }
 
-// TestLimitOfOldVolumes proves that a disk that a user attached reduces the node's volume limit
-// until the driver stages the disk. A staged disk belongs to a PersistentVolume. The scheduler
-// counts this volume, so the driver must not also subtract the disk from the limit.
+// A user attaches a disk to a node. TestLimitOfOldVolumes proves that this disk reduces the node's
+// volume limit until the driver stages the disk. A staged disk belongs to a PersistentVolume. The
+// scheduler counts this volume, so the driver must not also subtract the disk from the limit.
 func TestLimitOfOldVolumes(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

@@ -99,7 +99,7 @@ func Register(ctx context.Context, log *slog.Logger, r Registration) error {
 	return r.register(ctx, log, name)
 }
 
-// register serves the registration of the driver with the given name in the
+// register registers the driver under the given name. For this purpose, it serves a socket in the
 // kubelet's folder until ctx ends.
 func (r Registration) register(ctx context.Context, log *slog.Logger, name string) error {
 	socket := strings.TrimPrefix(r.Endpoint, "unix://")

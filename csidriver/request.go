@@ -24,8 +24,8 @@ const (
 	// A volume name in CSI can be longer than the names that the cloud permits.
 	// For such a volume name, the disk has another name (see nameOf).
 	nameLabel = DefaultName + "/name"
-	// asLabel is the label that contains the legacy driver name under which the
-	// driver made a volume.
+	// The driver can have several names. If it created a volume under a legacy name, the label
+	// asLabel contains this name.
 	asLabel = DefaultName + "/driver"
 	// contentLabel is the label that contains the requested content of the
 	// volume, for example "ext4" or "block".

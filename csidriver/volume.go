@@ -220,7 +220,7 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 // repeatForExisting handles a name conflict with an existing disk. If the size and the place of the
 // existing disk fit the request, the method repeats the request with this size and place. The cloud
 // then compares all other properties. If the size or the place does not fit, the method returns the
-// error of the first request, which is in the argument differs.
+// error of the first request (the argument named differs).
 func (c *controller) repeatForExisting(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestUsableProxyStays proves that machines use one proxy although the other proxy is unusable.
+// TestUsableProxyStays proves that machines use the HTTPS proxy even if the HTTP proxy is unusable.
 func TestUsableProxyStays(t *testing.T) {
 	env, err := Proxy{HTTP: "http://127.0.0.1:3128", HTTPS: "http://proxy.example.com:3128"}.Env(RealNetworks(FirstVPC))
 	if err == nil || !strings.Contains(err.Error(), "HTTP_PROXY") {

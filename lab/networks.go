@@ -34,9 +34,8 @@ const (
 	lastNetwork        = 126 // leaves the rest of 127/8 to other programs
 )
 
-// Real machines are in a VPC of the lab. The lab uses one private /16 range for the
-// VPC and another for the pods. It chooses two ranges to which this host has no
-// route.
+// Real machines are in a VPC of the lab. The lab uses one private /16 range for the VPC and another
+// for the pods. It chooses two ranges to which this host has no route except the default route.
 const (
 	FirstVPC = 100 // 10.100.0.0/16 for the VPC and 10.101.0.0/16 for its pods
 	lastVPC  = 198
@@ -192,7 +191,7 @@ func (n Networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Ad
 
 // orUnused returns n if n is not empty and no program listens in n. It returns an error if a
 // program listens in n. If n is empty, orUnused returns the first unused networks. The map
-// listeners has the same kind of keys and values as the result of usedNetworks.
+// listeners is a result of usedNetworks.
 func (n Networks) orUnused(listeners map[int]string) (Networks, error) {
 	if n.Instances != "" {
 		for octet, addr := range listeners {
@@ -221,8 +220,9 @@ func usedNetworks() (map[int]string, error) {
 	used := map[int]string{}
 	lines := bufio.NewScanner(bytes.NewReader(raw))
 	for lines.Scan() {
-		// The fields of a line are number, local address, remote address and state:
-		// proc_net_tcp(5). The address is a number in the machine's byte order, here little-endian.
+		// The fields of a line are number, local address, remote address and state. See
+		// Documentation/networking/proc_net_tcp.rst in the Linux source. The address is a number in
+		// the machine's byte order, here little-endian.
 		f := strings.Fields(lines.Text())
 		if len(f) < 4 || f[3] != "0A" { // LISTEN
 			continue

@@ -26,8 +26,9 @@ type PullAdvice struct {
 	// Registries lists the names of the cloud's registry. Images of this registry get no event,
 	// because the registry explains its errors itself.
 	Registries []string
-	// Internet and Mirrors are the machines' settings for image pulls. If machines have no internet
-	// access, the event contains the reason. The event also contains the mirrors of the image.
+	// Internet and Mirrors are the machines' settings for image pulls. If a pull fails and machines
+	// have no internet access, the event of the pod contains the reason. The event also contains
+	// the mirrors of the image.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.

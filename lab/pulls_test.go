@@ -17,7 +17,8 @@ import (
 )
 
 // A pod gets one event for each image that its node cannot pull. The event contains the command
-// that loads the image, and the mirror of the image. Images of the cloud's registry get no event.
+// that loads the image, and the URL of the image's mirror. Images of the cloud's registry get no
+// event.
 func TestPullAdvice(t *testing.T) {
 	waiting := func(name, image, reason string, policy corev1.PullPolicy) *corev1.Pod {
 		return &corev1.Pod{
@@ -80,7 +81,7 @@ func TestPullAdvice(t *testing.T) {
 	want = append(want, "never: The node does not have the image web:v3 and cannot pull it. If your computer has the image, load it: load web:v3")
 	eventually.Empty(t, same)
 
-	// Without internet access, the event names the reason.
+	// If machines have no internet access, the event about the failed pull contains the reason.
 	a.Internet = Internet{Off: "this host has no default route"}
 	now := a.event(waiting("offline", "web:v1", "", ""), corev1.ContainerStatus{Image: "web:v1"}).Message
 	if want := "The node does not have the image web:v1 and cannot pull it. The machines have no internet access: this host has no default route. If your computer has the image, load it: load web:v1"; now != want {

@@ -42,8 +42,8 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], hasMember[cloudsim.Hold], "", nil},
 }
 
-// referenceLists has a key for each JSON member in a file that refers to another resource. The
-// value is the API path that lists the resources to which the member can refer.
+// Some JSON members in a file refer to another resource. referenceLists has a key for each such
+// member. The value is the API path that lists the resources to which the member can refer.
 var referenceLists = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -180,7 +180,7 @@ const staleTries = 10
 // updateExisting updates an existing resource if this resource differs from the file. It returns
 // Exists if the file and the cloud have different values of a member that an update cannot change.
 // The parameter existing is the resource as the cloud returned it before this call. If another
-// caller has changed the resource since this read, updateExisting returns Stale.
+// caller has changed the resource since then, updateExisting returns Stale.
 func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, existing map[string]any, raw []byte) (Result, error) {
 	desired := map[string]any{}
 	if err := json.Unmarshal(raw, &desired); err != nil {
@@ -266,9 +266,11 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 // special cases:
 //
 //   - If the file has no addresses, setAddresses deletes "addresses" from the answer, because the
-//     cloud may have chosen these addresses. An update accepts only static addresses.
+//     cloud may have chosen these addresses. An update with such addresses would fail, because it
+//     accepts only static addresses.
 //   - If the load balancer has all addresses of the file, setAddresses copies "addresses" from the
-//     file into the answer. So apply finds no difference if the file omits the address of a family.
+//     file into the answer. So apply finds no difference if the file has the address of only one of
+//     two families.
 func setAddresses(existing, desired map[string]any) {
 	current, _ := existing["addresses"].([]any)
 	var families, ips []any

@@ -310,10 +310,10 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// TestApplyFixedMembers adds a member to the file of an existing resource. An update cannot change
-// the member, and the resource does not have the member. If the cloud's answers for this kind of
-// resource can contain the member, apply returns Exists. If these answers never contain the member,
-// apply ignores it.
+// TestApplyFixedMembers adds a JSON member to the file of an existing resource. The resource in the
+// cloud does not have this member, and an update cannot change the member. If the cloud's answers
+// for this kind of resource can contain the member, apply returns Exists. If these answers never
+// contain the member, apply ignores it.
 func TestApplyFixedMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"

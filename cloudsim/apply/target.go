@@ -11,8 +11,8 @@ import (
 )
 
 // targetLists has a key for each kind of target that a hold or a fault can have. The value is the
-// API path that lists the resources of this kind. The map does not contain kinds of resources that
-// have a name but no other id, such as zones.
+// API path that lists the resources of this kind. The map does not contain zones and other
+// resources without an id, because their name is their key.
 var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",

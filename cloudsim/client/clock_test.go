@@ -47,7 +47,7 @@ func TestTokenExpiresOnTheClouds(t *testing.T) {
 }
 
 // TestBadClock proves that the error for an invalid request names the invalid field. It also proves
-// that the clock cannot advance beyond its latest time.
+// that the clock cannot advance beyond the latest time that the cloud allows.
 func TestBadClock(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
 	early := time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)

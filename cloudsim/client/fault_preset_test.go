@@ -105,9 +105,9 @@ var effectChecks = map[string]callAffected{
 	},
 }
 
-// TestEveryPreset proves that each preset has its expected effect. After the deletion of the
-// preset's faults, a list of the instances succeeds. The test repeats the calls, because some
-// faults hit only a few calls.
+// TestEveryPreset proves that each preset has its expected effect. It also proves that
+// ListInstances succeeds after the deletion of the preset's faults. The test repeats the calls,
+// because some faults hit only a few calls.
 func TestEveryPreset(t *testing.T) {
 	for _, p := range cloudsim.FaultPresets() {
 		t.Run(p.Name, func(t *testing.T) {

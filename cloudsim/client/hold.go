@@ -40,14 +40,14 @@ func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }
 
-// GetDurations returns the durations of operations that override the durations in the cloud's
-// profile.
+// A user can override the durations of operations in the cloud's profile. GetDurations returns
+// these overrides.
 func (c *Client) GetDurations(ctx context.Context) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "GET", "/v1/durations", nil)
 }
 
-// SetDurations replaces the durations of operations that override the durations in the cloud's
-// profile. The caller must be an admin.
+// SetDurations replaces all overrides of the durations of operations in the cloud's profile. The
+// caller must be an admin.
 func (c *Client) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "PUT", "/v1/durations", req)
 }

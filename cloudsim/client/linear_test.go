@@ -103,9 +103,9 @@ func (l losingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// input is a call that creates or finds an object by its name, or a call for an object with an id.
-// If the call is for an object with an id, name is the name with which the object was created. The
-// id then comes from the last answer that the caller has stored for this name.
+// input is a call. The call creates an object with a name, finds an object by its name, or contains
+// the id of an object. If the call contains an id, name is the name with which the object was
+// created. The id then comes from the last answer with this name.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID
@@ -273,8 +273,8 @@ func step(b register, in input, out output) []register {
 	return one(register{there: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
-// statesAfterLoss returns the possible states if the cloud did the work of a call, but the answer
-// was lost.
+// The answer of a call was lost, but the cloud did its work. statesAfterLoss returns the states of
+// the object that are possible after the call.
 func statesAfterLoss(b register, in input) []register {
 	after := max(b.after, b.rev)
 	mine := b.there && (b.id == in.id || b.id == unknownID)

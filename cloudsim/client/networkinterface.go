@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// AttachNetwork immediately gives an instance addresses in an additional network.
+// AttachNetwork attaches an instance to an additional network. The instance gets its addresses in
+// this network immediately.
 func (c *Client) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/attach-network", req)
 }

@@ -26,9 +26,9 @@ type Replayed struct {
 
 // Replay makes the calls of a transcript one by one, and compares each answer with the recorded
 // answer. The cloud must be in the state in which the recorded cloud was at the start of the
-// transcript. If the transcript contains the creation of a token, the calls with this token use the
-// token that the replay created. All other authenticated calls use the token of c. This token must
-// permit all these calls, so it must be the token of the admin.
+// transcript. If the transcript contains the creation of a token, Replay also creates a token. It
+// uses the new token for the calls that used the recorded token. All other authenticated calls use
+// the token of c. This token must permit all these calls, so it must be the token of the admin.
 //
 // Replay stops at the first difference and returns a Conflict that names the difference. The cloud
 // has then done the work of all calls before the difference, and perhaps also of the call with the

@@ -19,7 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// recordable returns the options for the recorded clouds and for the clouds of the replays.
+// recordable returns the options of the clouds in these tests: of a cloud that records a
+// transcript, and of a cloud for the replay.
 func recordable(more ...cloudtest.Option) []cloudtest.Option {
 	return append(more, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(7), cloudtest.WithProfile(engine.Realistic))
 }

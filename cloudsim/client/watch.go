@@ -21,7 +21,7 @@ const maxSilence = 90 * time.Second
 var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent nothing for %s", maxSilence)
 
 // Watch yields the events after the revision o.Since, in the order of their revisions. It ends when
-// ctx ends, when the server closes the connection, or when the caller leaves the loop. If the watch
+// ctx ends, when the connection ends or hangs, or when the caller leaves the loop. If the watch
 // ends although ctx has not ended and the caller has not left the loop, the last item is an error:
 //   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
 //   - Unavailable: the connection broke or hangs.
@@ -44,8 +44,8 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 
 // WatchAudit yields entries of the audit trail, in the order of their numbers. It yields the
 // entries that o selects, if their numbers are higher than o.After. WatchAudit ends, and yields
-// errors, in the same cases as Watch. WatchAudit yields Gone if some calls with higher numbers than
-// o.After are no longer in the cloud's memory, e.g. after a restart. The caller must have the
+// errors, in the same cases as Watch. WatchAudit yields Gone if some entries with higher numbers
+// than o.After are no longer in the cloud's memory, e.g. after a restart. The caller must have the
 // permission audit.watch. To resume, set After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
@@ -123,7 +123,7 @@ type watchLine struct {
 	problemLine
 }
 
-// auditLine is one line of a watch of calls.
+// auditLine is one line of a watch of the audit trail.
 type auditLine struct {
 	cloudsim.AuditLine
 	problemLine
@@ -173,7 +173,8 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 // contains all these events, or if the cloud has loaded a saved state since this revision. If
 // o.Since is 0, AllEvents returns all events that the journal contains. It reads the events page by
 // page. A later page can return Gone, for example if the cloud has loaded a saved state after the
-// first page. If o.Since is 0, AllEvents then reads the whole journal again with a watch.
+// first page. If this happens and o.Since is 0, AllEvents reads the whole journal again. For this
+// it uses a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

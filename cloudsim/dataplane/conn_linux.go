@@ -267,7 +267,7 @@ func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	return never
 }
 
-// deadline returns the time at which the idle timeout ends.
+// deadline returns the time on the loop's clock at which the idle timeout ends.
 func (c *conn) deadline() time.Duration {
 	idle := time.Duration(c.l.idle.Load())
 	if idle == 0 {

@@ -80,9 +80,9 @@ type Config struct {
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.
-	// Load balancers and health checks may connect to all addresses in these ranges. Some addresses
-	// in these ranges may be addresses of this machine, because hollow nodes have addresses of this
-	// machine.
+	// Load balancers and health checks may connect to all addresses in these ranges. Some of these
+	// addresses may belong to this machine. For example, the hollow nodes of a lab use loopback
+	// addresses.
 	Instances []netip.Prefix
 	// Networks are the ranges of networks that projects have created. Load balancers and health
 	// checks may connect to addresses in these ranges, except to addresses of this machine. The

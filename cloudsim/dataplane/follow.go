@@ -88,7 +88,7 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 }
 
 // notListed compares the keys of the map known with the keys of the items in list. It returns the
-// keys that only known has.
+// keys that are in known but not in list.
 func notListed[K comparable, V, T any](known map[K]V, list []T, key func(T) K) []K {
 	missing := maps.Clone(known)
 	for _, item := range list {

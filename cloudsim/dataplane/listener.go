@@ -67,8 +67,8 @@ func (l *listener) limit(cfg Config) int {
 	return min(cfg.MaxConnections, (cfg.MaxOpen+1)/2)
 }
 
-// socketKey identifies a socket. It contains an address and a port of the load balancer, or the
-// host and the port of a published port.
+// socketKey identifies a socket. It contains an address and a port of the load balancer, or a
+// published port and its address.
 type socketKey struct {
 	protocol cloudsim.Protocol
 	ip       string

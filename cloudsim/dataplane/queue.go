@@ -17,11 +17,12 @@ type slot struct {
 	at     int     // index in the queue; -1 while the target takes no connections
 }
 
-// queue is a heap that contains the slots of a listener. The balancer may choose any of these
-// slots. The first slot is the next choice. The heap compares three values in this order:
-// connections divided by weight, slot.turn, slot.order. When the balancer chooses a slot, slot.turn
-// grows by 1/weight. So if slots have the same number of connections per weight, the balancer
-// chooses them in proportion to their weights. To choose or release a slot takes O(log targets).
+// queue is a heap that contains the slots of a listener. Each of these slots can accept a
+// connection. The balancer chooses the first slot for the next connection. The heap compares three
+// values in this order: connections divided by weight, slot.turn, slot.order. When the balancer
+// chooses a slot, slot.turn grows by 1/weight. So if slots have the same number of connections per
+// weight, the balancer chooses them in proportion to their weights. To choose or release a slot
+// takes O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time at which the turn of the last chosen slot began
@@ -97,7 +98,7 @@ func (q *queue) takeNext(tried []*target) *slot {
 	return s
 }
 
-// use gives s a turn and counts a connection.
+// use gives s a turn, and adds 1 to the number of its connections.
 func (q *queue) use(s *slot) {
 	q.now = max(q.now, s.turn)
 	s.turn = q.now + 1/float64(s.target.weight)

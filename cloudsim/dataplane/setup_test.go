@@ -241,7 +241,8 @@ func dial(t testing.TB, address string) client {
 	return c
 }
 
-// tryDial dials an address. It returns true if the connection was reset during the dial.
+// tryDial dials an address. It returns true for refused if the peer refused or reset the
+// connection.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, testTimeout)

@@ -72,8 +72,8 @@ func isIPv4(ip string) bool {
 // isReachable returns true if a connection can reach the machine.
 func (m machine) isReachable() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// withAddresses returns a copy of m for a target. If the key of the target contains an address
-// behind the instance, the copy has only this address.
+// withAddresses returns a copy of m for a target. If the target is an address behind the instance,
+// such as a pod's address, the copy has only this address.
 func (m machine) withAddresses(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}

@@ -121,8 +121,8 @@ func (c chooser) take(n int, mustEnd bool) (got string) {
 }
 
 // pickTarget prefers the target with the fewest connections, and then the target with the longest
-// wait. A new target is chosen soon, but gets no additional connections for the time before its
-// creation.
+// wait. TestPick proves that a new target does not get many connections at once because it has
+// waited for none before.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a

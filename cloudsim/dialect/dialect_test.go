@@ -150,8 +150,8 @@ func TestWriteDeadline(t *testing.T) {
 	}
 }
 
-// TestDroppedReply proves that the caller gets no reply if the cloud closes the connection without
-// a reply. If the cloud does not run, the caller gets an error.
+// TestDroppedReply proves that the dialect sends its caller no reply if the cloud closes the
+// connection to the dialect without a reply. If the cloud does not run, the caller gets an error.
 func TestDroppedReply(t *testing.T) {
 	do := func(r *dialect.Request) (int, any, error) {
 		_, err := r.Cloud.WhoAmI(r.Context())

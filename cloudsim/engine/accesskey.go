@@ -139,8 +139,9 @@ func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	return t, err
 }
 
-// The session token of credential c is the secret of a token of the cloud. session returns this
-// token from the store. It returns Unauthenticated if this token does not exist or has expired.
+// The session token in credential c is the secret of one of the cloud's own tokens. session returns
+// this token from the store. It returns Unauthenticated if this token does not exist or has
+// expired.
 func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {

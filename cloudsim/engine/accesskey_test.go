@@ -23,7 +23,7 @@ func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
 }
 
 // signedToken creates an access key for the service account with the given name. It returns a
-// bearer token that contains a signature of this key.
+// bearer token that contains a signature made with this key.
 func signedToken(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return signatureNow(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))

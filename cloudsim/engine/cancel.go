@@ -46,8 +46,9 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindLoadBalancer:
 		if op.Verb != cloudsim.Create {
-			// The call of Move below would permit the cancellation of an update, because a new load
-			// balancer is still in the state provisioning while its update runs.
+			// An update of a new load balancer can run while the load balancer is still in the
+			// state provisioning. In this state, the call of Move below would permit the
+			// cancellation of the update.
 			return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of load balancer %s: only its creation can be cancelled", op.Verb, op.Target)
 		}
 		return undoWork(tx, op, loadBalancers, func(l *cloudsim.LoadBalancer) error {

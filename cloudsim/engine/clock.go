@@ -18,7 +18,7 @@ import (
 // store.
 func (c *core) Now() time.Time { return c.store.Time() }
 
-// startClock stops the clock of a new cloud at the configured time FrozenAt. It
+// startClock sets the clock of a new cloud to the configured time FrozenAt, and stops the clock. It
 // does nothing if FrozenAt is zero.
 func (e *Engine) startClock(tx *store.Tx) error {
 	if e.cfg.FrozenAt.IsZero() || tx.Revision() > 0 {

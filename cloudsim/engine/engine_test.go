@@ -453,7 +453,7 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 
 // TestOperationsOfAClockSetBack proves that the cloud deletes an operation a day after its end,
 // even if a user has set the clock back. In this test, the store also contains an operation that
-// ended before the clock was set back. So the end time of this operation is later.
+// ended before the clock was set back. So its end time is later than the present time of the clock.
 func TestOperationsOfAClockSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

@@ -234,9 +234,9 @@ func kindOfNoun(noun string) cloudsim.ResourceKind {
 	return cloudsim.ResourceKind(kind)
 }
 
-// withoutProject returns ctx with a call that has no project. The methods that
-// list faults, holds and signing keys use this ctx, because these resources
-// belong to no project.
+// withoutProject returns a copy of ctx in which the present call belongs to no project. The methods
+// that list faults, holds and signing keys use this ctx, because these resources belong to no
+// project.
 func withoutProject(ctx context.Context) (context.Context, error) {
 	call, err := callOf(ctx)
 	call.Project = ""

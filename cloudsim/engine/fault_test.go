@@ -168,9 +168,9 @@ func TestFaultMatches(t *testing.T) {
 	}
 }
 
-// TestFaultsInOrder proves that the latencies of several faults add up. The
-// first fault with an effect other than latency decides the outcome of the
-// call. The faults after this fault do not count the call.
+// TestFaultsInOrder proves that the latencies of several faults add up. The first fault with an
+// effect other than latency decides the outcome of the call. A fault counts the calls that it
+// applies to. The faults after the first fault do not count the call.
 func TestFaultsInOrder(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -141,8 +141,8 @@ func (e *Engine) settle() error {
 
 // settleIn runs fn in one transaction. The second argument of fn is a function with which fn
 // completes work items. If a work item fails, settleIn logs and drops this item, and runs fn again
-// without the item. Otherwise one failing item would prevent the cloud from completing the other
-// items.
+// without the item. If it did not drop the item, the item would prevent the cloud from completing
+// the other items.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {

@@ -22,8 +22,8 @@ func moreOf(i cloudsim.Instance) map[string]string {
 	return more
 }
 
-// interfaceIn returns the subnet in which the instance has an address in the given additional
-// network. It returns "" if the instance has no address in this network.
+// interfaceIn returns the subnet of the instance's address in the given additional network. It
+// returns "" if there is no such address.
 func (w *world) interfaceIn(i *vm, network string) string {
 	for subnet := range i.More {
 		if w.subnets[subnet].Network == network {

@@ -10,9 +10,9 @@ import (
 )
 
 // The cloud creates each project with a default network. All default networks have the configured
-// ranges. Each default network has one subnet, which has the same ranges and serves all zones. All
-// instances have their addresses on the machine of the cloud. Two instances must not have the same
-// address, so all default networks share one pool of addresses.
+// ranges. Each default network has one subnet, which has the same ranges and serves all zones. The
+// addresses of all instances belong to the machine on which the cloud runs. Two instances must not
+// have the same address, so all default networks share one pool of addresses.
 
 // validRanges returns an error if the configured ranges of default networks are
 // invalid.

@@ -297,8 +297,8 @@ func TestNetworkInUse(t *testing.T) {
 }
 
 // TestDefaultNetworksShareOneRange proves that each project has its own default network. All
-// default networks share one range, so instances in different default networks have different
-// addresses.
+// default networks take addresses from one common range, so two instances in different default
+// networks never have the same address.
 func TestDefaultNetworksShareOneRange(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
@@ -315,8 +315,8 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 }
 
 // Several subnets can serve the zone of an instance. TestNearestSubnet proves that the instance
-// gets the one that serves the fewest zones. If this is true for several subnets, the instance gets
-// the oldest of them.
+// gets the one that serves the fewest zones. If several subnets serve equally few zones, the
+// instance gets the oldest of these subnets.
 func TestNearestSubnet(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

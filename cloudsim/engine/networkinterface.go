@@ -9,11 +9,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AttachNetwork immediately gives an instance addresses in an additional network. It returns
-// Conflict if the instance is terminating. It also returns Conflict if the instance already has
-// addresses in this network, and these are not the requested addresses. It returns Exhausted if the
-// instance has cloudsim.MaxNetworkInterfaces additional networks, or if the subnet has no free
-// address.
+// AttachNetwork attaches an instance to an additional network. The instance gets its addresses in
+// this network immediately. It returns Conflict if the instance is terminating. It also returns
+// Conflict if the instance already has addresses in this network, and these are not the requested
+// addresses. It returns Exhausted if the instance has cloudsim.MaxNetworkInterfaces additional
+// networks, or if the subnet has no free address.
 func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

@@ -47,7 +47,7 @@ func TestAttachNetwork(t *testing.T) {
 	}
 	_, err := e.DeleteSubnet(ctx, s.ID)
 	expectError(t, err, cloudsim.Conflict, string(i.ID))
-	// The instance has no pod range of the network, so the pod ranges can change.
+	// The instance has no pod range from this network, so the pod ranges of the network can change.
 	must(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{}, 0))(t)
 	other := must(e.CreateInstance(ctx, in("b", s.ID)))(t)
 	if diff := cmp.Diff([]string{"10.10.1.3", "fd10:0:0:1::3"}, ips(other)); diff != "" {

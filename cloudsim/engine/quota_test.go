@@ -14,8 +14,8 @@ import (
 )
 
 // TestQuotaIsExactInACrowd proves that concurrent callers can create exactly as many instances as
-// the quota allows. A repeated create of an existing instance succeeds. At the end, the test calls
-// the function down, which also checks the stored counts of the quotas.
+// the quota allows. A repeated create of an existing instance succeeds. At the end, the test stops
+// the engine with the function down. This function also checks the stored counts of the quotas.
 func TestQuotaIsExactInACrowd(t *testing.T) {
 	const limit, crowd = 7, 60
 	path := file(t)

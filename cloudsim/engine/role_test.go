@@ -316,8 +316,9 @@ func createTrust(t *testing.T, e *engine.Engine, ctx context.Context, account st
 }
 
 // TestDeletedProjectLeavesNothing proves that a caller cannot delete a project while an instance of
-// another project uses a service account of the project. When the caller can delete the project,
-// the deletion also deletes the project's workload trusts, and ends the work on its network.
+// another project uses a service account of the project. After the deletion of this instance, the
+// caller can delete the project. This also deletes the project's workload trusts, and ends
+// unfinished operations on the project's network.
 func TestDeletedProjectLeavesNothing(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
 	defer down()

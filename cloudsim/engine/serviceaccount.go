@@ -39,11 +39,11 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 	return a, err
 }
 
-// accountToCarry returns the id of the service account for a new instance or workload trust. The
-// caller must have all permissions of the account, because the instance or workload gets these
-// permissions. If the account belongs to another project, the other project can give the account
-// more permissions later, and the instance or workload gets these too. So the caller must then also
-// have the permission to create tokens in all projects.
+// accountToCarry returns the id of the service account for a new instance, or for a new workload
+// trust. The caller must have all permissions of the account, because the instance or workload gets
+// these permissions. If the account belongs to another project, the other project can give the
+// account more permissions later, and the instance or workload gets these too. So the caller must
+// then also have the permission to create tokens in all projects.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil

@@ -45,7 +45,7 @@ func TestImportRefusesWrongNumbers(t *testing.T) {
 	}
 }
 
-// changedState returns an exported state after a change of its records.
+// changedState exports a state, changes records in the exported state, and returns the result.
 func changedState(t *testing.T, change func(*bolt.Tx) error) []byte {
 	t.Helper()
 	path := file(t)

@@ -26,9 +26,10 @@ func (b brokenAfterStage) Stage(ctx context.Context, r *statefile.Reader, ids []
 	return s, err
 }
 
-// TestLoadWithAFailedSync proves that the cloud keeps the staged disk data of a saved state if it
-// cannot know whether the file of the store contains the new records. In this test, the file
-// contains the old records. The next start therefore deletes the staged data.
+// If a sync fails during a load, the cloud does not know whether the file of the store contains the
+// old records or the new records. TestLoadWithAFailedSync proves that the cloud keeps the staged
+// disk data until the next start. In this test, the file contains the old records, so the next
+// start deletes the staged data.
 func TestLoadWithAFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	path, data := filepath.Join(dir, "cloud.db"), filepath.Join(dir, "disks")

@@ -305,9 +305,8 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	}
 }
 
-// TestResetState proves that tokens stay valid after LoadState and after
-// ResetState. A reset deletes all resources, and the next instance gets the
-// first id again.
+// TestResetState proves that tokens stay valid after LoadState and after ResetState. It also proves
+// that ResetState deletes all other resources, and that the next instance gets the first id again.
 func TestResetState(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

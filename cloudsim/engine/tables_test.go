@@ -17,8 +17,8 @@ var mayUse = map[string][]string{
 	"stateManager": {"stagedDisks", "tokens", "serviceAccounts", "projects", "disks", "snapshots"},
 }
 
-// TestTables proves that the methods of each type in mayUse use only the tables that mayUse
-// permits.
+// For each type in mayUse, TestTables proves that the type's methods access only the permitted
+// tables.
 func TestTables(t *testing.T) {
 	files, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // the package has no build tags that matter here
 	if err != nil {

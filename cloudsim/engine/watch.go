@@ -36,11 +36,11 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 }
 
 // watch calls readItems repeatedly and yields the items that readItems returns. The sequence ends
-// when ctx ends or readItems returns an error. watch yields this error as the last item. If
-// readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
-// waits for the next change, which closes the channel from changedChan. newBookmark returns a
-// bookmark. watch yields a bookmark before its first wait, and then one in each period. Before each
-// bookmark, it calls readItems. If period is 0, watch yields no bookmarks.
+// when ctx ends or readItems returns an error. In the second case, watch yields the error as the
+// last item. If readItems reports that more items follow, watch calls readItems again at once.
+// Otherwise watch waits for the next change, which closes the channel from changedChan. newBookmark
+// returns a bookmark. watch yields a bookmark before its first wait, and then one in each period.
+// Before each bookmark, it calls readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -92,10 +92,11 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // epoch of the store is the revision of the last replacement. The value *readerEpoch is the epoch
 // that the store had when the reader began, or 0 for a new reader.
 //
-// A new reader can begin at revision 0, at the epoch of the store, or at a later revision. Then
-// sameEpoch stores the epoch in *readerEpoch. A reader that begins at revision 0 also reads the
-// journal that LoadState has loaded. If a new reader begins at any other revision before the epoch,
-// sameEpoch returns Gone, because this revision can belong to the replaced journal.
+// The epoch is a revision. A new reader can begin at revision 0, or at any revision that is not
+// before the epoch. Then sameEpoch stores the epoch in *readerEpoch. A reader that begins at
+// revision 0 also reads the journal that LoadState has loaded. If a new reader begins at any other
+// revision before the epoch, sameEpoch returns Gone, because this revision can belong to the
+// replaced journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
 	if *readerEpoch == 0 && (rev == 0 || rev >= now) {
@@ -206,9 +207,9 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // overGap returns the revision at which a reader continues. The reader has read the revisions up to
 // lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
 // The journal has no events between the last event of the saved state and the epoch. If the reader
-// has read the last event of the saved state, overGap returns the epoch. A new reader can begin at
-// 0 or at the epoch, but not at a revision between them (see sameEpoch). In all other cases,
-// overGap returns lastRead.
+// has read the last event of the saved state, overGap returns the epoch. Otherwise it returns
+// lastRead. A new reader can begin at 0 or at the epoch, but not at a revision between them (see
+// sameEpoch).
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

@@ -113,7 +113,7 @@ func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 }
 
 // refuseWorkload returns an Unauthenticated error about a token of the Kubernetes service account
-// that trust w names.
+// that w names.
 func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error {
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }

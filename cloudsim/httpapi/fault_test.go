@@ -165,8 +165,8 @@ func TestFaultLatency(t *testing.T) {
 	}
 }
 
-// TestFaultOfIdentity proves that a fault affects the operation identity.get only in the call of a
-// dialect.
+// TestFaultOfIdentity proves that a fault affects the operation identity.get only if a dialect
+// makes the call.
 func TestFaultOfIdentity(t *testing.T) {
 	c := cloudtest.Start(t)
 	createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{})

@@ -35,8 +35,8 @@ var additionalMembers = map[string]string{
 	"podRanges.ipv6Mask/maximum":                       `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// memberTexts contains the members whose values need a special form. For each of these
-// members, the map has a function that returns a valid value of the given length.
+// Some members of request bodies need values of a special form. For each of these members,
+// memberTexts has a function that returns a valid value of the given length.
 var memberTexts = map[string]func(length int) string{
 	"healthCheck.expectedCodes":              statuses,
 	"healthCheck.path":                       path,
@@ -55,7 +55,8 @@ func path(length int) string { return "/" + strings.Repeat("a", length-len("/"))
 
 // TestDocumentedLimits proves that the limits in the OpenAPI document are the limits of Validate.
 // Validate accepts the last value within a limit and refuses the first value beyond the limit. The
-// API also refuses the first value beyond the limit, and its error names the member.
+// API also refuses the first value beyond the limit, and its error names the JSON member with this
+// value.
 func TestDocumentedLimits(t *testing.T) {
 	c := cloudtest.Start(t)
 	doc := httpapi.Document()

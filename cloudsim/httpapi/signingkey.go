@@ -23,9 +23,9 @@ func (a *api) signingKeyRoutes() {
 	deletes(a, "signingKeys", "/v1/signing-keys/{id}", "Revoke the signatures of a retiring key at once", engine.Admin, e.DeleteSigningKey)
 }
 
-// wellKnown adds the routes for programs that verify the cloud's tokens. The routes need no
-// token. The programs may cache an answer for five minutes. Therefore the old key should
-// stay valid for more than five minutes after a rotation.
+// wellKnown adds the routes for programs that verify the cloud's tokens. The routes need no token.
+// The programs may cache an answer for five minutes. So after a rotation, a program may not know
+// the new key for five minutes.
 func (a *api) wellKnown(router *mux.Router) {
 	show := func(path string, get func() (any, error)) {
 		router.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {

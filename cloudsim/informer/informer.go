@@ -21,16 +21,16 @@ type Listed map[cloudsim.ResourceKind]uint64
 
 // Handler keeps a copy of the cloud's resources. Run calls the methods of a Handler one at a time.
 type Handler interface {
-	// List reads the lists of the cloud into the copy. Run then watches the
-	// returned kinds from the returned revisions.
+	// List calls the list methods of the cloud, and replaces the content of the handler's copy with
+	// the results. Run then watches the returned kinds from the returned revisions.
 	List(context.Context) (Listed, error)
 	// Take applies an event that is newer than the list of its kind. The revision of a list is the
 	// revision of its first page. So a later page of the list can already contain the change in an
 	// event that Take gets. If Take returns an error, Run calls List again.
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync after each event, bookmark or list from the cloud, if the handler's copy is
-	// consistent. The copy is consistent when the watch has reached the list revisions of all kinds.
-	// The argument of OnSync is true for the first call after OnError.
+	// consistent. The copy is consistent when the watch has reached the revision of each list. The
+	// argument of OnSync is true for the first call after OnError.
 	OnSync(again bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The parameter news is true
 	// for the first failure of Run, and for the first failure after each call of OnSync.

@@ -136,9 +136,9 @@ func TestMetadataTreeSession(t *testing.T) {
 	}
 }
 
-// TestMetadataTreeCredentials proves that a tree with a session gives an instance the
-// temporary credentials of its service account. A caller from a shared loopback address
-// does not get these credentials.
+// TestMetadataTreeCredentials proves that an instance gets the temporary credentials of its service
+// account from a metadata tree that requires session tokens. A caller from a shared loopback
+// address does not get these credentials.
 func TestMetadataTreeCredentials(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl

@@ -210,8 +210,8 @@ func TestInvalidTag(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsAnIndex proves that a collection keeps the images of an
-// index, and the layers of these images.
+// TestCollectKeepsAnIndex proves that a garbage collection keeps the images of an index, and the
+// layers of these images.
 func TestCollectKeepsAnIndex(t *testing.T) {
 	d := newDisk(t)
 	one := d.image("a/web", "", "for amd64")

@@ -118,9 +118,10 @@ func (w *Writer) Put(key, value []byte) error {
 	return w.write(w.rec)
 }
 
-// write writes a part of the section. The reader limits the uncompressed content of a file (see
-// slack and ratio). If the content exceeds half of this limit, the rest of the section becomes a
-// gzip member with little compression. So the reader accepts each file of a Writer.
+// write writes a part of the section. The reader accepts only a limited amount of uncompressed
+// content for each byte of a file (see slack and ratio). If the content exceeds half of this limit,
+// the rest of the section becomes a gzip member with little compression. So the reader accepts each
+// file of a Writer.
 func (w *Writer) write(p []byte) error {
 	if !w.poor && w.plain > slack/2+ratio/2*w.file.n {
 		if err := errors.Join(w.buf.Flush(), w.zip.Close()); err != nil {

@@ -127,13 +127,13 @@ func isBucketName(name string) bool {
 	return false
 }
 
-// maxSequence is the greatest sequence of a bucket in a saved state. The loaded cloud can then add
-// any number of events and resources without an overflow.
+// maxSequence is the greatest permitted sequence number of a bucket in a saved state. Because of
+// this limit, the sequence numbers of the loaded cloud never overflow in practice.
 const maxSequence = 1 << 63
 
-// checkShape checks the schema, the clock, the sequences of buckets, the lengths of keys and values,
-// and the encoding of due work. Table.Check checks the tables, and CheckJournal checks
-// the journal.
+// checkShape checks the schema, the clock, the sequences of buckets, the lengths of keys and
+// values, and the encoding of scheduled work. Table.Check checks the tables, and CheckJournal
+// checks the journal.
 func (t *Tx) checkShape() error {
 	meta := t.read(bucketMeta)
 	if have := meta.Get(keySchema); string(have) != schema {

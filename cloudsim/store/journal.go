@@ -21,8 +21,8 @@ func (t *Tx) nextRevision() (uint64, error) {
 	return b.NextSequence()
 }
 
-// journal writes an event. The JSON of the object is rawObject, or nil for an event without an
-// object.
+// journal writes an event. The parameter rawObject is the JSON of the object, or nil for an event
+// without an object.
 func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, rawObject []byte) error {
 	var machine time.Time
 	if !t.Machine.Equal(t.Now) {

@@ -94,8 +94,8 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 
 // prepare changes a command and its subcommands. A command that only groups subcommands returns an
 // error for an unknown subcommand. Such an error means that the user made a mistake in the command
-// line. The command must then not count as started, so the caller calls cli.NoteStart before
-// prepare adds its functions.
+// line. NoteStart marks only the existing functions of commands. So the caller calls NoteStart
+// before prepare, and a command that fails in this way does not count as started.
 func prepare(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	if !cmd.Runnable() && cmd.HasSubCommands() {

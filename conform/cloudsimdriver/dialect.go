@@ -45,7 +45,7 @@ var AWS = Dialect{
 	},
 }
 
-// number returns the number in an ID of the cloud, for example 42 for i-00002a.
+// number returns the hexadecimal number in an ID of the cloud, for example 42 for i-00002a.
 func number(id string) uint64 {
 	_, hex, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseUint(hex, 16, 64)

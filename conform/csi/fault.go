@@ -92,7 +92,7 @@ func (f *faultSelector) choose(name string, writes bool) conform.Fault {
 }
 
 // killDriver kills the driver in the mode Crash. The proxy calls killDriver after the cloud has
-// executed the call, and before the driver notices the loss of the reply.
+// executed the call. The proxy then drops the cloud's reply, so the driver never gets it.
 func (f *faultSelector) killDriver() {
 	defer f.pending.Done()
 	if f.mode != Crash {

@@ -137,8 +137,8 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 	}
 }
 
-// isTransient reports whether an error means that the same RPC can succeed later. A driver
-// may return such an error while the cloud finishes the work of a disturbed attempt.
+// isTransient reports whether an error means that the same RPC can succeed later. A driver may
+// return such an error while the cloud still finishes the work of an earlier, interrupted attempt.
 func isTransient(err error) bool {
 	return slices.Contains([]codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded}, status.Code(err))
 }
@@ -200,8 +200,8 @@ func (f *forwarder) unprovenReason(m Mode) string {
 	return ""
 }
 
-// callsPerRPC returns the number of calls to the cloud for 100 successful RPCs of each name.
-// It omits RPCs without calls.
+// callsPerRPC returns the average number of calls to the cloud per 100 successful RPCs, for each
+// name of an RPC. It omits RPCs without calls.
 func (f *forwarder) callsPerRPC() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -273,9 +273,9 @@ func (p *provider) wantedBalancer(s *v1.Service, nodes []*v1.Node) (conform.Load
 	return want, nil
 }
 
-// mergePorts returns the new ports of a load balancer with the ports oldPorts. The Service s needs
-// the ports ownPorts. If several Services share the load balancer, the ports of the other Services
-// stay.
+// mergePorts returns the new ports of a load balancer that now has the ports oldPorts. The Service
+// s needs the ports ownPorts. If several Services share the load balancer, the ports of the other
+// Services stay.
 func (p *provider) mergePorts(s *v1.Service, oldPorts, ownPorts []conform.Port) []conform.Port {
 	if s.Annotations[annotationShared] == "" {
 		return ownPorts

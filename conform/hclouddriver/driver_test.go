@@ -137,8 +137,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestLoadBalancers proves that the driver lists the load balancers of a CCM, and that Cleanup finds
-// these load balancers by their machines.
+// TestLoadBalancers proves that the driver lists the load balancers of a CCM, and that Cleanup
+// finds these load balancers by the machines that are their targets.
 func TestLoadBalancers(t *testing.T) {
 	d, ctx := start(t), t.Context()
 	if _, err := d.CreateMachine(ctx, conform.Machine{Name: "a", Run: "run-1"}); err != nil {

@@ -21,12 +21,12 @@ const (
 	exitUnsupported = 4
 )
 
-// NewExec returns a driver that runs a program. The line is a command for sh(1). The driver runs
-// this command once for each call that openapi.yaml describes, with the method and the path as
-// arguments. The standard input is the body of the call, and the standard output is the body of the
-// answer. The exit code is 0 after a success, 3 if the named object does not exist, and 4 if the
-// cloud does not support the method. After another exit code, the standard error is the text of the
-// error.
+// NewExec returns a driver that runs a program. The line is a command for sh(1). The file
+// openapi.yaml describes the calls that the driver can make. For each call, the driver runs the
+// command once, with the method and the path of the call as arguments. The standard input is the
+// body of the call, and the standard output is the body of the answer. The exit code is 0 after a
+// success, 3 if the named object does not exist, and 4 if the cloud does not support the method.
+// After another exit code, the standard error is the text of the error.
 func NewExec(line string) (conform.Driver, error) {
 	if strings.TrimSpace(line) == "" {
 		return nil, errors.New("the command of the driver is empty")

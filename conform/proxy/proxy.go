@@ -130,8 +130,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(seen, r.WithContext(ctx))
 }
 
-// wait returns after the duration d. It returns earlier if ctx ends or if replaceFault closes the
-// channel replaced.
+// wait returns after the duration d. It returns earlier if ctx ends, or if another fault replaces
+// the present fault (replaceFault then closes the channel).
 func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -208,8 +208,8 @@ func emptyLists(resp *http.Response) error {
 	return nil
 }
 
-// answerFailure answers a call that the proxy could not forward. It closes the connection if
-// the fault loses the reply.
+// answerFailure answers a call that the proxy could not forward. If the injected fault is a lost
+// reply, it closes the connection.
 func answerFailure(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, errLost) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer

@@ -207,8 +207,8 @@ var mkfsCommands = map[string][]string{
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
 }
 
-// format runs mkfs on the device of l. The disk is marked until mkfs has
-// succeeded, see setMark.
+// format runs mkfs on the device of l. format marks the disk until mkfs has succeeded (see
+// setMark).
 func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	how, ok := mkfsCommands[fsType]
 	if !ok {
@@ -300,8 +300,8 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 
 // runToTheEnd starts workFn and waits for its result until ctx ends. If ctx ends first, workFn
 // continues, because it checks or resizes a filesystem. After a stopped check, the next call would
-// begin the check again. A stopped resize would damage the filesystem. Until workFn returns,
-// runToTheEnd keeps the lock on f and keeps the device open, so that the next call waits.
+// begin the check again. A stopped resize would damage the filesystem. The lock on f and the open
+// device remain until workFn returns, even after runToTheEnd has returned. So the next call waits.
 func runToTheEnd(ctx context.Context, f *os.File, l *Loop, workFn func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

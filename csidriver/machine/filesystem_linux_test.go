@@ -117,7 +117,7 @@ func open(t *testing.T, path string) *os.File {
 
 // TestGiveToGroupKeepsModes proves that GiveToGroup changes only the permissions of the group. When
 // the group of an executable file changes, the kernel clears the setuid bit and the setgid bit of
-// the file. The file still has these bits after GiveToGroup.
+// the file. GiveToGroup sets these bits again.
 func TestGiveToGroupKeepsModes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files to any group")

@@ -73,10 +73,10 @@ var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 // requested options. The list omits relatime, which is the kernel's default.
 var shownOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
-// shownAsGiven lists filesystem options that the kernel shows in the requested
-// form. The kernel shows other options in another form, or omits them if they
-// are defaults. For any other filesystem option, MountedWith compares only the
-// number, if the kernel shows a number for the option.
+// shownAsGiven lists filesystem options that the kernel shows in the requested form. The kernel
+// shows other options in another form, or omits them if they are defaults. For any other filesystem
+// option, MountedWith compares only the numbers in the requested option and in the kernel's text,
+// if both contain a number.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
 // MountedWith reports whether m has these options. The SELinux label and the
@@ -136,8 +136,8 @@ func Label(options []string) string {
 // each file has its own label.
 func (m Mount) Label() string { return Label(m.Super) }
 
-// splitOptions splits the kernel's option text at commas. It does not split at
-// commas in quotes, such as those between the categories of a label.
+// splitOptions splits the kernel's option text at commas. It does not split at commas in quotes,
+// such as those between the categories of an SELinux label.
 func splitOptions(s string) (all []string) {
 	quoted := false
 	begin := 0

@@ -37,8 +37,8 @@ func TestMountedWith(t *testing.T) {
 	}
 }
 
-// TestOrdered proves that sortCategories returns a label in the kernel's format
-// without asking the kernel.
+// The kernel shows the categories of an SELinux label in a fixed order. TestOrdered proves that
+// sortCategories uses the same order.
 func TestOrdered(t *testing.T) {
 	for label, want := range map[string]string{
 		"u:r:t:s0:c26,c5":             "u:r:t:s0:c5,c26",

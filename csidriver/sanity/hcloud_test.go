@@ -111,8 +111,8 @@ func TestHetznerCSI(t *testing.T) {
 }
 
 // serveHetzner runs a cloud, a server for the dialect hcloud, the metadata service and the driver.
-// It returns the driver's socket. Each answer of the dialect with the status 501 increases the
-// counter unsupported by 1.
+// It returns the driver's socket. Each answer of the dialect with the status 501 adds 1 to the
+// counter unsupported.
 func serveHetzner(t *testing.T, driver, dir string, unsupported *atomic.Int64) string {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))

@@ -19,7 +19,7 @@ import (
 // restarts.
 const first, last = 10000, 29999
 
-// maxPorts is the maximum number of ports in a call of Choose. The range contains
+// maxPorts is the maximum number of ports in a call of Choose. Choose takes ports from a range with
 // many more ports, so a random port of the range is probably free.
 const maxPorts = 1000
 

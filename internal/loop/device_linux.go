@@ -179,7 +179,7 @@ func (d *Loop) Lapse() error { return d.setLapse(true) }
 // program and no mount uses the device.
 func (d *Loop) Stay() error { return d.setLapse(false) }
 
-// Lapses reports whether the device has the lapse flag.
+// Lapses reports whether the device has the lapse flag (LO_FLAGS_AUTOCLEAR).
 func (d *Loop) Lapses() (bool, error) {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil {

@@ -26,7 +26,7 @@ func Open(n int) (*Loop, error) {
 	return &Loop{dev: dev, Number: n}, nil
 }
 
-// Status describes a device that has a file.
+// Status describes a loop device that has a backing file.
 type Status struct {
 	Number int
 	Name   string // path of the file, as the program that attached the file passed it
@@ -138,7 +138,8 @@ func label(path, node string) (name [unix.LO_NAME_SIZE]byte) {
 	return name
 }
 
-// ownerOf returns the node in a label, or "".
+// The name of a loop device can contain the name of a node, after a zero byte. ownerOf returns the
+// name of this node, or "".
 func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	_, rest, _ := bytes.Cut(name[:], []byte{0})
 	return unix.ByteSliceToString(rest)
@@ -166,10 +167,10 @@ func backingOf(path string) (b backingFile, err error) {
 
 // mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe before
 // it opens a device, so it rarely opens the device of another file. With inAnyFolder, mayBe ignores
-// the folders, because the kernel does not always know the folder of a device's file. This is the
-// case if, for example, the container that attached the file no longer exists. Find sets
-// inAnyFolder to true if it has another proof: it can also compare the inodes, or one of the paths
-// in nearPaths is a mount of the device.
+// the folders, because the kernel does not always know the folder of a device's file. An example is
+// a file that a container attached, if the container no longer exists. Find sets inAnyFolder to
+// true if it can identify the file in another way. This is the case if it can compare the inodes,
+// or if one of the paths in nearPaths is a mount of the device.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
@@ -184,8 +185,8 @@ func BackingFile(n int) (string, error) {
 }
 
 // deviceIfBacking returns device n if its file is b, and nil for any other device. If the file no
-// longer exists, the method cannot compare inodes. So before the call, the caller must compare the
-// names with mayBe.
+// longer exists, the method cannot compare inodes, and returns the device. So before the call, the
+// caller must compare the names with mayBe.
 func (b backingFile) deviceIfBacking(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {

@@ -171,8 +171,8 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 		dial(t, address, false)
 	}
 	awaitClosed(t, second)
-	// After the first connection has ended, the server can treat another connection as
-	// authenticated.
+	// The limit permits only a few authenticated connections. After the first connection has ended,
+	// the limit permits another one.
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}

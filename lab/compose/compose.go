@@ -19,8 +19,8 @@ import (
 // Dir is the absolute path of the folder with the files of a lab that runs in containers.
 // docker-compose.yaml starts these containers. The folder contains one subfolder for each service.
 // Each subfolder is a volume. A component of the lab mounts only its own subfolder, so it can read
-// only its own keys. Only the services init, seed, addons and toolbox mount subfolders of other
-// services. The services call each other by their names.
+// only its own keys. Only the helper services init, seed, addons and toolbox mount subfolders of
+// other services. The services call each other by their names.
 type Dir string
 
 // serviceFiles lists the services that read files from Dir, and the keys that

@@ -67,7 +67,7 @@ func (s composeService) volumesByPath(t *testing.T) map[string]string {
 }
 
 // Each service has a volume for each file that the service's flags name. Init creates these files
-// with mode 0600. After Init, only the files with tokens are missing.
+// with mode 0600, except the files with tokens.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Dir(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {
@@ -194,8 +194,8 @@ func TestComposeGivesNoRights(t *testing.T) {
 	}
 }
 
-// The kind of nodes of a lab in containers cannot change, because the addresses of the instances
-// depend on this kind.
+// If a lab runs in containers, its kind of nodes cannot change, because the addresses of the
+// instances depend on this kind.
 func TestComposeKeepsItsNodes(t *testing.T) {
 	dir := Dir(t.TempDir())
 	for _, step := range []struct {

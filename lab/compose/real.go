@@ -48,7 +48,8 @@ func networksOf(nodes lab.Nodes) lab.Networks {
 }
 
 // vpc returns the settings of the machines' network (the VPC), without internet access. The bridge
-// of this network is in the network namespace that the router and all hosts of machines share.
+// of this network is in the network namespace that the router's container and the containers with
+// machines share.
 func vpc() real.Network {
 	n := networksOf(lab.Real).VPCNetwork(vpcLink)
 	n.BridgeOnHost = true
@@ -142,8 +143,8 @@ func (c Dir) Route(ctx context.Context, log *slog.Logger, noInternet bool) error
 		Dir:   routerDir, Network: n,
 		Services: real.Services{
 			Metadata: lab.ComponentClient("metadata", cloudURL, c.metadataToken()),
-			// The cloud runs in this network namespace. It listens directly on the address
-			// that the host has in the VPC. The map therefore does not contain the cloud.
+			// The cloud runs in this network namespace. It listens directly on the address that the
+			// host has in the VPC. So the map does not contain the port of the cloud.
 			Endpoints: map[int]string{apiPort: strings.TrimPrefix(apiURL, "https://"), proxyPort: proxyAddress},
 		},
 	})

@@ -49,7 +49,7 @@ func (v *view) answer(to endpoint, client string) answer {
 	}
 }
 
-// answerPrefix is the beginning of every answer as text.
+// answerPrefix is the beginning of each text that String returns.
 const answerPrefix = "service: "
 
 // String returns the answer as text, with one line for each field.

@@ -62,8 +62,8 @@ func (f *fleet) isUnreachable(m machine) bool {
 	return m.isOn() && (f.dark[m.Zone] || m.Crashed != nil)
 }
 
-// putZone stores a zone. If the zone became dark (unreachable) or reachable again, putZone calls
-// tell for each machine in the zone.
+// putZone stores a zone. If the zone became dark (unreachable) or reachable again, putZone notifies
+// the listeners about each machine in the zone.
 func (f *fleet) putZone(z cloudsim.Zone) {
 	f.mu.Lock()
 	var names []string
@@ -114,9 +114,9 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 
 // put stores a new version of an instance in place of the previous version. If the machine has
 // started or stopped between the two versions, put resets the boot state of the machine. It also
-// resets the boot state if the machine is on in both versions, but the instance has another last
-// operation. In this case the machine has rebooted, and the fleet missed the event about the
-// reboot.
+// resets the boot state if the machine is on in both versions, but the last operation of the
+// instance is not the same. In this case the machine has rebooted, and the fleet missed the event
+// about the reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}

@@ -204,9 +204,9 @@ func (k *kubeletSet) powerOff(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// cutOff removes kwok's label and changes nothing else, because the kubelet of an unreachable
-// machine cannot update its Node. The lease of the Node expires. Then the node lifecycle controller
-// sets the Node's condition Ready to Unknown.
+// cutOff simulates the kubelet of an unreachable machine, which cannot update its Node. It only
+// removes kwok's label, so that kwok no longer renews the lease of the Node. The lease expires.
+// Then the node lifecycle controller sets the Node's condition Ready to Unknown.
 func (k *kubeletSet) cutOff(ctx context.Context, n *corev1.Node) error {
 	if !hasKwokLabel(n) {
 		return nil

@@ -113,8 +113,8 @@ func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
 // bootID returns the kernel's ID of the current boot. Each start and each reboot is an operation of
 // the cloud, and each operation results in a new ID. The ID is a hash of the operation and not
-// random. So after a restart, the hypervisor can compute the ID again. If the Node
-// has a different ID, the machine has booted while the hypervisor did not run.
+// random. So a restarted hypervisor can compute the ID again. If the Node has a different ID, the
+// machine has booted while the hypervisor did not run.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
 // derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the three

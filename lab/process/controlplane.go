@@ -8,10 +8,11 @@ import (
 )
 
 // Settings for the detection of dead nodes. kwok renews the Lease of a node every quarter of
-// leaseSeconds. A restarted kwok takes over the Leases of the earlier kwok when they have expired,
-// and checks them at the same interval. So up to 1.25 times leaseSeconds can pass between the last
-// renewal of a Lease and its takeover. A lab on loopback avoids this wait, because it deletes the
-// old Leases with releaseLeases. A lab with docker compose does not delete these Leases.
+// leaseSeconds. A restarted kwok takes over a Lease of the earlier kwok after the Lease has
+// expired. kwok checks this every quarter of leaseSeconds. So up to 1.25 times leaseSeconds can
+// pass between the last renewal of a Lease and its takeover. A lab on loopback avoids this wait,
+// because it deletes the old Leases with releaseLeases. A lab with docker compose does not delete
+// these Leases.
 //
 // nodeMonitorGrace must be longer than 1.25 times leaseSeconds, because otherwise the death of kwok
 // would look like the death of all nodes. But nodeMonitorGrace must not be much longer, because a

@@ -32,7 +32,7 @@ type NodesReport struct {
 	Error    string     `json:"error,omitempty"`    // why the lab could not read the nodes
 }
 
-// NotReady is a reason, with the number of instances that it affects.
+// NotReady is a reason why instances are not ready, with the number of these instances.
 type NotReady struct {
 	Reason   string   `json:"reason"`
 	Count    int      `json:"count"`

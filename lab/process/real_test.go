@@ -72,8 +72,8 @@ func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 	}
 }
 
-// A lab ends the machines that an earlier lab left, even if the new lab stops
-// before its hypervisor takes over these machines.
+// A new lab ends the machines that an earlier lab left, even if the new lab stops before its
+// hypervisor takes over these machines.
 func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 	d := newDir(t)
 	layVPC(t, d)

@@ -289,9 +289,9 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 // the lab ended.
 var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
-// awaitLateNodes waits until all nodes are Ready, and then reports this progress to the
-// user. If ctx ends before all nodes are Ready, it returns ErrNodesNotReady with the
-// newest report. The argument report is the report that announce made.
+// awaitLateNodes waits until all nodes are Ready, and then reports this progress to the user. If
+// ctx ends before all nodes are Ready, it returns ErrNodesNotReady with the newest report. The
+// method announce has made the first report, which is in the argument report.
 func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// A fault can make the setup of the cloud fail. At the first start of a lab, the lab then returns
-// the error, because the components have no tokens yet. TestSeedWithFault proves that a lab with
+// A fault can make the setup of the cloud fail. If this happens at the first start of a lab, the
+// start fails, because the components have no tokens yet. TestSeedWithFault proves that a lab with
 // tokens starts without the setup, so that the user can delete the fault.
 func TestSeedWithFault(t *testing.T) {
 	cloud := cloudtest.Start(t)

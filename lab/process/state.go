@@ -68,8 +68,9 @@ func identify(pid int) process {
 	// The second field is the command in parentheses and may hold any characters.
 	// Field 3 is the state and field 22 the start time: proc(5).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	// A zombie counts as ended if it has no other threads. Other threads would keep
-	// the files and ports of the process open. Field 20 is the number of threads.
+	// A zombie counts as ended if it has no other threads. Other threads would keep the files and
+	// ports of the process open. Field 20 is the number of threads: fields[17], because fields[0]
+	// is field 3.
 	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}

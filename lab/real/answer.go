@@ -71,9 +71,9 @@ func answerRule(from string, protocol, table, order int) *netlink.Rule {
 	return r
 }
 
-// forgetAnswers deletes the host's rules and routes for packets with answers from servers in the
-// VPC. The kernel does not delete these rules and routes together with the link. If there are no
-// such rules, forgetAnswers returns nil.
+// forgetAnswers deletes the rules and routes with which the host routes the answers of servers in
+// the VPC. The kernel does not delete these rules and routes together with the link. If there are
+// no such rules, forgetAnswers returns nil.
 func forgetAnswers(link string) error {
 	rules, err := netlink.RuleList(netlink.FAMILY_V4)
 	if err != nil {

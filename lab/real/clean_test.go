@@ -73,8 +73,8 @@ func TestRuns(t *testing.T) {
 		if err := Clean(t.Context(), dir, name, link); err != nil {
 			t.Fatal(err)
 		}
-		// When a loop device appears or disappears, udev opens the device, which is then busy
-		// for a moment.
+		// The test waits, because udev opens a loop device when the device changes. The kernel
+		// removes the device only after udev has closed it.
 		eventually.NoError(t, what+" is gone after Clean", func() error {
 			runs, err := Runs(dir, name, link)
 			if err == nil && runs {

@@ -61,7 +61,7 @@ type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
 	// volume. To keep the first device in use, the kubelet makes it the backing file of the second
-	// device. If a later hypervisor cannot find the second device, the number is 0.
+	// device. If the hypervisor has restarted and cannot find the second device, the number is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -289,8 +289,8 @@ func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	return errors.Join(errs...)
 }
 
-// fence fences the loop device with the given number. If openDevice returns nil for the device,
-// fence does nothing.
+// fence fences the loop device with the given number. If openDevice returns no device, fence does
+// nothing.
 func fence(node, path string, number int) error {
 	l, err := openDevice(node, path, number)
 	if err != nil || l == nil {
@@ -409,8 +409,8 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 }
 
 // powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
-// ended. The method unmounts /dev without a removal of each device node and link. Such a removal
-// fails if root on the machine has put a folder in place of a link.
+// ended. The method unmounts /dev, but does not first remove the device nodes and links in it. Such
+// a removal fails if root on the machine has put a folder in place of a link.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -429,9 +429,9 @@ func (d *machineDevices) powerOff(ctx context.Context) error {
 	return unmountDev(d.folder)
 }
 
-// adopt finds the devices of a machine that an earlier hypervisor has started. A machine that an
-// earlier version of the lab started has the host's /dev, and the machine's CSI driver makes the
-// devices of disks. For such a machine, the method does nothing.
+// adopt finds the devices of a machine that an earlier hypervisor has started. If an earlier
+// version of the lab has started the machine, the machine uses the host's /dev, and its CSI driver
+// makes the devices of disks. For such a machine, the method does nothing.
 func (d *machineDevices) adopt() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -258,8 +258,8 @@ func TestForcedDetachFences(t *testing.T) {
 }
 
 // TestBusySecondDevice detaches a disk while a program of the machine has the disk's second device
-// open. The hypervisor fences the first device, so another program can get the number of the first
-// device. The test proves that the hypervisor does not fence the device of the other program. It
+// open. The hypervisor fences the first device and removes it, so another program can get its
+// number. The test proves that the hypervisor does not fence the device of the other program. It
 // also proves that the machine gets a working device when the disk is attached again.
 func TestBusySecondDevice(t *testing.T) {
 	b := newDeviceBench(t)
@@ -495,8 +495,8 @@ func TestUnfinishedSpare(t *testing.T) {
 		t.Fatalf("device of the disk: got %+v and the nodes %v", have, d.listNodes())
 	}
 
-	// With the empty file, a later hypervisor does not find the second device. The machine must not
-	// get the device with the number 0 instead.
+	// The file with the number of the second device is now empty, so a restarted hypervisor does
+	// not find the device. The machine must not get the device with the number 0 instead.
 	t.Cleanup(func() { _ = loop.Release(context.WithoutCancel(t.Context()), have.spareLoop) })
 	empty()
 	later := b.h.newMachine("i-000001").devices

@@ -65,9 +65,9 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 //
 // If a user kills the hypervisor's process, the machines continue to run. If the process runs in a
 // container and the container ends, the machines end too. If Run fails before it has taken over the
-// machines of an earlier run, it ends these machines only if ctx has ended. The next hypervisor
-// takes over the machines that still run. If no other hypervisor starts, the caller can end the
-// machines with Clean.
+// machines of an earlier run, these machines continue to run, unless ctx has ended. The next
+// hypervisor takes over the machines that still run. If no other hypervisor starts, the caller can
+// end the machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -259,8 +259,7 @@ func (h *hypervisor) forgetRevisions() {
 	}
 }
 
-// prune marks an instance as deleted if the instance has a machine and list does not contain the
-// instance.
+// prune marks each instance as deleted that has a machine but is not in the argument list.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {
@@ -330,8 +329,8 @@ func (m *machine) handleCrash(ctx context.Context) {
 }
 
 // stopMachine switches a machine off because the hypervisor ends. If another process runs the
-// router, the cluster continues to run with the machines of other hypervisors. So stopMachine then
-// also sets the machine's Node to NotReady.
+// router, the cluster continues to run with the machines of other hypervisors. In this case,
+// stopMachine also sets the machine's Node to NotReady.
 func (h *hypervisor) stopMachine(ctx context.Context, m *machine, k *machineInput) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {

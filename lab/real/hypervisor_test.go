@@ -79,8 +79,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// If Run fails before the hypervisor has taken over the machines of an earlier run, these machines
-// keep running. If the context of Run has ended at this time, the hypervisor ends these machines.
+// Run can fail before the hypervisor has taken over the machines of an earlier run. These machines
+// then keep running, except if the context of Run has ended.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
@@ -132,7 +132,8 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 
 // watchProcess notices the end of a process that has ended before the call. The caller must call
 // watchProcess before Wait, because after Wait the kernel can give the pid to another process.
-// After the end of the process, result.signal must not send a signal to another process.
+// After the end of the process, the method signal of the watched process must not send a signal to
+// another process.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {
@@ -286,8 +287,8 @@ func TestRestoreDuringDeletion(t *testing.T) {
 	}
 }
 
-// TestDeletionWhileNameIsTaken proves that the hypervisor deletes a machine that waits for the
-// deletion of an earlier Node, if a user deletes the instance of the machine in the meantime.
+// A machine waits until an earlier Node with its name is deleted. TestDeletionWhileNameIsTaken
+// proves that the hypervisor deletes the machine if a user deletes its instance in the meantime.
 func TestDeletionWhileNameIsTaken(t *testing.T) {
 	asked := newNotification()
 	h := newTestHypervisor(t, Config{Dir: t.TempDir(), NodeOf: func(context.Context, string) (string, error) {

@@ -21,9 +21,9 @@ type image struct {
 	at      string            // path of the program in the image
 	args    []string          // default arguments
 	files   map[string]string // contents of other files by path
-	// tools is the path of a file on the host. The file contains the names of the program's tools,
-	// one name per line. The image has a link to the program for each name, and no entry point. If
-	// tools is "", the image has no links, and the program is the entry point.
+	// tools is the path of a file on the host. The file contains names of tools, one name per line.
+	// The program contains all these tools. The image has a link to the program for each name, and
+	// no entry point. If tools is "", the image has no links, and the program is the entry point.
 	tools string
 }
 
@@ -53,8 +53,8 @@ func builtImages(dir string) []image {
 	}
 }
 
-// writeArchive writes the image as an OCI archive with one layer. If the image contains the same
-// program, the digests are always the same.
+// writeArchive writes the image as an OCI archive with one layer. Two images with the same program
+// always have the same digests.
 func (m image) writeArchive(w io.Writer) error {
 	var layer bytes.Buffer
 	if err := m.writeLayer(&layer); err != nil {

@@ -34,7 +34,7 @@ type Internet struct {
 	Isolated bool
 }
 
-// FindInternet returns an Internet that allows each protocol for which the host has a default route.
+// FindInternet returns an Internet that allows IPv4 or IPv6 if the host has a default route for it.
 func FindInternet() (Internet, error) {
 	v4, err4 := defaultLinks(netlink.FAMILY_V4)
 	v6, err6 := defaultLinks(netlink.FAMILY_V6)
@@ -380,8 +380,9 @@ func remember(table string) (map[string]string, error) {
 
 // originalValues returns the values that the wanted settings had before a lab changed them. Labs on
 // one host share the settings, so the table of another lab may contain an original value. The table
-// of this lab contains original values if a user killed an earlier run. If no lab has changed a
-// setting, the result contains its present value, unless this is already the wanted value.
+// of this lab contains original values if a user killed an earlier run. For a setting that no lab
+// has changed, the result contains the present value. It omits a setting that already has the
+// wanted value.
 func originalValues(table string, wanted []kernelSetting) (map[string]string, error) {
 	labs, err := tableNames()
 	if err != nil {

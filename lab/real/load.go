@@ -31,7 +31,8 @@ type Images struct {
 	Nodes []string
 }
 
-// workPattern matches the temporary folders of loads. These folders are in loadedDir.
+// While a command loads an image, it uses a temporary folder in loadedDir. workPattern matches
+// these folders.
 const workPattern = "load-*"
 
 // removeUnfinishedLoads deletes the files of interrupted loads, for example of a load whose command
@@ -111,8 +112,8 @@ type runningMachine struct {
 }
 
 // runningMachines returns the running machines, sorted by node, and the names of the machines that
-// are off. If m.Nodes is not empty, it returns only the machines of these nodes. It returns an error
-// if one of these machines does not run.
+// are off. If m.Nodes is not empty, it returns only the machines of these nodes. In this case, it
+// returns an error if one of these machines does not run.
 func (m Images) runningMachines() (running []runningMachine, off []string, err error) {
 	all, err := listHierarchies()
 	if err != nil {
@@ -281,8 +282,8 @@ func isDigest(name string) bool {
 	return strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@")
 }
 
-// Remove removes an image from the running machines. If m.Nodes is empty, future machines do not
-// have the image either. Running containers of the image continue to run.
+// Remove removes an image from the running machines. If m.Nodes is empty (all nodes), machines that
+// are created later do not have the image either. Running containers of the image continue to run.
 func (m Images) Remove(ctx context.Context, imageName string) error {
 	name, err := archive.FullName(imageName)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
-// The removal of an image's last name also removes those records of the image that have a digest in
-// place of a name.
+// containerd has a record for each name of an image, and also records with a digest in place of a
+// name. The removal of the last name also removes the records with a digest.
 func TestWithRecords(t *testing.T) {
 	all := parseList(`REF TYPE DIGEST SIZE PLATFORMS LABELS
 example.org/a:1 application/vnd.oci.image.manifest.v1+json sha256:aa 61.0 MiB linux/amd64 -

@@ -239,7 +239,7 @@ func ctrAt(programs, socket string) ctr {
 // ctrIn returns a client for the containerd that runs in the machine with cgroup c. The argument
 // pid is the pid of the machine's first process. The client runs in the namespaces of the machine.
 // So a symbolic link in the machine cannot lead the client to a file or socket of this host. The
-// client is a program of the machine, so it also runs in the machine's cgroup.
+// client also runs in the machine's cgroup, so its CPU time and its memory count for the machine.
 func ctrIn(c cgroup, pid int) ctr { return c.enterCommand(pid, "/opt/machine/ctr") }
 
 // importFile imports the images of an OCI archive.
@@ -333,9 +333,9 @@ func isDatabase(rel string) bool {
 	return strings.HasSuffix(rel, ".db") && strings.Count(rel, "/") < 2
 }
 
-// cloneFolder creates an empty folder with the owner, the mode and the attributes of the folder src.
-// Images need the owners. With the attribute trusted.overlay.opaque, a folder hides the files of
-// lower layers.
+// cloneFolder creates an empty folder with the owner, the mode and the attributes of the folder
+// src. The folders of an image must keep their owners. With the attribute trusted.overlay.opaque, a
+// folder hides the files of lower layers.
 func cloneFolder(src, dst string) error {
 	var s unix.Stat_t
 	if err := unix.Lstat(src, &s); err != nil {

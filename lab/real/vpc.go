@@ -231,8 +231,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes adds a route that rejects packets to a pod address, if no more specific route
-// contains this address. So the sender of such a packet gets an error at once.
+// routerRoutes adds a route for the range of all pods. It rejects packets to a pod address for
+// which no more specific route exists. So the sender of such a packet gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {

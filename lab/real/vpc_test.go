@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Machines cache the hardware address of the router. The router's interface is a bridge, so its
-// hardware address must not change when the bridge gets another port.
+// Machines cache the hardware address of the router. The router's interface is a bridge. Normally a
+// bridge can change its hardware address when it gets another port, but this must not happen here.
 func TestRouterKeepsItsCard(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

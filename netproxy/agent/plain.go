@@ -28,8 +28,7 @@ type plainConn struct {
 	queue *wire.Queue // bytes for the target
 }
 
-// flushTime is the time limit for a target to read the queued bytes after the
-// client or the target has closed the connection.
+// flushTime is the time that a target has to read the queued bytes after its connection has ended.
 const flushTime = 5 * time.Second
 
 func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {

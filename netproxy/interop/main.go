@@ -74,9 +74,9 @@ func klogFlags() *flag.FlagSet {
 	return fl
 }
 
-// carry opens a connection to address and copies stdin to the connection. It
-// copies data from the connection to stdout until the connection ends. path is
-// the SOCKET of the program dial, or the FILE of the program egress.
+// carry opens a connection to address and copies stdin to the connection. It copies data from the
+// connection to stdout until the connection ends. The parameter path is the argument SOCKET of the
+// program "dial", or the argument FILE of the program "egress".
 func carry(program, path, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,5 +1,5 @@
-// Package kube contains the requests of a network proxy to a Kubernetes API. The requests check
-// the tokens of agents and count the servers.
+// Package kube contains the requests of a network proxy to a Kubernetes API. The requests check the
+// tokens of agents, and count the servers of the network proxy.
 package kube
 
 import (

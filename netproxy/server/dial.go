@@ -22,8 +22,8 @@ type link interface {
 	// the client does not read, the link calls abortFn. abortFn stops the writes to the client. If
 	// a frontend cannot stop its writes, its abortFn does nothing.
 	carry(uploadFn func(sendChunk func(*wire.Chunk) error) error, abortFn func())
-	// leave tells the agent that the client has disconnected or that the connection has ended. The
-	// link then ends even if the target does not read. A frontend calls leave after it has called
+	// leave tells the agent that the client has disconnected or that the connection has ended. Then
+	// this link ends, even if the target does not read. A frontend calls leave after it has called
 	// carry and has stopped calling recv.
 	leave()
 	// drop ends a link for which the caller has not called carry.

@@ -149,10 +149,10 @@ func (s *Server) Run(ctx context.Context) error {
 const cutTime = time.Second
 
 // drainTimer starts a goroutine. The goroutine waits for the end of ctx and then for the drain
-// timeout. Then it calls cut. If clients have not ended after cutTime, it calls cutAgents. The
-// reason: if a target does not read, the connection to this target can block until the agent's
-// connection ends. The caller must call the returned function when all clients have ended. The
-// returned function stops the goroutine.
+// timeout. Then it calls cut. If a target does not read, the connection of a client can block until
+// the agent's connection ends. So if some clients have not ended after cutTime, the goroutine calls
+// cutAgents. The caller must call the returned function when all clients have ended. The returned
+// function stops the goroutine.
 func (s *Server) drainTimer(ctx context.Context, cut, cutAgents func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup

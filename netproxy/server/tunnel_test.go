@@ -26,7 +26,7 @@ type way struct {
 
 var wires = []way{{"tls", true, true}, {"streams", true, false}, {"plain", false, false}}
 
-// bench returns a bench for the given protocol.
+// bench returns a test setup (see the type bench) that uses the protocol w.
 func (w way) bench(t testing.TB, change ...func(*server.Config)) *bench {
 	t.Helper()
 	if !w.tls {
@@ -148,7 +148,7 @@ func TestClientSpeaksEarly(t *testing.T) {
 	}
 }
 
-// A client that has ended its direction still gets the target's answer.
+// A client that has closed its sending direction still gets the target's answer.
 func TestHalfClose(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -168,7 +168,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// A target that has ended its direction still gets the client's bytes.
+// If a target has closed its sending direction, it still gets the client's bytes.
 func TestTargetHalfCloses(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")

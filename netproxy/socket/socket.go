@@ -24,7 +24,7 @@ const (
 	// occupy a large buffer until the stream has sent the bytes. For a plain
 	// socket, the large buffer is at least 16 times as large as smallRead.
 	smallRead = 1 << 10
-	// datagram is the maximum size of a UDP datagram.
+	// datagram is the size of the buffer for a UDP datagram. No datagram is larger.
 	datagram = 64 << 10
 )
 
@@ -32,9 +32,9 @@ const (
 // frame. The header of a message uses these 32 bytes, so that a message fills whole frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is the size for data from clients. Data from targets have the smaller size Usual.
-	// konnectivity-client closes its stream if its caller needs more than 10 seconds to read a
-	// message. A slow caller can read a message of the size Usual in this time.
+	// Large is the maximum size of a read of data from clients. Data from targets have the smaller
+	// size Usual. konnectivity-client closes its stream if its caller needs more than 10 seconds to
+	// read a message. A slow caller can read a message of the size Usual in this time.
 	Large = 256<<10 - 32
 )
 
@@ -53,7 +53,8 @@ type Reader struct {
 	own  []byte // buffer for UDP
 }
 
-// NewReader returns a Reader for conn. One read returns at most maxSize bytes: Usual or Large.
+// NewReader returns a Reader for conn. One read returns at most maxSize bytes. The value of maxSize
+// must be Usual or Large.
 func NewReader(conn net.Conn, maxSize int) *Reader {
 	r := &Reader{conn: conn, most: maxSize}
 	switch c := conn.(type) {

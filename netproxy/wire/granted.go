@@ -53,7 +53,7 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns the identifiers in id together with the identifiers in added.
+// And returns all identifiers of id and all identifiers of added.
 func (id Identifiers) And(added Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.Concat(id.Host, added.Host),

@@ -338,10 +338,11 @@ func (w way) measure(b *testing.B, addr string, f results) {
 	f.add("p99 µs", p99)
 }
 
-// BenchmarkNetworkProxy compares the network proxy of this project with upstream's proxy and with
-// a direct connection. In each round, the benchmark measures the project's proxy, then upstream's
-// proxy, then the direct connection. The benchmark reports the medians of all rounds. It fails if
-// a ratio to upstream's figure violates its limit.
+// BenchmarkNetworkProxy compares the network proxy of this project with upstream's proxy and with a
+// direct connection. In each round, the benchmark measures the project's proxy, then upstream's
+// proxy, then the direct connection. The benchmark reports the medians of all rounds. It also
+// reports the ratio of each figure to the same figure of upstream's proxy, and fails if a ratio
+// violates its limit.
 func BenchmarkNetworkProxy(b *testing.B) {
 	addr := worker(b, "127.0.0.1:0")
 	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}

@@ -47,7 +47,8 @@ func TestMain(m *testing.M) {
 
 // runBrowser starts the browser, runs the tests and stops the browser.
 func runBrowser(m *testing.M) int {
-	// If the user has loaded the file env of a lab, programs in the tests must not use this lab.
+	// The user's shell can have the variables of a lab. Programs in the tests must not use this
+	// lab.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CLOUDSIM_") || name == "KUBECONFIG" {
 			_ = os.Unsetenv(name)

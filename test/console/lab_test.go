@@ -119,8 +119,8 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// For a healthy cluster, the console shows no difference between the cloud and the cluster. All
-// views that show the cluster are accessible.
+// If the cluster is healthy, the console reports that there is no difference between the cloud and
+// the cluster. All views that show the cluster are accessible.
 func healthyLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")
@@ -369,8 +369,8 @@ spec: {attacher: disk.example, nodeName: node-1, source: {persistentVolumeName: 
 
 		{"no-node", "node-4", denied, do("instances", "create", "node-4", "--zone", "sim-1a"), kubectl("delete", "validatingadmissionpolicybinding", "no-nodes")},
 
-		// The CCM is stopped during these differences, because a running CCM would repair the
-		// differences.
+		// The CCM is stopped while these differences exist, because a running CCM would repair
+		// them.
 		{"zone", "node-1", kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1b", "--overwrite"), nil, kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1a", "--overwrite")},
 		{"uninitialized", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"uninitialized=true:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"uninitialized-")},
 		{"taint-without-stop", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"shutdown:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"shutdown-")},

@@ -255,8 +255,8 @@ func TestTenTabs(t *testing.T) {
 	pages[0].awaitTrue("document.querySelector('footer').innerText.includes('1 viewer')")
 }
 
-// After an action of a user, the page of another user shows the action and the caller's name within
-// 1 s.
+// After an action of a user, the page of another user shows the action and the first user's name
+// within 1 s.
 func TestTwoPeople(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")

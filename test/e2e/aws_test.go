@@ -25,9 +25,9 @@ func TestAWSCCM(t *testing.T) {
 	for i := range 3 {
 		h.cloud("instances", "label", fmt.Sprintf("node-%d", i+1), "kubernetes.io/cluster/lab=owned")
 	}
-	// AWS's program removes its rules only from security groups with the tag of the cluster. The
-	// dialect aws stores security groups as records, and tags as labels. This command creates the
-	// record of the VPC's default security group, with the tag of the cluster.
+	// AWS's cloud controller manager removes its rules only from security groups with the tag of
+	// the cluster. The dialect aws stores security groups as records, and tags as labels. This
+	// command creates the record of the VPC's default security group, with the tag of the cluster.
 	h.cloud("records", "create", "net-000001/default", "--kind", "aws-security-group", "--label", "kubernetes.io/cluster/lab=shared",
 		"--document", `{"name":"default","description":"default VPC security group","network":"net-000001","rules":[{"protocol":"-1","group":"sg-00100000000000001"}]}`)
 	stop := h.startAWS(t, ccm, "")

@@ -44,7 +44,8 @@ func (l *labRun) testVolumesDevices(t *testing.T) {
 		}
 	}
 
-	// A restarted machine has exactly its attached disks.
+	// After a restart, a machine has all disks that are attached to its instance, and no other
+	// disks.
 	l.cloud("disks", "attach", "by-hand", "node-2", "--wait")
 	l.cloud("instances", "reboot", "node-2", "--wait")
 	l.awaitEmpty("the restarted machine has its disk", func() string {

@@ -11,7 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// If the user has loaded the file env of a lab, programs in the tests must not use this lab.
+	// The user's shell can have the variables of a lab. Programs in the tests must not use this
+	// lab.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CLOUDSIM_") || name == "KUBECONFIG" {
 			_ = os.Unsetenv(name)

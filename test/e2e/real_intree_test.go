@@ -17,10 +17,10 @@ zones:
 - {name: us-west-2a, region: us-west-2}
 `
 
-// inTree contains parts of manifests for the in-tree volume plugin of another cloud. The parts are
-// the parameters of a StorageClass, and the source of an existing volume. The field named disk
-// contains the name of a disk in the style of the other cloud. This name contains %s in place of
-// the part that varies.
+// inTree contains parts of manifests for the in-tree volume plugin of another cloud. The two parts
+// are the parameters of a StorageClass, and the volume source of an existing PersistentVolume. The
+// field named disk contains the name of a disk in the style of the other cloud. This name contains
+// %s in place of the part that varies.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{

@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// inMachine runs a program in all namespaces of an instance's machine.
+// inMachine runs a program once, inside of an instance's machine.
 func (l *labRun) inMachine(id string, args ...string) string {
 	l.t.Helper()
 	return l.must("nsenter", slices.Concat([]string{"-t", strconv.Itoa(l.machinePID(id)), "-a"}, args)...)

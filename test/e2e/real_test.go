@@ -246,8 +246,8 @@ func (l *labRun) testRouteRepair(t *testing.T, pod, to string) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to the pods %s of node-2", pods2)
 	}
-	// The route controller runs at most ten seconds later. Because of the fault, the route
-	// controller cannot replace the route before the test has seen that the route is missing.
+	// The route controller would replace the route within ten seconds. Because of the fault, the
+	// route controller cannot replace the route before the test has seen that the route is missing.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
 	l.awaitEmpty("the pods of node-2 are unreachable", func() string {

@@ -402,7 +402,8 @@ func TestRegistryAuditSurvivesAKill(t *testing.T) {
 	}
 }
 
-// askRegistry sends an invalid password to the token endpoint.
+// askRegistry sends an invalid password to the token endpoint. It returns nil if the registry
+// answers, also if the registry refuses the password.
 func (v *victim) askRegistry(host string) error {
 	pem, err := os.ReadFile(filepath.Join(v.dir, "registry", "ca.crt"))
 	if err != nil {

@@ -370,7 +370,7 @@ func (r *run) learn(q request, raw []byte) {
 	}
 }
 
-// object is the part of every resource that the run remembers.
+// object contains the fields of a resource that the run remembers.
 type object struct{ ID, Name, IPv4, Operation string }
 
 func (r *run) report(before uint64) {

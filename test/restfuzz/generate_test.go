@@ -17,7 +17,7 @@ type world struct {
 	ids map[string][]string
 	// ranges maps the ids of networks to their IPv4 ranges.
 	ranges map[string]string
-	// state is an exported state, for imports.
+	// state is a saved state that the cloud exported. Requests for an import contain it.
 	state []byte
 }
 
@@ -233,8 +233,8 @@ func (g *generator) value(s *schema, schemaName, property string) any {
 
 // object returns a random object of the schema s, which has the name schemaName. The object
 // contains all required properties. The object also contains all properties in usefulProperties. It
-// contains each other optional property with a probability of one in four. It contains no
-// properties for which generator.value returns nil.
+// contains each other optional property with a probability of one in four. Properties for which
+// generator.value returns nil are exceptions: the object does not contain them.
 func (g *generator) object(s *schema, schemaName string) map[string]any {
 	o := map[string]any{}
 	names := make([]string, 0, len(s.Properties))

@@ -43,10 +43,9 @@ type fileCopy struct {
 // copies exist, copyTogether does nothing. If only some copies exist, copyTogether makes all copies
 // again.
 //
-// If the file system can clone files, each copy contains the data of one point in time, even while
-// an instance writes to the source. Otherwise a copy takes time. Such a copy is valid only if no
-// program writes to a source during this time. copyTogether returns errBusy after too many invalid
-// tries.
+// If the file system can clone files, a call with one copy always succeeds, even while an instance
+// writes to the source. Otherwise a copy takes time. Such a copy is valid only if no program writes
+// to a source during this time. copyTogether returns errBusy after too many invalid tries.
 func copyTogether(ctx context.Context, copies []fileCopy) error {
 	if complete(copies) {
 		return nil

@@ -47,7 +47,7 @@ type Config struct {
 	Files *Files
 }
 
-// Validate returns an error if Dir is empty or if Files belongs to another
+// Validate returns an error if Dir is empty, or if the handle in the field Files belongs to another
 // folder.
 func (c Config) Validate() error {
 	if c.Dir == "" {
@@ -318,9 +318,9 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// sweep deletes incomplete copies and the files of disks and snapshots that were
-// deleted while the data plane did not run. It also deletes the files of deleted
-// disks that earlier versions kept (see ownFiles).
+// sweep deletes incomplete copies and the files of disks and snapshots that were deleted while the
+// data plane did not run. Earlier versions of the cloud kept files of deleted disks (see ownFiles).
+// sweep also deletes these files.
 func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	known := map[string]bool{}
 	for _, d := range ds {

@@ -215,8 +215,8 @@ func (f *Files) finish() error {
 }
 
 // adopt moves the staged files to their final paths. Before that, it deletes the present files of
-// this package, except the files of the disks and snapshots in stage.Keep. The folder of the staged
-// data exists until adopt is done. If the folder is missing, adopt does nothing.
+// disks and snapshots, except those in stage.Keep. The folder of the staged data exists until adopt
+// is done. If the folder is missing, adopt does nothing.
 func (f *Files) adopt(stage cloudsim.StagedData) error {
 	dir := filepath.Join(f.dir, stage.Folder)
 	if _, err := os.Stat(dir); stage.Folder == "" || errors.Is(err, fs.ErrNotExist) {

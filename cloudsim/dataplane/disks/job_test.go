@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestReportResult proves that a copy job ends if its source is lost, even if the cloud already has
-// this result. After any other failure, the job tries again.
+// TestReportResult proves that a copy job ends if its source is lost, even if the cloud already
+// knows that the copy failed. After any other failure, the job tries again.
 func TestReportResult(t *testing.T) {
 	failed := errors.New("copy failed")
 	k := &manager{log: slog.New(slog.DiscardHandler)}

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestReports proves that only the latest report of each disk waits, and that no report of a
-// deleted disk waits.
+// TestReports proves that the unsent reports contain only the latest report of each disk, and no
+// report of a deleted disk.
 func TestReports(t *testing.T) {
 	r := newReports()
 	for size, id := range []cloudsim.DiskID{"disk-1", "disk-2", "disk-1", "disk-3"} {

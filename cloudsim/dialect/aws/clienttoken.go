@@ -65,8 +65,8 @@ func (q *query) nameFor(kind, token string) string {
 
 // findCreated looks for the resource with the given name. The resource exists if an earlier request
 // with the same ClientToken has created it. The argument hash is the result of parametersHash. If
-// the earlier request had other parameters, findCreated returns an error with the code mismatch, as
-// EC2 does.
+// the earlier request had other parameters, findCreated returns an error, as EC2 does. The argument
+// mismatch is the code of this error.
 func findCreated[T any, I ~string](q *query, k kind[T, I], name, hash string) (v T, found bool, err error) {
 	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) == 0 {

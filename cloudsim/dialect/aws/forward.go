@@ -96,9 +96,9 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 //
 // The caller must read l before it calls computeListeners. The caller may write l only if no other
 // caller has changed l since this read. Otherwise the caller must read l and call computeListeners
-// again. After a caller has stored its records, it calls computeListeners again and writes l. So if
-// several callers store records at the same time, the caller that writes l last has read all of
-// these records.
+// again. After a caller has stored its records, it calls computeListeners again, and writes l. So
+// the last write of l uses the records of all callers, even if several callers store records at the
+// same time.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
 	if err != nil {
@@ -205,8 +205,8 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 
 // applyRecords calls computeListeners for the load balancers with the given ids, and writes the
 // load balancers to the cloud. applyRecords skips deleted load balancers. It computes with the
-// records that the cloud stores. If changeRouting is not nil, it first makes a change in its copy
-// of these records.
+// records that the cloud stores. If changeRouting is not nil, applyRecords reads a copy of these
+// records, calls changeRouting to change the copy, and computes with the copy.
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the caller does not

@@ -293,10 +293,10 @@ func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	return func(i cloudsim.Instance) bool { return i.Region == region }
 }
 
-// instancesWithTerminated returns a copy of the variable instances. In this copy, the function get
-// also finds terminated instances. So a call with ids returns terminated instances, but a call
-// without ids does not. EC2 shows a terminated instance for about an hour. This dialect shows it
-// until the cloud deletes the event of the termination from its journal.
+// instancesWithTerminated returns a copy of the package's variable named instances. In this copy,
+// the function get also finds terminated instances. So a call with ids returns terminated
+// instances, but a call without ids does not. EC2 shows a terminated instance for about an hour.
+// This dialect shows it until the cloud deletes the event of the termination from its journal.
 func instancesWithTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 	k := instances
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// These labels store properties of EC2's instances. Instances of this cloud do not have these
+// EC2's instances have properties that this cloud's instances do not have. These labels store these
 // properties.
 const (
 	labelImage           = dialect.LabelPrefix + "image"             // AWS's id of the image

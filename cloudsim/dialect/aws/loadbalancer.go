@@ -16,8 +16,8 @@ import (
 // and is not a network load balancer; see isNLB. The dialect does not show load balancers that were
 // created without the dialect, because they have no security groups.
 
-// These labels store properties of AWS's classic load balancers. Load balancers of this cloud do
-// not have these properties.
+// AWS's classic load balancers have properties that the load balancers of cloudsim do not have.
+// These labels store these properties.
 const (
 	labelGroups    = dialect.LabelPrefix + "security-groups" // AWS's ids, with commas between them
 	labelSubnets   = dialect.LabelPrefix + "subnets"         // AWS's ids, with commas between them

@@ -95,10 +95,9 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// subnetsWithZones returns a copy of the variable subnets with different functions subnets.get and
-// subnets.all. These functions return each subnet with a zone, because each subnet of EC2 has a
-// zone. For a subnet that covers all zones of its region, the functions return the first zone of
-// the region.
+// subnetsWithZones returns a copy of the variable subnets. In this copy, the functions get and all
+// return each subnet with a zone, because each subnet of EC2 has a zone. For a subnet that covers
+// all zones of its region, the functions return the first zone of the region.
 func subnetsWithZones(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := listAll(q, zones)

@@ -115,9 +115,9 @@ func TestForeignLoadBalancer(t *testing.T) {
 	}
 }
 
-// A change of a listener or a security group changes a record and a load balancer.
-// TestRefusedRecord proves that the load balancer does not change if the cloud does not store the
-// record.
+// The dialect stores a listener and a security group as records. A change of a listener or a
+// security group changes its record, and then a load balancer. TestRefusedRecord proves that the
+// load balancer does not change if the cloud does not store the record.
 func TestRefusedRecord(t *testing.T) {
 	w := startNetwork(t)
 	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")

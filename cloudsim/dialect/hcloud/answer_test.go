@@ -22,7 +22,7 @@ import (
 
 // throttle creates a fault for an operation of the cloud. The fault affects only calls that the
 // dialect makes to the cloud while it handles the given call of Hetzner's API. These calls to the
-// cloud fail with the status 429. The parameter most is the maximum number of these failures.
+// cloud fail with the status 429. At most the given number of calls fail.
 func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall string) {
 	t.Helper()
 	_, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: dialect.Name(operation + " in " + dialectCall), FaultSpec: cloudsim.FaultSpec{

@@ -3,10 +3,10 @@
 // formats of requests and answers follow https://docs.hetzner.cloud.
 //
 // The package refuses features that this cloud does not have, such as load balancers that decode
-// HTTP. Some values have no effect in this cloud. The package accepts a value without effect only if
-// the value describes a resource, such as the algorithm of a load balancer. It refuses a value that
-// requests an action, such as the mount of a new volume. There is one exception: the package accepts
-// the image and the SSH keys of a new server, because clients send these values.
+// HTTP. Some values have no effect in this cloud. The package accepts a value without effect, such
+// as the algorithm of a load balancer, only if the value describes a resource. It refuses a value
+// that requests an action, such as the mount of a new volume. There is one exception: the package
+// accepts the image and the SSH keys of a new server, because clients send these values.
 package hcloud
 
 import (
@@ -67,8 +67,9 @@ func retrying(r *dialect.Request) *dialect.Request {
 	return &out
 }
 
-// detached returns a copy of a request with a retrying client. The context of the copy ends after
-// one minute, and does not end when the client disconnects. The caller must call cancel.
+// detached returns a copy of the request r. The copy has a client that retries. The context of the
+// copy ends after one minute, and does not end when the client disconnects. The caller must call
+// cancel.
 func detached(r *dialect.Request) (still *dialect.Request, cancel context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
 	still = retrying(r)
@@ -193,9 +194,9 @@ func idOf(name string) int64 {
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// typeCache caches the instance types of the cloud for the time typesFor. Each server in an answer
-// contains its type, so each answer would otherwise need another call to the cloud. Only a restart
-// of the cloud changes the instance types.
+// typeCache caches the instance types of the cloud. The constant typesFor is the lifetime of an
+// entry. Each server in an answer contains its type, so each answer would otherwise need another
+// call to the cloud. Only a restart of the cloud changes the instance types.
 type typeCache struct {
 	mu    sync.Mutex
 	until time.Time

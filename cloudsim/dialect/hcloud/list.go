@@ -158,7 +158,7 @@ type call = func(*dialect.Request) (status int, body any, err error)
 // listCall returns a call that lists resources. The parameters of listCall are:
 //   - name: field of the answer that contains the page
 //   - listMethod: list method of the cloud's client
-//   - newFilter: function that returns a filter for a query, or nil for no filter
+//   - newFilter: nil, or a function that returns a filter for a query
 //   - convert: function that converts a page to Hetzner's format
 func listCall[T cloudsim.Resource, U any](a *api, name string, listMethod func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), newFilter func(url.Values) func(T) bool, convert func(*dialect.Request, []T) ([]U, error)) call {
 	return func(r *dialect.Request) (int, any, error) {

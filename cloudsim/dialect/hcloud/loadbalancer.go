@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// These labels store properties of Hetzner's load balancers. Load balancers of this cloud do not
+// These labels store properties of Hetzner's load balancers. The load balancers of cloudsim do not
 // have these properties.
 const (
 	labelType      = dialect.LabelPrefix + "type"

@@ -14,8 +14,7 @@ import (
 // this label, the dialect hides the server's first network from clients.
 const labelPublicOnly = dialect.LabelPrefix + "public-only"
 
-// privateNetworks returns the networks that an answer of the dialect contains as the server's
-// private networks.
+// privateNetworks returns the networks that the dialect shows as the server's private networks.
 func privateNetworks(i cloudsim.Instance) (all []cloudsim.NetworkID) {
 	if i.Network != "" && i.Labels[labelPublicOnly] == "" {
 		all = append(all, i.Network)
@@ -26,8 +25,7 @@ func privateNetworks(i cloudsim.Instance) (all []cloudsim.NetworkID) {
 	return all
 }
 
-// isPrivate reports whether an answer of the dialect contains the network n in the list of the
-// server's private networks.
+// isPrivate reports whether the dialect lists the network n as a private network of the server i.
 func isPrivate(i cloudsim.Instance, n cloudsim.NetworkID) bool {
 	return i.IsIn(n) && (i.Network != n || i.Labels[labelPublicOnly] == "")
 }
@@ -40,7 +38,8 @@ func addressIn(i cloudsim.Instance, n cloudsim.NetworkID) string {
 	return ""
 }
 
-// serverNetwork is the part that the requests to attach and to detach a server have in common.
+// serverNetwork contains the fields that are in both requests: in the request to attach a server to
+// a network, and in the request to detach it.
 type serverNetwork struct {
 	Network int64 `json:"network"`
 }

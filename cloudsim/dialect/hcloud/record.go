@@ -24,7 +24,8 @@ type recordKind[T any] struct {
 	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
 }
 
-// list returns a page of the records of this kind. listCall accepts it as listMethod.
+// list returns a page of the records of this kind. Callers pass this method to listCall as
+// listMethod.
 func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Record], error) { //nolint:revive // the order of a method expression
 	o.Kind = k.kind
 	return c.ListRecords(ctx, o)

@@ -95,8 +95,8 @@ func locate(cache string, m *debug.Module) (name, dir string, err error) {
 	return m.Path + " " + m.Version, filepath.Join(cache, path+"@"+version), errors.Join(err1, err2)
 }
 
-// print writes all licence files in dir. For the Go distribution, it writes only the licence files
-// in the root folder of the distribution.
+// print writes the text of all licence files in dir to w. For the Go distribution, it writes only
+// the licence files in the root folder of the distribution.
 func print(w io.Writer, name, dir string) error {
 	found := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -1,6 +1,6 @@
-// Package nameserver is a name server for the machines of a lab. It forwards each query to the
-// resolvers of the host and returns their answer. It has no cache and no records of its own. It
-// answers a query itself only if the query is for the host name of a load balancer in Domain.
+// Package nameserver is a name server for the machines of a lab. It forwards queries to the
+// resolvers of the host and returns their answers. It has no cache and no records of its own. Only
+// queries for host names of load balancers (see Domain) are exceptions: it answers them itself.
 package nameserver
 
 import (

@@ -66,8 +66,9 @@ func (w *world) proxied(t *testing.T) string {
 	return strings.Join(all, " ")
 }
 
-// testPolicies makes each call about policies for the load balancer shop, in the order of AWS's cloud
-// controller manager. The only listener of the load balancer has the instance port 30080.
+// testPolicies makes each call about policies for the load balancer "shop", in the same order as
+// AWS's cloud controller manager. The only listener of the load balancer has the instance port
+// 30080.
 func testPolicies(t *testing.T, w *world) {
 	ctx, shop := t.Context(), sdk.String("shop")
 	describe := &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: shop, PolicyNames: []string{"proxy"}}

@@ -16,8 +16,8 @@ var libraryFlags = pflag.CommandLine
 
 // NewCCMCommand returns the command "allinone ccm". It has the flags and the help of upstream's
 // command, which operators know from other cloud controller managers. Only this command has the
-// flags in libraryFlags. Every other command of allinone uses the empty flag set that
-// newRootCommand creates.
+// flags in libraryFlags. newRootCommand replaces the global flag set by an empty flag set, so the
+// other commands do not have these flags.
 func NewCCMCommand(e cli.Env) *cobra.Command {
 	ours := pflag.CommandLine
 	pflag.CommandLine = libraryFlags
