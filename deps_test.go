@@ -223,8 +223,9 @@ func TestCloudconform(t *testing.T) {
 }
 
 // differs lists the modules that kube or netproxy/interop may require in another version than
-// allinone. With another version, Go compiles no package of Kubernetes twice, because the packages
-// in both allinone and kube do not import these modules. The exception is konnectivity-client.
+// allinone. No package that both allinone and kube compile imports these modules. So Go compiles no
+// package of Kubernetes twice if the versions of these modules differ. The exception is
+// konnectivity-client.
 var differs = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
 	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",

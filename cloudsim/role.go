@@ -39,8 +39,9 @@ const (
 // the id. It returns false for a class.
 func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
 
-// Includes reports whether p permits every operation that q permits. A class includes only itself:
-// for a class p, the result is true only if p equals q.
+// Includes reports whether p permits every operation that q permits. Includes does not know the
+// operations of PermitRead and PermitWrite. So if p is one of these two classes, the result is true
+// only if p equals q.
 func (p Permission) Includes(q Permission) bool {
 	return p == q || p == PermitAll || !strings.HasPrefix(string(q), "@") && Glob(string(p), string(q))
 }

@@ -25,7 +25,8 @@ type Call struct {
 	Body string `json:"body,omitempty"`
 	// Result is the status or the error of the answer. It is empty if the caller got no answer.
 	Result string `json:"result,omitempty"`
-	// Fault is the kind of the fault that changed the call, or the cloud's ID of this fault.
+	// Fault is the kind of the fault that changed the call. If the cloud itself reported the fault,
+	// Fault is the cloud's ID of the fault.
 	Fault FaultKind     `json:"fault,omitempty"`
 	Took  time.Duration `json:"tookNanoseconds,omitempty"`
 }

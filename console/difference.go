@@ -127,9 +127,10 @@ func (n *Node) hasTaint(key string) bool {
 	return slices.ContainsFunc(n.Taints, func(t string) bool { return strings.HasPrefix(t, key+":") })
 }
 
-// pairsOf returns the instances with their Nodes, and the same pairs by the ID of the instance. A
-// Node belongs to the instance with its provider ID. The remaining Nodes belong to instances with
-// the same name. The order of the objects does not change the result.
+// pairsOf returns a pair for each instance and its Node, and a map with the same pairs by the ID of
+// the instance. A Node belongs to the instance that its provider ID names. If there is no such
+// instance, the Node belongs to the instance with the same name. A Node without an instance has its
+// own pair. The order of the objects does not change the result.
 func pairsOf(objects map[key]entry) (pairs []*pair, byID map[string]*pair) {
 	byID = map[string]*pair{}
 	byName := map[string][]*pair{} // several projects can use one name

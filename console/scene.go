@@ -65,8 +65,8 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding identifies a variant of a frame's line: the access of the viewer, and whether the line
-// is compressed.
+// The console encodes a frame as a line. The line differs for each access of a viewer, and can be
+// compressed. encoding identifies one of these variants.
 type encoding struct {
 	access access
 	zip    bool

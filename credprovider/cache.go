@@ -97,9 +97,9 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 
 // readCache returns a cached credential that is still usable. The plugin uses a cached credential
 // only for the first half of the credential's life. After a rotation of the cloud's signing keys,
-// the cloud accepts credentials of the old key for some more time. The plugin stops using
-// credentials of the old key before this time has passed, because it uses them only for half of
-// their life.
+// the cloud accepts credentials of the old key for some more time. This time is longer than half of
+// a credential's life. So the plugin stops using credentials of the old key before the cloud
+// refuses them.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -107,8 +107,8 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	return b
 }
 
-// secondDriver returns a bench with a second driver for the same cloud. The
-// second driver serves another instance on the same machine.
+// secondDriver returns a bench with a second driver for the same cloud. The second driver serves
+// another instance. Both drivers run on the machine of the test.
 func (b *bench) secondDriver(name, size string) *bench {
 	b.t.Helper()
 	o := &bench{t: b.t, cloud: b.cloud, dir: b.path(name), size: size}

@@ -282,9 +282,10 @@ func (b *bench) limit(node csi.NodeClient) int64 {
 	return must(b.t)(node.NodeGetInfo(b.t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse).GetMaxVolumesPerNode()
 }
 
-// The driver can run under several names on one node. TestLimitOfNames proves that volumes of one
-// name reduce the limit of every other name. The scheduler counts each name separately, but an
-// instance has one limit for all its disks.
+// The driver can run under several driver names on one node. The scheduler counts the volumes of
+// each driver name separately, but an instance has one limit for all its disks. TestLimitOfNames
+// proves that a volume of one driver name reduces the limit that the driver reports for every other
+// name.
 func TestLimitOfNames(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newBench(t, name)

@@ -23,8 +23,8 @@ import (
 type PullAdvice struct {
 	Kube kubernetes.Interface
 	Log  *slog.Logger
-	// Registries lists the names of the cloud's registry. Images of this registry get no event,
-	// because the registry explains its errors itself.
+	// Registries lists the names of the cloud's registry. PullAdvice creates no event for an image
+	// of this registry, because the registry's own error explains the cause.
 	Registries []string
 	// Internet and Mirrors are the machines' settings for image pulls. If a pull fails and machines
 	// have no internet access, the event of the pod contains the reason. The event also contains

@@ -66,7 +66,7 @@ func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed 
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
 // WithTranscript records every call, and writes the records to w. The client's Replay can send the
-// calls to another cloud with the same options.
+// calls to another cloud that a test has started with the same options.
 func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcriptTo = w } }
 
 // WithLog sets the logger of the cloud.

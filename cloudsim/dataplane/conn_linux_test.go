@@ -44,9 +44,8 @@ func quietFleet(t *testing.T, targets int) *fleet {
 	return f
 }
 
-// If the chosen target of a client does not answer, the client gets another target. This target
-// gets all bytes of the client, including the bytes that the client sent before the target
-// answered.
+// If the chosen target of a client does not answer, the client gets another target. The new target
+// gets all bytes of the client, including the bytes that the client sent before.
 func TestSilentTarget(t *testing.T) {
 	t.Parallel()
 	f := quietFleet(t, 2)

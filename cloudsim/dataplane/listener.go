@@ -150,10 +150,9 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 	}
 }
 
-// endpointOf returns the address that clients use for the socket. Usually this
-// is the address on which the socket listens. If a published port listens on an
-// address that differs from the published host, clients use the published host
-// and port.
+// endpointOf returns the address that clients use for the socket. Usually this is the address on
+// which the socket listens. If the configuration publishes the socket's port under another address
+// (for example if the cloud runs in a container), clients use the published host and port.
 func (s *socket) endpointOf(a net.Addr) string {
 	if s.bind == s.key.ip {
 		return a.String()

@@ -21,8 +21,8 @@ const (
 	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
 	// when all processors share the connections.
 	imbalance = 32
-	// tick is the time between two checks of all deadlines. So the loop can handle a deadline late,
-	// but not later than this time.
+	// tick is the time between two checks of all deadlines. So the loop handles a deadline at most
+	// this duration too late.
 	tick  = 50 * time.Millisecond
 	never = time.Duration(math.MaxInt64)
 )

@@ -4,7 +4,7 @@ package dataplane
 
 import "net"
 
-// pooledReader reads a socket into one buffer. It also keeps the buffer while it waits for bytes.
+// pooledReader reads a socket into one buffer. It keeps the buffer even while it waits for bytes.
 type pooledReader struct {
 	c   net.Conn
 	buf []byte

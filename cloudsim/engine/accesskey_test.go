@@ -29,9 +29,10 @@ func signedToken(t *testing.T, e *engine.Engine, admin context.Context, name str
 	return signatureNow(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))
 }
 
-// TestAccessKey proves that a signature permits the calls of the access key's service account. The
-// engine refuses a changed signature and a signature of an unknown key. It also refuses a signature
-// if the signature's time differs from the cloud's time by more than 15 minutes.
+// TestAccessKey proves that a caller with a valid signature has the permissions of the access key's
+// service account. The engine refuses a changed signature and a signature of an unknown key. It
+// also refuses a signature if the signature's time differs from the cloud's time by more than 15
+// minutes.
 func TestAccessKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

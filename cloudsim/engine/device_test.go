@@ -192,8 +192,9 @@ func TestInvalidDeviceReports(t *testing.T) {
 }
 
 // TestDeviceReportAfterTheClockGoesBack sets the clock back to a time before the due time of an
-// attachment. The attachment waits for a report. Then the report arrives, or the reports of the
-// instance end. The test proves that the attachment completes at its due time.
+// attachment. The attachment waits for a report. Then the report arrives, or the hypervisor says
+// that it sends no more reports for the instance. The test proves that the attachment completes at
+// its due time.
 func TestDeviceReportAfterTheClockGoesBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	for name, report := range map[string]func(*engine.Engine, cloudsim.InstanceID, cloudsim.DiskID) (cloudsim.Instance, error){

@@ -46,7 +46,8 @@ func (w *world) settleGroups(now time.Time) {
 	}
 }
 
-// reportedGroup updates a group in the model after a report about the data of a member.
+// reportedGroup updates a snapshot group in the model, after a data plane has reported the data of
+// one of its snapshots.
 func (w *world) reportedGroup(id string) {
 	if g := w.groups[id]; g != nil && g.State == "copying" && w.copiedWhole(g) {
 		w.moveGroup(g, "ready")

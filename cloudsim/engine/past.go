@@ -57,8 +57,8 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 // at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For later
 // events, addEvent uses only the first event of each resource. If the resource was created after
 // pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime. If the
-// resource already existed at pastTime, addEvent stores the value from this event in p.was as a
-// substitute, because the journal may no longer contain the value at pastTime. If lastValues
+// resource already existed at pastTime, addEvent stores the value from this event in p.was. This
+// value replaces the value at pastTime, which the journal may no longer contain. If lastValues
 // contains the value at pastTime, pastOf later stores that value in p.was.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)

@@ -296,7 +296,7 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 	return cloudsim.Repository{}, cloudsim.Errorf(cloudsim.NotFound, "no repository %s: create the repository: POST /v1/repositories, or 'allinone cloud repositories create'", name)
 }
 
-// maxDecisions is the maximum number of decisions that the engine keeps in memory.
+// maxDecisions is the maximum number of decisions of the registry that the engine keeps in memory.
 const maxDecisions = 1000
 
 // decisions is the audit trail of the registry. Each decision says whether the registry permitted

@@ -112,9 +112,9 @@ func TestNetworkOverARoute(t *testing.T) {
 	_, err = e.CreateNetwork(mine, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
 
-	// New pod ranges may overlap a route of the same network. New pod ranges of a default network
-	// may also overlap a route of another default network, because all default networks share one
-	// address range for pods.
+	// New pod ranges may overlap a route of the same network. All default networks share one
+	// address range for pods. So new pod ranges of a default network may also overlap a route of
+	// another default network.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
 	must(e.UpdateNetwork(other, theirs.ID, pods, 0))(t)
 }

@@ -121,9 +121,9 @@ func lostDataError(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
 }
 
-// copiedSnapshot stores a snapshot after a change of its state or status. If the snapshot is in
-// state copying and its data is complete, the snapshot becomes ready and its operation ends. If the
-// data of a snapshot in state copying is lost, the snapshot and its operation fail. If a
+// copiedSnapshot stores a snapshot after a change of its field State or Status. If the snapshot is
+// in state copying and its data is complete, the snapshot becomes ready and its operation ends. If
+// the data of a snapshot in state copying is lost, the snapshot and its operation fail. If a
 // cloudsim.Hold blocks the operation, copiedSnapshot only stores the snapshot.
 func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	if s.State != cloudsim.SnapshotCopying || e.lacksData(s.Status) && !s.Status.Lost {

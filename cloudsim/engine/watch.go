@@ -112,11 +112,10 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 // after the revision o.Since. The Revision of the list is the last revision
 // that ListEvents has read. ListEvents returns Gone in the same cases as Watch.
 //
-// LoadState also loads the journal of the saved state. ListEvents can return
-// only the first page of the loaded events, with o.Since = 0. For a later page,
-// ListEvents returns Gone, because each call counts as a new reader (see
-// sameEpoch). A watch counts as one reader, so a watch from revision 0 can read
-// all loaded events.
+// LoadState also loads the journal of the saved state. ListEvents can return only the first page of
+// the loaded events, with o.Since = 0. For a later page, ListEvents returns Gone, because each call
+// counts as a new reader. A new reader cannot begin in the middle of the loaded events (see
+// sameEpoch). A watch counts as one reader, so a watch from revision 0 can read all loaded events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err

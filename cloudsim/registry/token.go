@@ -77,10 +77,10 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 // audit trail. If the cloud's API does not answer, the status is 503.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason.
-// Therefore the endpoint does not answer 401 if a request for a repository has no password, or a
-// password in the cloud's format (a JWT). It answers with a bearer token without permissions. When
-// containerd uses this token, the registry refuses the request, and its answer contains the reason.
-// containerd shows this reason in the pod's event. Other requests get status 401.
+// Therefore the endpoint does not answer 401 if a request for a repository has no password, or if
+// its password has the cloud's format (a JWT). It answers with a bearer token without permissions.
+// When containerd uses this token, the registry refuses the request, and its answer contains the
+// reason. containerd shows this reason in the pod's event. Other requests get status 401.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {

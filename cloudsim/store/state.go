@@ -131,8 +131,8 @@ func (t *Tx) Epoch() uint64 {
 	return 0
 }
 
-// revisionGaps returns the revisions without events, as pairs of the first
-// and the last revision.
+// revisionGaps returns the gaps: ranges of revisions that have no events. Each gap is a pair of its
+// first and its last revision.
 func (t *Tx) revisionGaps() (gaps [][2]uint64, err error) {
 	if raw := t.read(bucketMeta).Get(keyGaps); raw != nil {
 		err = json.Unmarshal(raw, &gaps)

@@ -167,9 +167,9 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 	}
 }
 
-// TestOneEventOfAnInstant proves that a table with CoalesceEvents writes one
-// event for all changes of a resource in a transaction. A change for another
-// caller or at another time has its own event.
+// TestOneEventOfAnInstant proves that a table with CoalesceEvents writes one event for all changes
+// of a resource in a transaction. If the transaction's caller or time changes, the next change has
+// its own event.
 func TestOneEventOfAnInstant(t *testing.T) {
 	s, projects := temp(t), projects
 	projects.CoalesceEvents = true

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/proxy"
 )
 
-// Mode is the disturbance of one run of csi-sanity.
+// Mode names the way in which the check disturbs the driver during one run of csi-sanity.
 type Mode string
 
 // These are the modes, in the order of their runs.

@@ -38,7 +38,7 @@ func NewExec(line string) (conform.Driver, error) {
 // ended.
 const killDelay = time.Second
 
-// program is an http.RoundTripper that runs a command for sh(1).
+// program is an http.RoundTripper that runs a shell command with sh(1).
 type program string
 
 // RoundTrip implements http.RoundTripper.

@@ -250,7 +250,8 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 }
 
 // end completes the record of a call. If the fault loses the reply, end also calls the function
-// onLost of Intercept. The proxy closes the connection to its caller only after end has returned.
+// onLost that the caller passed to Intercept. The proxy closes the connection to its caller only
+// after end has returned.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
 	if lost := p.completeRecord(call, status, f); lost != nil && f.Kind == conform.FaultLoseReply {
 		lost()

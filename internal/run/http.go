@@ -50,8 +50,8 @@ func (l Limits) withDefaults() Limits {
 // also closes ln. If srv has no timeouts or no maximum size of headers, HTTP
 // sets default values.
 //
-// A handler calls Authenticated when it has authenticated the caller. The
-// timeouts of srv then apply to the connection, instead of AnonymousFor.
+// A handler calls Authenticated when it has authenticated the caller. From then on, the timeouts of
+// srv apply to the connection. Before that, the connection has the time limit limits.AnonymousFor.
 func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration, limits Limits) error {
 	limits = limits.withDefaults()
 	setLimits(srv, limits)

@@ -23,9 +23,8 @@ import (
 // other services. The services call each other by their names.
 type Dir string
 
-// serviceFiles lists the services that read files from Dir, and the keys that
-// each service gets. The container of a service mounts the service's subfolder
-// at the path at which Init writes the files.
+// serviceFiles lists the services that read files from Dir, and the keys that each service gets. In
+// each container, the subfolder of the service has the same path as in the container of Init.
 var serviceFiles = []struct {
 	name  string
 	files []string

@@ -47,8 +47,9 @@ func matches(want, printed string, likely bool) bool {
 	return regexp.MustCompile(b.String()).MatchString(all)
 }
 
-// normalize returns the non-empty lines of s with single spaces. If likely is true, it replaces
-// ages and similar values by the words in the table valuePatterns.
+// normalize returns the non-empty lines of s. In each line, it replaces several spaces by one
+// space. If likely is true, it also replaces values that differ in each run, such as the age of an
+// object, by the words in the table valuePatterns.
 func normalize(s string, likely bool) []string {
 	var lines []string
 	for line := range strings.Lines(s) {

@@ -149,8 +149,8 @@ func addresses(es []endpoint) (out []string) {
 	return out
 }
 
-// The responder opens no socket for a port without a node port, and no socket for a port with a
-// protocol other than TCP and UDP.
+// The responder opens sockets only for ports of Services that have a node port and the protocol TCP
+// or UDP.
 func TestOnlyNodePorts(t *testing.T) {
 	var tab table
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}}

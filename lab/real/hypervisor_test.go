@@ -213,8 +213,9 @@ func TestAdoptsLater(t *testing.T) {
 	}
 }
 
-// TestListAfterLoadState proves that a machine gets the instance of a saved state, although the
-// revision of this instance is lower than the revision that the hypervisor knows.
+// After LoadState, an instance can have a lower revision than the revision that the hypervisor
+// knows. TestListAfterLoadState proves that the hypervisor still uses the instance of the loaded
+// state.
 func TestListAfterLoadState(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ok := func(err error) {

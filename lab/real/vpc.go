@@ -108,9 +108,9 @@ func openVPC(file string, n Network) (*vpc, error) {
 	return v, nil
 }
 
-// newRouter creates the router's namespace. It first deletes the link to the namespace of an
-// earlier router, because the kernel deletes this link only some time after the end of the
-// namespace.
+// newRouter creates the router's namespace. It first deletes the network link between the host and
+// an earlier router. The kernel deletes this link too, but only some time after the end of the
+// earlier router's namespace.
 func (v *vpc) newRouter() (netns.NsHandle, error) {
 	host, err := netlink.NewHandle()
 	if err != nil {

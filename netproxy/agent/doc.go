@@ -2,8 +2,8 @@
 // targets. The agent connects to one or several servers of the proxy, and dials
 // targets for these servers. The agent listens on no port.
 //
-// If the server supports the extension of package wire, each connection has its own stream.
-// Upstream's server (sigs.k8s.io/apiserver-network-proxy) does not support it, so all connections
-// share one stream. In this case, the agent cuts the connection to a target that does not read,
-// because this connection would block all other connections.
+// Package wire extends upstream's protocol. If the server supports this extension, each connection
+// has its own stream. Upstream's server (sigs.k8s.io/apiserver-network-proxy) does not support the
+// extension, so all connections share one stream. In this case, the agent cuts the connection to a
+// target that does not read, because this connection would block all other connections.
 package agent

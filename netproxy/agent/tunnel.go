@@ -84,8 +84,8 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// reportFailedDial reports a failed dial to the server. An upstream server gets
-// the error without the cause.
+// reportFailedDial reports a failed dial to the server. If the server is upstream's program, it
+// gets the error without the cause.
 func (s *session) reportFailedDial(random int64, cause wire.Cause, err error) {
 	text := err.Error()
 	if s.secret != "" {

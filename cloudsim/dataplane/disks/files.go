@@ -234,10 +234,10 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 			return err
 		}
 	}
-	// The moved files are durable before RemoveAll removes the folder. The
-	// removal is durable before Run makes a new file. Otherwise the folder could
-	// exist again after a crash, and the next call of adopt would delete the new
-	// file.
+	// The moved files are durable before RemoveAll removes the folder. The removal is durable
+	// before Run makes a new file. Otherwise the folder could exist again after a crash. The next
+	// call of adopt would then delete the new file, because adopt deletes all files except those in
+	// stage.Keep.
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 

@@ -60,9 +60,9 @@ type modifyAttributesResult struct {
 	Attributes attributes `xml:"LoadBalancerAttributes"`
 }
 
-// modifyAttributes changes the attributes of a classic load balancer that the request contains. The
-// attribute CrossZoneLoadBalancing has no effect, because a load balancer of this cloud always uses
-// the targets of all zones.
+// modifyAttributes sets the attributes in the request on a classic load balancer. The attribute
+// CrossZoneLoadBalancing has no effect, because a load balancer of this cloud always uses the
+// targets of all zones.
 func modifyAttributes(q *query) (any, error) {
 	const prefix = "LoadBalancerAttributes."
 	name := q.requiredText("LoadBalancerName")

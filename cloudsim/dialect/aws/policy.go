@@ -99,8 +99,8 @@ func createPolicy(q *query) (any, error) {
 	return emptyAnswer(q), err
 }
 
-// deletePolicy deletes a policy that no instance port has. As in AWS, deletePolicy returns no error
-// if the policy does not exist.
+// deletePolicy deletes a policy. It returns an error if an instance port still has this policy. As
+// in AWS, deletePolicy returns no error if the policy does not exist.
 func deletePolicy(q *query) (any, error) {
 	wanted, name := q.requiredText("LoadBalancerName"), q.requiredText("PolicyName")
 	if err := q.finish(); err != nil {

@@ -36,7 +36,8 @@ type group struct {
 	number          int64 // number in the id of the group
 }
 
-// groupDocument is the document of a record that stores a security group.
+// The dialect stores each security group in a record. groupDocument is the content of this record,
+// as JSON.
 type groupDocument struct {
 	Name        string             `json:"name"`
 	Description string             `json:"description"`
@@ -245,10 +246,10 @@ func createGroup(q *query) (any, error) {
 		return nil, err
 	}
 	doc.Network = network.ID
-	// If a request for a record equals the request for an existing record, the cloud returns the
-	// existing record. But EC2 refuses a second group with the same name. The label with the
-	// request id makes each request different. So the cloud refuses a second request with the same
-	// name, as EC2 does.
+	// If a request to create a record equals an earlier request, the cloud returns the record that
+	// the earlier request created. But EC2 refuses a second group with the same name. The label
+	// with the request id makes each request different. So the cloud refuses a second request with
+	// the same name, as EC2 does.
 	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: q.ID})
 	if err != nil {
 		return nil, err

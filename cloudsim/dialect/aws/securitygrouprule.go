@@ -201,10 +201,10 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		}
 		// The first call of applyGroup changes the load balancers before storeGroup stores the
 		// rules. If applyGroup or storeGroup fails, the record still contains the old rules. So if
-		// the client repeats the request, the dialect makes all changes again. The second call of
-		// applyGroup is necessary because another caller may change another group of the same load
-		// balancer at the same time. If storeGroup fails, the second call restores the effect of
-		// the old rules, which the record still contains.
+		// the client repeats the request, the dialect makes all changes again. Another caller can
+		// store another group of the same load balancer at the same time. The second call of
+		// applyGroup computes the load balancer again from all stored groups. If storeGroup fails,
+		// the second call restores the effect of the old rules, which the record still contains.
 		if err = applyGroup(q, g); err != nil {
 			return nil, err
 		}

@@ -106,9 +106,9 @@ type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T]
 // nil filter selects all resources.
 //
 // A client of Hetzner's API requests a page by its number, but a client of this cloud requests a
-// page by the last id of the previous page. If the cloud evaluates the whole query, list stores the
-// last id of each page. Then the next page needs only one call to the cloud. In all other cases,
-// list reads all resources.
+// page by the last id of the previous page. If the cloud itself can select and sort the resources
+// of the query, list stores the last id of each page. Then the next page needs only one call to the
+// cloud. Otherwise list reads all resources, and then selects and sorts them.
 func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, listMethod lister[T], filter func(T) bool) ([]T, meta, error) {
 	if len(q.sort) == 1 && (q.sort[0] == "id" || q.sort[0] == "id:asc") {
 		q.sort = nil // the lists of the cloud are already in the order of the ids

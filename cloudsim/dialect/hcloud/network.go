@@ -26,8 +26,8 @@ type networkParts struct {
 	regions       []cloudsim.Region
 }
 
-// partsOf reads the resources that an answer about the network with the given id needs. If the id
-// is "", partsOf reads the resources for all networks.
+// partsOf reads the resources that describe the network with the given id. If the id is "", partsOf
+// reads the resources for all networks.
 func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err error) {
 	o := cloudsim.ListOptions{Network: of}
 	ctx := r.Context()

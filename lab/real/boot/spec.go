@@ -29,8 +29,9 @@ type Spec struct {
 	// Binds lists the files and folders of the host that the machine can use, in the order of
 	// their mounts.
 	Binds []Bind `json:"binds"`
-	// Tunables maps paths of kernel settings to values. The settings belong to the whole host.
-	// The machine reads and writes its own copy of each setting.
+	// Tunables maps paths of kernel settings to values. The settings belong to the whole host, so
+	// the machine must not change them. Instead, the machine reads and writes a file that hides the
+	// setting.
 	Tunables map[string]string `json:"tunables"`
 	// Programs lists the machine's programs. The first process starts the programs independently
 	// of each other, and restarts each program that ends.
