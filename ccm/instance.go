@@ -304,7 +304,7 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 		// Every cloud numbers its instances from 1, so two clouds can have an
 		// instance with the same id. The provider id shows that the Node
 		// belongs to another cloud.
-		return none, fmt.Errorf("node %q has the provider id %s, but instance %s of this cloud has the provider id %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
+		return none, fmt.Errorf("spec.providerID of node %q is %s, but instance %s of this cloud has the provider ID %s: if the node belongs to this cloud, delete the Node object, and its kubelet registers it again", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil
 }
@@ -339,7 +339,7 @@ func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.
 	case len(l.Items) > 1:
 		return none, fmt.Errorf("node %q: instances %s and %s both have this name: choose a project in the cloud configuration", name, l.Items[0].ID, l.Items[1].ID)
 	case l.Items[0].Name != name:
-		return none, fmt.Errorf("node %q: the search for an instance with this name returned instance %q", name, l.Items[0].Name)
+		return none, fmt.Errorf("node %q: the cloud returned instance %q, which has another name, for a list of the instances with this name", name, l.Items[0].Name)
 	}
 	return l.Items[0], nil
 }

@@ -93,7 +93,7 @@ func (a *allocator) run(ctx context.Context) {
 	queue.Drain(ctx, a.queue, ipamWorkers, func(ctx context.Context, name string) (time.Duration, error) {
 		err := a.sync(ctx, name)
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("pod ranges of a node not set", "node", name, "err", err)
+			a.log.Warn("cannot set spec.podCIDRs of a Node", "node", name, "err", err)
 		}
 		return 0, err
 	})
@@ -141,7 +141,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	case err != nil:
 		return fmt.Errorf("writing spec.podCIDRs of the Node: %w", err)
 	}
-	a.log.Info("pod ranges of a node set", "node", name, "podCIDRs", ranges)
+	a.log.Info("spec.podCIDRs of a Node set", "node", name, "podCIDRs", ranges)
 	return nil
 }
 

@@ -230,7 +230,7 @@ func (b *loadBalancers) findByName(ctx context.Context, n string) (none cloudsim
 	case len(l.Items) > 1:
 		return none, false, fmt.Errorf("load balancers %s and %s are both named %s: choose a project in the cloud configuration", l.Items[0].ID, l.Items[1].ID, n)
 	case l.Items[0].Name != n:
-		return none, false, fmt.Errorf("looking for load balancer %s: the cloud returned load balancer %q", n, l.Items[0].Name)
+		return none, false, fmt.Errorf("looking for load balancer %s: the cloud returned load balancer %q, which has another name", n, l.Items[0].Name)
 	}
 	return l.Items[0], true, nil
 }
@@ -293,7 +293,7 @@ func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Se
 		err = b.awaitDeletion(ctx, lb)
 		return lb, err == nil, err // after the deletion, the next step creates a new load balancer
 	case lb.Name != desired.Name:
-		return lb, false, fmt.Errorf("the Service uses the load balancer %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
+		return lb, false, fmt.Errorf("the Service uses the load balancer %s (%s), and annotation %s cannot be changed: restore the annotation, or delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
 	}
 	if desired, err = mergeMembers(lb, desired, string(svc.UID)); err != nil || isEqual(lb, desired) {
 		return lb, false, err

@@ -59,7 +59,7 @@ func (s *sweeper) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("search for orphans failed", "err", err)
+			s.log.Warn("search for load balancers without a Service failed", "err", err)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	defer cancel()
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: of.UID}}
 	if err := s.p.loadBalancers.releaseBalancer(ctx, lb, gone); err != nil && !errors.Is(err, cloudsim.NotFound) {
-		return fmt.Errorf("deleting orphan %s: %w", lb.ID, err)
+		return fmt.Errorf("deleting load balancer %s, which has no Service: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()
 	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, because it has had no Service for %s", lb.ID, time.Since(since).Round(time.Second))

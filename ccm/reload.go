@@ -133,7 +133,7 @@ func (p *Provider) Reload(cfg Config) {
 		return
 	}
 	p.settings.now.Store(&cfg)
-	p.log.Info("the configuration was changed", "url", cfg.URL, "project", cfg.Project)
+	p.log.Info("the changed configuration is in use", "url", cfg.URL, "project", cfg.Project)
 	if cfg.URL != before.URL || cfg.Project != before.Project || cfg.TokenFile != before.TokenFile {
 		p.loadBalancers.forgetRegion()
 		p.mirror.relist()

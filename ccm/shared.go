@@ -44,7 +44,7 @@ func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Ser
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
 		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster, because one health check cannot find the pods of several Services", at)
 	case byPods(svc):
-		return fmt.Errorf("%s needs node ports, because Services that share a load balancer have the same targets", at)
+		return fmt.Errorf("%s needs node ports (spec.allocateLoadBalancerNodePorts must not be false), because Services that share a load balancer have the same targets", at)
 	case svc.Annotations[AnnotationLoadBalancerNodeSelector] != "":
 		return fmt.Errorf("%s and %s exclude each other, because Services that share a load balancer have the same nodes", at, AnnotationLoadBalancerNodeSelector)
 	}
@@ -55,7 +55,7 @@ func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Ser
 	slices.Sort(ports)
 	value := strings.Join(ports, ".")
 	if len(value) > cloudsim.MaxLabelValue {
-		return fmt.Errorf("%s: a Service with %d ports has too many ports for a shared load balancer", at, len(ports))
+		return fmt.Errorf("%s: the Service has too many ports for a shared load balancer (%d): distribute the ports over several Services", at, len(ports))
 	}
 	group = svc.Namespace + "/" + group
 	sum := sha256.Sum256([]byte(cluster + "/" + group))

@@ -17,13 +17,13 @@ type AuditEntry struct {
 	// A dialect is a server that translates the API of another cloud, e.g. Hetzner Cloud.
 	// If a dialect made this API call, DialectCall is the name of the other cloud's call
 	// that the dialect translated. Otherwise DialectCall is empty.
-	DialectCall string  `json:"dialectCall,omitempty" doc:"Call of another cloud's API that made this call, as DIALECT.CALL" example:"hcloud.load_balancers.add_service"`
+	DialectCall string  `json:"dialectCall,omitempty" doc:"Call of the other cloud's API that a dialect translated to this call, as DIALECT.CALL" example:"hcloud.load_balancers.add_service"`
 	Outcome     string  `json:"outcome" doc:"ok, or the kind of the error, or dropped if no reply was sent" example:"not_found"`
 	Status      int     `json:"status,omitempty" doc:"HTTP status; absent if no reply was sent"`
 	Fault       FaultID `json:"fault,omitempty" doc:"Id of the fault that changed the call"`
 	Throttled   bool    `json:"throttled,omitempty" doc:"Whether a rate limit or a fault answered 429"`
 	Millis      float64 `json:"millis" doc:"Duration of the call in milliseconds"`
-	Bytes       int64   `json:"bytes" doc:"Length of the reply in bytes"`
+	Bytes       int64   `json:"bytes" doc:"Length of the response in bytes"`
 }
 
 // Values of AuditEntry.Outcome in addition to the names of the error kinds.

@@ -21,7 +21,7 @@ type Clock struct {
 	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time at the read"`
 	Rate         float64    `json:"rate" doc:"Seconds of the cloud's clock per second of the machine's clock; 0 for a stopped clock"`
 	AheadSeconds float64    `json:"aheadSeconds" doc:"Seconds by which the cloud's clock is ahead of the machine's clock; negative if it is behind"`
-	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; time of the next due work. Absent if no work waits"`
+	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; time at which the cloud's next scheduled work is due. Absent if no work is scheduled"`
 }
 
 // Limits of the clock.
@@ -56,7 +56,7 @@ func (r SetClock) Validate() error {
 		c.addf("real", "cannot be used with time, aheadSeconds or rate")
 	}
 	if !r.Real && r.Time == nil && r.AheadSeconds == nil && r.Rate == nil {
-		c.addf("time", "is required, or aheadSeconds, rate or real")
+		c.addf("time", "is required, unless aheadSeconds, rate or real is set")
 	}
 	if r.Time != nil && r.AheadSeconds != nil {
 		c.addf("aheadSeconds", "cannot be used with time")
@@ -76,7 +76,7 @@ func (r SetClock) Validate() error {
 
 // AdvanceClock moves the clock forward. The call works in every clock mode.
 type AdvanceClock struct {
-	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"Seconds by which the time moves; 0 ends the work that is due now" example:"90"`
+	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"Seconds by which the clock moves forward; 0 only completes the work that is due now" example:"90"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

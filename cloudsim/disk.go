@@ -102,7 +102,7 @@ type Disk struct {
 	State           DiskState    `json:"state" enum:"creating,copying,failed,available,attaching,in-use,detaching,resizing,modifying,deleting,deleted"`
 	Attachments     []Attachment `json:"attachments,omitempty" doc:"Instances that have attached the disk, in the order of attachment"`
 	ModifiedAt      *time.Time   `json:"modifiedAt,omitempty" doc:"Time of the last change of type, IOPS or throughput, RFC 3339"`
-	Status          DiskStatus   `json:"status" doc:"Observations of the data plane"`
+	Status          DiskStatus   `json:"status" doc:"State of the data, as the data plane reports it"`
 }
 
 // DiskStatus is the data plane's report about the data of a disk or a snapshot.
@@ -168,11 +168,11 @@ type CreateDisk struct {
 	Zone            string            `json:"zone,omitempty" doc:"Zone of the disk; absent for a regional disk" example:"sim-1a"`
 	ReplicaZones    []string          `json:"replicaZones,omitempty" maxItems:"2" doc:"The two zones of a regional disk, in one region. The disk type must allow regional disks"`
 	Type            string            `json:"type" example:"balanced"`
-	SizeGiB         int               `json:"sizeGiB,omitempty" doc:"Size in GiB, within the limits of the disk type. It is at least the size of the source, which is also the default" example:"10"`
+	SizeGiB         int               `json:"sizeGiB,omitempty" doc:"Size in GiB, within the limits of the disk type. If the disk has a source, the source's size is the minimum and the default" example:"10"`
 	IOPS            int               `json:"iops,omitempty" doc:"Operations per second; 0 or absent for the default of the disk type"`
 	ThroughputMiBps int               `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for the default of the disk type"`
 	MultiAttach     bool              `json:"multiAttach,omitempty" doc:"Whether the disk can be attached to several instances at once. The disk type must allow this"`
-	SourceSnapshot  SnapshotID        `json:"sourceSnapshot,omitempty" maxLength:"128" doc:"Id of a snapshot in the same region that provides the first data"`
+	SourceSnapshot  SnapshotID        `json:"sourceSnapshot,omitempty" maxLength:"128" doc:"Id of a snapshot in the same region that provides the initial data"`
 	SourceDisk      DiskID            `json:"sourceDisk,omitempty" maxLength:"128" doc:"Id of a disk to copy, of the same type and zone. The source of a regional disk can be in one of its zones"`
 	Labels          map[string]string `json:"labels,omitempty"`
 }

@@ -59,8 +59,8 @@ type FaultWhen struct {
 	Seed         uint64     `json:"seed,omitempty" doc:"Seed of the random numbers. The same seed, fault id and number of the call give the same decision"`
 	Skip         uint64     `json:"skip,omitempty" doc:"Number of matching calls that the fault first leaves unchanged"`
 	Max          uint64     `json:"max,omitempty" doc:"Maximum number of calls that the fault changes, even if calls are concurrent; 0 or absent for no maximum"`
-	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; start of the fault. Excludes afterSeconds"`
-	Until        *time.Time `json:"until,omitempty" doc:"RFC 3339; end of the fault. Excludes forSeconds"`
+	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; start of the fault. Cannot be used with afterSeconds"`
+	Until        *time.Time `json:"until,omitempty" doc:"RFC 3339; end of the fault. Cannot be used with forSeconds"`
 	AfterSeconds int64      `json:"afterSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the creation of the fault to its start"`
 	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the start of the fault to its end; 0 or absent for no end"`
 }
@@ -117,7 +117,7 @@ func (r CreateFault) Validate() error {
 
 func (m FaultMatch) check(c *checks) {
 	if !operationRE.MatchString(m.Operation) || len(m.Operation) > 128 {
-		c.addf("match.operation", "must be an operation id in which * stands for any letters, e.g. instances.* or loadBalancers.create; got %q", clip(m.Operation))
+		c.addf("match.operation", "must be an operation id in which * matches any characters, e.g. instances.* or loadBalancers.create; got %q", clip(m.Operation))
 	}
 	if m.Caller != "" && !nameRE.MatchString(m.Caller) {
 		c.addf("match.caller", "must be the name of a token or service account, got %q", clip(m.Caller))
@@ -144,10 +144,10 @@ func (w FaultWhen) check(c *checks) {
 		c.addf("when.probability", "must be more than 0 and at most 1, got %v", *p)
 	}
 	if w.AfterSeconds < 0 || w.AfterSeconds > maxFaultWindow {
-		c.addf("when.afterSeconds", "must be between 0 and ten years, got %d", w.AfterSeconds)
+		c.addf("when.afterSeconds", "must be between 0 and %d seconds (ten years), got %d", maxFaultWindow, w.AfterSeconds)
 	}
 	if w.ForSeconds < 0 || w.ForSeconds > maxFaultWindow {
-		c.addf("when.forSeconds", "must be between 0 and ten years, got %d", w.ForSeconds)
+		c.addf("when.forSeconds", "must be between 0 and %d seconds (ten years), got %d", maxFaultWindow, w.ForSeconds)
 	}
 	if w.From != nil && w.AfterSeconds != 0 {
 		c.addf("when.afterSeconds", "cannot be used with from: both set the start of the fault")

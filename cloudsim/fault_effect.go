@@ -73,7 +73,7 @@ const (
 // FaultEffect describes the effect of a fault on a call that it hits.
 type FaultEffect struct {
 	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit,quota,stockOut,staleRead,duplicate,stuckState,corruptToken,zoneOutage"`
-	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Kind of the error; default unavailable, for errorAfterCommit internal, for throttle, quota and stockOut exhausted"`
+	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Kind of the error. Default: internal for the effect errorAfterCommit; exhausted for the effects throttle, quota and stockOut; unavailable for other effects"`
 	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the status of kind"`
 	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for a text with the fault's id and name"`
 	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error in seconds; default 1 for the effect throttle"`
@@ -106,7 +106,7 @@ func (e FaultEffect) check(c *checks) {
 	case e.Status != 0 && (e.Status < 400 || e.Status > 599):
 		c.addf("effect.status", "must be between 400 and 599, got %d", e.Status)
 	case e.RetryAfterSeconds < 0 || e.RetryAfterSeconds > 24*3600:
-		c.addf("effect.retryAfterSeconds", "must be between 0 and a day, got %d", e.RetryAfterSeconds)
+		c.addf("effect.retryAfterSeconds", "must be between 0 and 86400 seconds (a day), got %d", e.RetryAfterSeconds)
 	case len(e.Message) > 1024:
 		c.addf("effect.message", "must be at most 1024 bytes, got %d", len(e.Message))
 	}
@@ -173,7 +173,7 @@ func (s FaultSpec) checkOutage(c *checks) {
 		c.addf("match", "must contain only operation and zone for the effect zoneOutage, which affects all callers: for some calls, use the effect error")
 	}
 	if w.Probability != nil || w.Skip != 0 || w.Max != 0 {
-		c.addf("when", "must contain only the start and the end for the effect zoneOutage: for some calls, use the effect error")
+		c.addf("when", "must contain only from, until, afterSeconds and forSeconds for the effect zoneOutage: for some calls, use the effect error")
 	}
 }
 

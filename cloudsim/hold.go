@@ -109,14 +109,14 @@ const MaxDuration = 24 * 3600 * 1000
 // WorkDuration sets the duration of new work of one type.
 type WorkDuration struct {
 	Transition
-	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"Duration in milliseconds; 0 ends the work at once"`
+	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"Duration in milliseconds; with 0, the work completes at once"`
 }
 
 // WorkDurations override the durations of the cloud's profile. A profile sets how long operations
 // take. If several items cover the same work, the first of these items sets the duration of this
 // work. New durations do not change the end of running work.
 type WorkDurations struct {
-	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations. The cloud uses the first entry that matches"`
+	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations of operations. For an operation, the cloud uses the first entry that matches its kind and verb"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

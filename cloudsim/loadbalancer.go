@@ -87,7 +87,7 @@ type Listener struct {
 	TargetPort         int           `json:"targetPort" minimum:"1" maximum:"65535" doc:"Port on every target" example:"30080"`
 	Mode               ListenerMode  `json:"mode,omitempty" enum:"vip,proxy" doc:"Whether clients inside the cluster may connect to targets directly (vip) or only through the load balancer (proxy, the default). The cloud only stores this value. The CCM publishes it as ipMode"`
 	ProxyProtocol      ProxyProtocol `json:"proxyProtocol,omitempty" enum:"v1,v2" doc:"Whether targets get a PROXY protocol header; TCP only. Health checks do not send the header"`
-	IdleTimeoutSeconds int           `json:"idleTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time without data in both directions after which the load balancer resets a TCP connection (default 350), or forgets a UDP flow (default 120)"`
+	IdleTimeoutSeconds int           `json:"idleTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time without data in either direction after which the load balancer resets a TCP connection (default 350), or forgets a UDP flow (default 120)"`
 	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Maximum number of open connections or UDP flows; default 10000. The load balancer refuses further connections"`
 	Targets            []Target      `json:"targets,omitzero" maxItems:"5000" doc:"Targets of only this listener, instead of the load balancer's targets. Absent: the load balancer's targets. Empty: no targets"`
 	HealthCheck        *HealthCheck  `json:"healthCheck,omitempty" doc:"Health check of the listener's targets, for only this listener. Its default port is the listener's targetPort. Absent: the load balancer's health check"`
@@ -297,7 +297,7 @@ type LoadBalancer struct {
 	IP        string                `json:"ip" doc:"First address of the load balancer" example:"127.65.0.1"`
 	Addresses []LoadBalancerAddress `json:"addresses" doc:"Addresses of the listeners: one address for each family, in the order of the families"`
 	Published []PublishedPort       `json:"published,omitempty" doc:"Published ports: host ports that clients outside the machine's network can use, one for each listener. Published ports exist only if the cloud has a range of published ports, and the range has free ports"`
-	Status    LoadBalancerStatus    `json:"status" doc:"Observations of the data plane. The data plane can change the status without a request of a client"`
+	Status    LoadBalancerStatus    `json:"status" doc:"State of the addresses, listeners and targets, as the data plane reports it. The data plane can change the status without a request of a client"`
 }
 
 // LoadBalancerAddress is an address of a load balancer.
@@ -353,7 +353,7 @@ type CreateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Region    string            `json:"region" example:"sim-1"`
 	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Default external"`
-	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"IP families in order. The load balancer gets one address for each family. Default: the families of addresses, or ipv4" example:"[\"ipv4\",\"ipv6\"]"`
+	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"IP families in order. The load balancer gets one address for each family. Default: the families of the field addresses, or ipv4 if that field is empty" example:"[\"ipv4\",\"ipv6\"]"`
 	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project, at most one for each family. For a family without a static address the cloud chooses an address" example:"[\"127.65.0.1\"]"`
 	LoadBalancerSpec
 }

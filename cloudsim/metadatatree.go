@@ -241,7 +241,7 @@ func (r SetMetadataTree) Validate() error {
 		}
 		c.metadataText(at+"text", l.Text, accessKeyVariables)
 		if l.Credentials() && r.Session == nil {
-			c.addf(at+"text", "has credentials, so the tree must have a session")
+			c.addf(at+"text", "has credentials, so the tree must have the field session")
 		}
 	}
 	return c.err()

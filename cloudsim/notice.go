@@ -48,7 +48,7 @@ func (r CreateNotice) Validate() error {
 	var c checks
 	c.noticeType("type", r.Type)
 	if r.InSeconds < 0 || r.InSeconds > maxNotice {
-		c.addf("inSeconds", "must be between 0 and a year, got %d", r.InSeconds)
+		c.addf("inSeconds", "must be between 0 and %d seconds (a year), got %d", maxNotice, r.InSeconds)
 	}
 	return c.err()
 }

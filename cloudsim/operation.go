@@ -71,7 +71,7 @@ type Operation struct {
 
 	DueAt    *time.Time `json:"dueAt,omitempty" doc:"RFC 3339; expected end. Absent for operations without a duration"`
 	Percent  int        `json:"percent" doc:"Share of the duration that has passed, in percent; 100 only if the operation is done" example:"40"`
-	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold or fault that prevents the end of a due operation" example:"hold-000001"`
+	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold or fault that keeps a due operation unfinished" example:"hold-000001"`
 	Released bool       `json:"released,omitempty" doc:"Whether the operation was released. Holds do not affect a released operation"`
 }
 

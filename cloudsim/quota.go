@@ -55,7 +55,7 @@ type Quota struct {
 	Name    QuotaName `json:"name" example:"instances"`
 	Project ProjectID `json:"project" example:"proj-000001"`
 	Limit   int64     `json:"limit" doc:"Limit of the quota" example:"100"`
-	Used    *int64    `json:"used,omitempty" doc:"Current use of the project; absent for quotas of a single resource, and for quotas of the registry" example:"3"`
+	Used    *int64    `json:"used,omitempty" doc:"Current use of the project; absent for quotas that apply to each resource separately, and for quotas of the registry" example:"3"`
 	Default int64     `json:"default" doc:"Limit of projects without their own limit"`
 }
 

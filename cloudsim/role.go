@@ -83,7 +83,7 @@ func PredefinedRoles() []Role {
 			"disks.*", "diskTypes.*", "snapshots.*", "snapshotGroups.*", "diskPools.get", "diskPools.list", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
 		role(RoleCSINode, "Node part of a CSI driver: reads the disks of its instance",
 			"disks.get", "disks.list", "diskTypes.get", "instances.get", "instances.list", "instanceTypes.get"),
-		role(RoleNode, "Instance: reads its own record, pulls its images",
+		role(RoleNode, "Instance: reads its own instance resource, pulls its images",
 			"instances.get", "registry.pull"),
 		role(RoleHypervisor, "Hypervisor: watches instances and their resources",
 			"disks.get", "disks.list", "events.list", "events.watch", "instances.get", "instances.list", "instances.reportDevices", "instances.forgetDevices", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),

@@ -51,7 +51,7 @@ type Snapshot struct {
 	State      SnapshotState   `json:"state" enum:"creating,copying,ready,failed,deleting,deleted"`
 	ReadyToUse bool            `json:"readyToUse" doc:"Whether disks can be created from the snapshot"`
 	Group      SnapshotGroupID `json:"group,omitempty" doc:"Id of the snapshot's group. The group is created and deleted as a whole"`
-	Status     DiskStatus      `json:"status" doc:"Observations of the data plane"`
+	Status     DiskStatus      `json:"status" doc:"State of the data, as the data plane reports it"`
 }
 
 // Move applies verb to s and updates ReadyToUse. It returns Conflict and leaves

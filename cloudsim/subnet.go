@@ -44,8 +44,8 @@ type Subnet struct {
 	IPv6    string      `json:"ipv6,omitempty" doc:"IPv6 range; absent without IPv6" example:"fd10:0:0:1::/64"`
 	State   SubnetState `json:"state" enum:"creating,available,deleting,deleted"`
 
-	Gateway     string `json:"gateway,omitempty" doc:"IPv4 gateway of the instances; absent on loopback" example:"10.10.1.1"`
-	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"IPv6 gateway of the instances; absent on loopback" example:"fd10:0:0:1::1"`
+	Gateway     string `json:"gateway,omitempty" doc:"IPv4 gateway of the instances; absent if the addresses are loopback addresses" example:"10.10.1.1"`
+	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"IPv6 gateway of the instances; absent if the addresses are loopback addresses" example:"fd10:0:0:1::1"`
 }
 
 // Ranges returns the subnet's ranges, IPv4 first.
@@ -81,7 +81,7 @@ type CreateSubnet struct {
 	Name    string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-a"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Network NetworkID         `json:"network" maxLength:"128" example:"net-000002"`
-	Region  string            `json:"region,omitempty" maxLength:"63" doc:"Region of a regional subnet; absent for all regions, or for the zone's region" example:"sim-1"`
+	Region  string            `json:"region,omitempty" maxLength:"63" doc:"Region of a regional subnet. If it is absent, the subnet is in the region of the field zone, or in all regions if zone is absent too" example:"sim-1"`
 	Zone    string            `json:"zone,omitempty" maxLength:"63" doc:"Zone of a zonal subnet" example:"sim-1a"`
 	IPv4    string            `json:"ipv4" doc:"IPv4 range inside the network's range. It does not overlap other subnets" example:"10.10.1.0/24"`
 	IPv6    string            `json:"ipv6,omitempty" doc:"IPv6 range inside the network's range; only in a network with IPv6" example:"fd10:0:0:1::/64"`

@@ -132,7 +132,7 @@ func document(raw []byte) (v any, err error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, Errorf(Invalid, "more than one document")
+		return nil, Errorf(Invalid, "more than one JSON document")
 	}
 	return v, nil
 }

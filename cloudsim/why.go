@@ -12,7 +12,7 @@ const WhyOfRequest ResourceKind = "request"
 // request, the field Name contains the operation id of the last call, and the field State contains
 // the outcome of this call.
 type Why struct {
-	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or request" example:"instance"`
+	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or the word request if the answer explains a request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`
 	Name  string       `json:"name" example:"node-1"`
 	State string       `json:"state,omitempty" doc:"Current state of the object, or its last state" example:"stopping"`

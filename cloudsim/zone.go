@@ -111,6 +111,6 @@ func (c *checks) catalogueEntry(list string, m Meta, seen map[string]bool) {
 	}
 	seen[m.Name] = true
 	if !reflect.DeepEqual(m, Meta{Name: m.Name}) {
-		c.addf(list+"."+m.Name, "has labels, a project, a revision or a time, which only the cloud writes")
+		c.addf(list+"."+m.Name, "must not have labels, a project, a revision or a time, because only the cloud writes these fields")
 	}
 }

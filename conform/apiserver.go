@@ -201,5 +201,5 @@ func findProgram(dir, name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s has neither %s nor kube: run make build, or set KUBEBUILDER_ASSETS to a folder with etcd and kube-apiserver", dir, name)
+	return "", fmt.Errorf("the folder %s has neither the program %s nor the program kube: run make build, or set KUBEBUILDER_ASSETS to a folder with etcd and kube-apiserver", dir, name)
 }

@@ -69,7 +69,7 @@ func needsCapability(name string, claimed func(Capabilities) bool) func(Capabili
 		if claimed(c) {
 			return ""
 		}
-		return fmt.Sprintf("the capability %q is not claimed", name)
+		return fmt.Sprintf("the driver does not claim the capability %q", name)
 	}
 }
 

@@ -21,7 +21,7 @@ var featureChecks = []Check{
 	{ID: "lb.conflict", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkConflict),
 		Title: "The CCM keeps the finalizers, annotations and conditions that other clients write to a Service"},
 	{ID: "lb.drain", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkDrain),
-		Title: "At its next change, the load balancer omits a Node that the cluster autoscaler deletes"},
+		Title: "At the next change of a load balancer, the CCM removes a Node that the cluster autoscaler is about to delete"},
 	{ID: "lb.unsupported", Level: Should, skipReason: needsLoadBalancers, run: onNode(checkUnsupported),
 		Title: "A Service with a feature that the cloud does not support gets a Warning event"},
 	{ID: "lb.mixed", Level: Must, skipReason: requirements(needsLoadBalancers, needsMixed), run: onNode(checkMixed),

@@ -92,7 +92,7 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 		case err != nil:
 			return err
 		case len(before) == 0:
-			return errors.New("the CCM renews no Lease, so two CCMs would work at the same time")
+			return errors.New("the CCM renews no Lease, so two CCMs would work at the same time: enable leader election")
 		case e.caps.LeaderMigration && before[migrationNamespace+"/"+migrationLease] == "": // the CCM takes this Lease last
 			return fmt.Errorf("no CCM holds the Lease %s", migrationLease)
 		}

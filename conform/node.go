@@ -83,7 +83,7 @@ func checkProviderID(ctx context.Context, e *env, m Machine) error {
 	}
 	return e.nodeStays(ctx, m.Name, "unchanged", func(n *v1.Node) error {
 		if n.Spec.ProviderID != m.ProviderID || !strings.HasPrefix(n.Spec.ProviderID, e.caps.ProviderIDPrefix) {
-			return fmt.Errorf("spec.providerID is %q; want %q with the prefix %q", n.Spec.ProviderID, m.ProviderID, e.caps.ProviderIDPrefix)
+			return fmt.Errorf("spec.providerID is %q; want %q, and it must begin with %q", n.Spec.ProviderID, m.ProviderID, e.caps.ProviderIDPrefix)
 		}
 		return nil
 	})

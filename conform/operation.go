@@ -14,9 +14,9 @@ var operationChecks = []Check{
 	{ID: "ops.restart", Level: Should, skipReason: requirements(needsLoadBalancers, needsCalls), exclusive: true, needsRestart: true, run: onNode(checkRestart),
 		Title: "A restart of the CCM does not change the cloud if nothing else has changed"},
 	{ID: "ops.crash", Level: Must, skipReason: needsLoadBalancers, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkCrash),
-		Title: "A crash of the CCM during the creation of a load balancer leaves one load balancer, and none after the deletion"},
+		Title: "A crash of the CCM during the creation of a load balancer leaves one load balancer, and none after the deletion of the Service"},
 	{ID: "lb.orphan", Level: Must, skipReason: requirements(needsLoadBalancers, needsCalls, needsFault(FaultLoseReply)), exclusive: true, needsRestart: true, limitFactor: 4, run: onNode(checkOrphan),
-		Title: "A crash of the CCM after each call of a creation leaves one load balancer, and none after the deletion"},
+		Title: "A crash of the CCM after any call that creates a load balancer leaves one load balancer, and none after the deletion of the Service"},
 	{ID: "ops.leader", Level: Must, skipReason: requirements(needsLoadBalancers, needsElection), exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkLeader),
 		Title: "Only one of two CCMs works, and the other CCM finishes the work after a crash of the first CCM"},
 	{ID: "ops.migrate", Level: Should, skipReason: needsMigration, exclusive: true, needsRestart: true, limitFactor: 2, run: onNode(checkMigrate),
@@ -152,7 +152,7 @@ func (e *env) crashAfter(ctx context.Context, suffix, callName string, numSkippe
 	if err := e.retryUntilOK(ctx, "the CCM makes the call "+callName, func(ctx context.Context) error {
 		now, err := e.driver.Calls(ctx)
 		if err == nil && now[callName].Calls-before[callName].Calls <= numSkipped {
-			err = fmt.Errorf("the CCM made %d calls; want more than %d", now[callName].Calls-before[callName].Calls, numSkipped)
+			err = fmt.Errorf("the CCM made only %d of these calls; want more than %d", now[callName].Calls-before[callName].Calls, numSkipped)
 		}
 		return err
 	}); err != nil {

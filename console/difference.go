@@ -90,13 +90,13 @@ var pairRules = []rule{
 		if p.instance == nil || p.node == nil || p.node.Ready != "True" || p.instance.Crashed == nil {
 			return d, false
 		}
-		return Difference{Label: "differs", Text: "The instance has no power, but the Node is still Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is too old: after 30 s in a lab, and after 50 s by default."}, true
+		return Difference{Label: "differs", Text: "The instance has crashed, but the Node is still Ready.", Expected: "The node lifecycle controller marks the Node NotReady when its Lease is too old: after 30 s in a lab, and after 50 s by default."}, true
 	}},
 	{"running-not-ready", func(p pair) (d Difference, ok bool) {
 		if p.instance == nil || p.node == nil || p.instance.State != cloudsim.InstanceRunning || p.instance.Crashed != nil || p.node.Ready == "True" || p.node.hasTaint(taintShutdown) {
 			return d, false
 		}
-		return Difference{Label: "NotReady", Text: "The instance runs, but its Node is not Ready.", Expected: "The kubelet reports again, or a person looks at the instance."}, true
+		return Difference{Label: "NotReady", Text: "The instance runs, but its Node is not Ready.", Expected: "The kubelet reports again, or a person repairs the instance."}, true
 	}},
 	{"provider-id", func(p pair) (d Difference, ok bool) {
 		if p.instance == nil || p.node == nil || p.node.ProviderID == "" || providerid.Same(p.node.ProviderID, p.instance.ProviderID) {

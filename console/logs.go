@@ -37,7 +37,7 @@ type LogText struct {
 func (c *Console) mayReadLogs(w http.ResponseWriter, r *http.Request) bool {
 	_, a, ok := c.viewer(w, r)
 	if ok && !a.logs {
-		writeRefusal(w, cloudsim.Denied, "the token may not read the logs: use a token that may read all projects")
+		writeRefusal(w, cloudsim.Denied, "the token has no permission to read the logs: use a token that can read all projects")
 	}
 	return ok && a.logs
 }
@@ -67,7 +67,7 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 	if q := r.URL.Query().Get("after"); q != "" {
 		n, err := strconv.ParseInt(q, 10, 64)
 		if err != nil || n < 0 {
-			writeRefusal(w, cloudsim.Invalid, "after must be the value of next in an earlier answer, got "+strconv.Quote(q))
+			writeRefusal(w, cloudsim.Invalid, "the query parameter named after must be the value of the field next in an earlier answer, got "+strconv.Quote(q))
 			return
 		}
 		after = n

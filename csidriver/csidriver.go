@@ -119,20 +119,20 @@ func (c Config) Validate() error {
 	}
 	for _, name := range c.ServeAs {
 		if _, ok := legacyDrivers[name]; !ok {
-			add("a legacy driver name must be one of %s, got %q", strings.Join(LegacyNames(), ", "), name)
+			add("--serve-as must be one of %s, got %q", strings.Join(LegacyNames(), ", "), name)
 		}
 	}
 	if c.Mode != ModeAll && c.Mode != ModeController && c.Mode != ModeNode {
-		add("the mode must be controller, node or all, got %q", c.Mode)
+		add("--mode must be controller, node or all, got %q", c.Mode)
 	}
 	if path, ok := strings.CutPrefix(c.Endpoint, "unix://"); !ok || !strings.HasPrefix(path, "/") {
-		add("the endpoint must be like unix:///run/csi.sock, got %q", c.Endpoint)
+		add("--endpoint must be like unix:///run/csi.sock, got %q", c.Endpoint)
 	}
 	if c.Cloud == nil {
 		add("a cloud is required")
 	}
 	if c.Mode.controller() && c.DiskType == "" {
-		add("a default disk type is required")
+		add("the controller service needs a default disk type")
 	}
 	if c.Mode.node() && c.Node.Instance == "" && c.Node.InstanceName == "" {
 		add("the node service needs the instance of this machine: set --node-instance")
@@ -148,10 +148,10 @@ func (c Config) Validate() error {
 		add("--kubelet-registration-dir must be absolute, got %q", dir)
 	}
 	if dir := c.Node.KubeletSocketDir; dir != "" && !filepath.IsAbs(dir) {
-		add("the kubelet's path of the socket's folder must be absolute, got %q", dir)
+		add("--kubelet-socket-dir must be absolute, got %q", dir)
 	}
 	if _, _, err := net.SplitHostPort(c.HealthAddress); c.HealthAddress != "" && err != nil {
-		add("the address of the health endpoint must be like 127.0.0.1:9808, got %q", c.HealthAddress)
+		add("--health-bind-address must be like 127.0.0.1:9808, got %q", c.HealthAddress)
 	}
 	return errors.Join(bad...)
 }

@@ -72,7 +72,7 @@ func (g *groupController) awaitReady(ctx context.Context, group cloudsim.Snapsho
 		return err
 	case group.State == cloudsim.SnapshotFailed:
 		_, gone := g.cloud.DeleteSnapshotGroup(ctx, group.ID)
-		return errors.Join(cmp.Or(why, cloudsim.Errorf(cloudsim.Internal, "snapshot group %s failed", group.ID)), gone)
+		return errors.Join(cmp.Or(why, cloudsim.Errorf(cloudsim.Internal, "snapshot group %s failed: repeat the call", group.ID)), gone)
 	case !group.ReadyToUse:
 		return cmp.Or(why, status.Errorf(codes.Aborted, "snapshot group %s is not ready yet: repeat the call", group.ID))
 	}

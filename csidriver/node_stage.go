@@ -279,7 +279,7 @@ func sameStage(l *machine.Loop, at string, u use) error {
 	case have.ReadOnly() != readOnly:
 		return status.Errorf(codes.AlreadyExists, "the volume is already staged with read-only %t", have.ReadOnly())
 	case !have.MountedWith(u.flags):
-		return status.Errorf(codes.AlreadyExists, "the volume is already staged with the mount flags %v %v, not %v", have.Options, have.Super, u.flags)
+		return status.Errorf(codes.AlreadyExists, "the volume is already staged with the mount flags %v and the filesystem's flags %v, not with %v", have.Options, have.Super, u.flags)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}
 	if made.State == cloudsim.DiskFailed { // the cloud lost the source; delete the failed disk, because a retry needs the name of this disk
 		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
-		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "data of disk %s not created: %s", d.ID, made.Status.Error), gone)
+		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "the cloud could not copy the data of the source to disk %s: %s", d.ID, made.Status.Error), gone)
 	}
 	return &csi.CreateVolumeResponse{Volume: c.volume(made, req.GetVolumeContentSource())}, nil
 }

@@ -157,7 +157,7 @@ func ClaimRealNetworks(ctx context.Context, previous Networks) (n Networks, rele
 			return n, release, err
 		}
 	}
-	return previous, nil, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", FirstVPC, lastVPC+1)
+	return previous, nil, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0: stop other labs or disconnect a VPN", FirstVPC, lastVPC+1)
 }
 
 // claim reserves the networks for this process until the caller calls release,

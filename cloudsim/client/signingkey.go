@@ -12,7 +12,7 @@ func (c *Client) RotateSigningKey(ctx context.Context, req cloudsim.RotateSignin
 	return call[cloudsim.SigningKey](ctx, c, "POST", "/v1/signing-keys", req)
 }
 
-// GetSigningKey returns a signing key, without its private half.
+// GetSigningKey returns a signing key, without its private key.
 func (c *Client) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
 	return call[cloudsim.SigningKey](ctx, c, "GET", "/v1/signing-keys/"+seg(id), nil)
 }

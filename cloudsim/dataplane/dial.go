@@ -37,7 +37,7 @@ func (p *dialPolicy) check(ip netip.Addr) error {
 		return nil
 	}
 	if !contains(p.networks, ip) || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-		return fmt.Errorf("connections to %s are not allowed: the address is in no range of instances to which this cloud forwards", ip)
+		return fmt.Errorf("connections to %s are not allowed: the address is in no range of instances or pods of this cloud", ip)
 	}
 	host, err := p.hostAddresses()
 	if err != nil {

@@ -316,7 +316,7 @@ func TestCodedErrorIsNoInternalError(t *testing.T) {
 		body   string
 	}{
 		{dialect.CodedError{Failure: dialect.Failure{Status: http.StatusConflict, Code: "in_use"}, Msg: "it is in use"}, false, "my-id it is in use"},
-		{errors.New("broken"), true, "my-id internal error; the cloud's log has request my-id"},
+		{errors.New("broken"), true, "my-id internal error: the cloud's log contains the cause, under the request id my-id"},
 	} {
 		var log strings.Builder
 		d := oneCallDialect(func(*dialect.Request) (int, any, error) { return 0, nil, tc.err })

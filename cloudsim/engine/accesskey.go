@@ -115,7 +115,7 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 	case !hmac.Equal([]byte(s.Sign(secret)), []byte(s.Signature)):
 		return credential{}, refuseSignature(cloudsim.SignatureValueField, "the signature does not match the request and the secret of access key "+string(s.AccessKey))
 	case s.Time.After(tx.Now.Add(cloudsim.SignatureSkew)):
-		return credential{}, refuseSignature(cloudsim.SignatureTimeField, "the time of the signature is more than 15 minutes after the cloud's time")
+		return credential{}, refuseSignature(cloudsim.SignatureTimeField, "the time of the signature is more than 15 minutes after the cloud's time: compare the client's clock with 'allinone cloud clock'")
 	}
 	return shown, nil
 }
@@ -134,7 +134,7 @@ func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 		t = cloudsim.Token{Meta: cloudsim.Meta{Name: k.Name, Project: k.Project}, ServiceAccount: k.ServiceAccount}
 	}
 	if err == nil && tx.Now.After(c.until) {
-		err = refuseSignature(cloudsim.SignatureTimeField, "the signature has expired: its time is more than 15 minutes before the cloud's time")
+		err = refuseSignature(cloudsim.SignatureTimeField, "the signature has expired: its time is more than 15 minutes before the cloud's time: compare the client's clock with 'allinone cloud clock'")
 	}
 	return t, err
 }

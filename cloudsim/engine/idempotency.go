@@ -41,7 +41,7 @@ func idempotent[T any](tx *store.Tx, call Call, t store.Table[T], req any, creat
 	case err != nil:
 		return v, err
 	case ok && (made.Kind != t.Kind || made.Request != hash):
-		return v, cloudsim.Errorf(cloudsim.Conflict, "the Idempotency-Key %q was used for another request, which created %s %s", call.IdempotencyKey, made.Kind, made.ID)
+		return v, cloudsim.Errorf(cloudsim.Conflict, "the Idempotency-Key %q was used for another request, which created %s %s: use another key", call.IdempotencyKey, made.Kind, made.ID)
 	case ok && !t.Has(tx, made.ID):
 		return v, cloudsim.Errorf(cloudsim.Conflict, "the request with the Idempotency-Key %q created %s %s, which was deleted: use another key to create another resource", call.IdempotencyKey, made.Kind, made.ID)
 	case ok:

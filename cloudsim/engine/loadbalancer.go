@@ -339,7 +339,7 @@ func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 		return s, err
 	}
 	if e.cfg.Meter == nil {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "this cloud does not forward connections, because it runs without a data plane")
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "this cloud does not forward connections, because it runs without a data plane: start it without --no-data-plane")
 	}
 	s, ok := e.cfg.Meter.LoadBalancerStats(id)
 	if !ok {

@@ -62,7 +62,7 @@ func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 			return err
 		}
 		if i.Network == req.Network {
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach instance %s from network %s: the instance keeps its first network", id, req.Network)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot detach instance %s from network %s: an instance cannot leave its first network", id, req.Network)
 		}
 		at := slices.IndexFunc(i.NetworkInterfaces, func(f cloudsim.NetworkInterface) bool { return f.Network == req.Network })
 		if at < 0 {

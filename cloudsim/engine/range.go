@@ -185,7 +185,7 @@ func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest 
 		}
 	}
 	if _, b, ok := clash(wholeRanges(dest), n.PodRanges.Families(), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: with the next hop %s, only its own pod ranges %v are possible", dest, b, hop.ID, hop.PodRanges)
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: a route with the next hop %s can have only a pod range of this next hop as its destination: %v", dest, b, hop.ID, hop.PodRanges)
 	}
 	return nil
 }

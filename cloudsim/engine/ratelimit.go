@@ -136,7 +136,7 @@ func (ac *access) throttleProject(c *Call) error {
 	}
 	return &cloudsim.Error{
 		Kind: cloudsim.Exhausted, RetryAfter: wait,
-		Msg: fmt.Sprintf("the callers of project %s together call more often than the project's rate limit allows (%v calls per second, %d calls at once); retry after %s. The operator can raise the limit: 'allinone cloudsim --project-rate-limit'", p, limit.PerSecond, limit.Burst, wait),
+		Msg: fmt.Sprintf("the callers of project %s together call more often than the project's rate limit allows (%v calls per second, with bursts of %d calls); retry after %s. The operator can raise the limit: 'allinone cloudsim --project-rate-limit'", p, limit.PerSecond, limit.Burst, wait),
 	}
 }
 

@@ -75,7 +75,7 @@ type networked interface {
 // kinds without zones, getZone is nil.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, getZone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
-		return l, cloudsim.InvalidField("after", "must be the field next of the previous page, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
+		return l, cloudsim.InvalidField("after", "must be the value of the field next in the previous page, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
 	}
 	call, err := callOf(ctx)
 	if err != nil {
@@ -256,7 +256,7 @@ func errReferenceNotFound(field, id, hint string) error {
 // errNameTaken returns the Exists error for a request if a resource with the requested name exists,
 // but differs from the request.
 func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
-	return cloudsim.Errorf(cloudsim.Exists, "%s %q exists as %s with %s", kind, name, id, differs)
+	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), with %s", kind, name, id, differs)
 }
 
 // isIDForm reports whether a name has the form of the ids of table t.

@@ -34,7 +34,7 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 		a, err = serviceAccounts.Named(tx, call.Project, idOrName)
 	}
 	if errors.Is(err, cloudsim.NotFound) {
-		return cloudsim.ServiceAccount{}, errUnknownReference("serviceAccount", idOrName, "see GET /v1/service-accounts; a caller of all projects must choose a project to use a name")
+		return cloudsim.ServiceAccount{}, errUnknownReference("serviceAccount", idOrName, "see GET /v1/service-accounts; a caller with access to all projects must choose a project before it can use a name")
 	}
 	return a, err
 }

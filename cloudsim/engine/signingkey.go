@@ -234,7 +234,7 @@ func (ac *access) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "the text is not a token signed with ES256")
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not a JWT that is signed with ES256")
 	}
 	kid := t.Headers[0].KeyID // ParseSigned accepts only tokens with one signature
 	found, err := signingKeys.Lookup(tx, byKeyID, kid)

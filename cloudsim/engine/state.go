@@ -62,7 +62,7 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 			if withData {
 				sizes, err = dataSizes(tx)
 			} else if ss.cfg.DiskData && !req.RecordsOnly && disks.Any(tx) {
-				err = cloudsim.Errorf(cloudsim.Conflict, "this cloud has no access to the data of its disks: set recordsOnly to save the records alone")
+				err = cloudsim.Errorf(cloudsim.Conflict, "this cloud has no access to the data of its disks: set recordsOnly to save the state without this data")
 			}
 			return len(sizes) > 0, err
 		}); err != nil || len(sizes) == 0 {
@@ -73,7 +73,7 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 		// the meantime, Save returns NotFound.
 		err := ss.cfg.DiskFiles.Save(ctx, w, sizes)
 		if errors.Is(err, cloudsim.NotFound) {
-			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the records alone", err)
+			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the state without this data", err)
 		}
 		return errors.Join(err, w.End())
 	})
@@ -182,7 +182,7 @@ func (ss *stateManager) withUnpacked(f io.Reader, fn func(from *store.Store, dat
 	}
 	other := New(ss.log, from, ss.cfg)
 	if err := errors.Join(other.checkRecords(), other.loadRates()); err != nil {
-		return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged, or no cloud wrote it: %w", err)
+		return cloudsim.Errorf(cloudsim.Invalid, "the file is damaged, or is not a saved state of cloudsim: %w", err)
 	}
 	if !r.Head.DiskData {
 		r = nil

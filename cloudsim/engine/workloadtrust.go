@@ -128,7 +128,7 @@ func verifyTrusted(cloudTime time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWeb
 	}
 	keys := set.Key(t.Headers[0].KeyID)
 	if len(keys) == 0 {
-		return refuse("is signed by a key that workload trust %s does not have: the cluster may have new keys", w.ID)
+		return refuse("is signed by a key that workload trust %s does not have: if the cluster has new keys, read them with 'kubectl get --raw /openid/v1/jwks', and create the trust again with them", w.ID)
 	}
 	var c workloadClaims
 	if err := t.Claims(keys[0].Public().Key, &c); err != nil {
@@ -143,7 +143,7 @@ func verifyTrusted(cloudTime time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWeb
 	case c.NotBefore != nil && cloudTime.Before(c.NotBefore.Time()):
 		return refuse("is not valid yet")
 	case k.Namespace != w.Namespace || k.ServiceAccount.Name != w.ServiceAccount:
-		return refuse("contains the service account %s/%s", k.Namespace, k.ServiceAccount.Name)
+		return refuse("is for another service account, %s/%s", k.Namespace, k.ServiceAccount.Name)
 	case w.UID != "" && k.ServiceAccount.UID != w.UID:
 		return refuse("belongs to an earlier service account of this name, which was deleted")
 	case k.Pod.UID == "":

@@ -10,24 +10,24 @@ import (
 
 func (a *api) holdRoutes() {
 	e := a.engine
-	handle(a, op{id: "holds.create", method: post, path: "/v1/holds", summary: "Create a hold, which prevents the end of matching operations", status: http.StatusCreated, access: engine.Admin, idemKey: true},
+	handle(a, op{id: "holds.create", method: post, path: "/v1/holds", summary: "Create a hold, which keeps matching operations unfinished until the hold is deleted", status: http.StatusCreated, access: engine.Admin, idemKey: true},
 		func(ctx context.Context, in *create[cloudsim.CreateHold]) (*body[cloudsim.Hold], error) {
 			v, err := e.CreateHold(ctx, in.Body)
 			return answer(v, v.Revision, err)
 		})
 	lists(a, "holds", "/v1/holds", "holds", engine.Admin, e.ListHolds)
 	gets(a, "holds", "/v1/holds/{id}", "a hold", engine.Admin, e.GetHold, revOf[cloudsim.Hold])
-	deletes(a, "holds", "/v1/holds/{id}", "Delete a hold; the held operations settle", engine.Admin, e.DeleteHold)
+	deletes(a, "holds", "/v1/holds/{id}", "Delete a hold; the held operations can then end", engine.Admin, e.DeleteHold)
 	handle(a, op{id: "holds.release", method: post, path: "/v1/operations/{id}/release", summary: "Release one operation from all holds", status: http.StatusAccepted, access: engine.Admin},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Operation], error) {
 			v, err := e.ReleaseOperation(ctx, cloudsim.OperationID(in.ID))
 			return answer(v, v.Revision, err)
 		})
-	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read the durations of work that differ from the profile", access: engine.Read},
+	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read the durations of operations that override the cloud's profile", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return withoutETag(e.GetDurations(ctx))
 		})
-	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Replace the durations of future work", access: engine.Admin},
+	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Replace the durations of operations that begin afterwards", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.WorkDurations]) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return withoutETag(e.SetDurations(ctx, in.Body))
 		})

@@ -19,12 +19,12 @@ var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".interna
 func CheckHost(handler http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {
-			http.Error(w, "the request is addressed to another host: use an IP address, localhost, or the host of --issuer", http.StatusMisdirectedRequest)
+			http.Error(w, "the header Host contains a name that the cloud does not accept: use an IP address, localhost, or the host of --issuer in the URL", http.StatusMisdirectedRequest)
 			return
 		}
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
-				http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)
+				http.Error(w, "the request comes from a page of another origin, because its header Origin does not match its header Host", http.StatusForbidden)
 				return
 			}
 		}

@@ -23,7 +23,7 @@ func newMetrics(reg *prometheus.Registry, figures *figures) *metrics {
 			Name: "cloudsim_api_requests_total", Help: "Requests answered, by operation and HTTP status.",
 		}, []string{"operation", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "cloudsim_api_request_duration_seconds", Help: "Time to answer, by operation. Watches count when they end.",
+			Name: "cloudsim_api_request_duration_seconds", Help: "Time to answer a request, by operation. A watch counts when it ends.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"operation"}),
 		throttled: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -64,7 +64,7 @@ type figures struct {
 var (
 	quotaLimit = prometheus.NewDesc("cloudsim_quota_limit", "Limit of each quota of a project.", []string{"project", "quota"}, nil)
 	quotaUsage = prometheus.NewDesc("cloudsim_quota_usage", "Usage of each quota of a project.", []string{"project", "quota"}, nil)
-	faultHits  = prometheus.NewDesc("cloudsim_fault_hits_total", "Calls that a fault changed; the metric ends with the deletion of the fault.", []string{"fault", "effect"}, nil)
+	faultHits  = prometheus.NewDesc("cloudsim_fault_hits_total", "Calls that a fault changed, by fault. The series of a fault ends when the fault is deleted.", []string{"fault", "effect"}, nil)
 )
 
 func (f *figures) Describe(ch chan<- *prometheus.Desc) {

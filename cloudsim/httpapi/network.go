@@ -13,7 +13,7 @@ func (a *api) networkRoutes() {
 	handle(a, op{id: "networks.create", method: post, path: "/v1/networks", summary: "Create a network", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createNetwork)
 	lists(a, "networks", "/v1/networks", "networks", engine.Read, e.ListNetworks)
 	gets(a, "networks", "/v1/networks/{id}", "a network", engine.Read, e.GetNetwork, revOf[cloudsim.Network])
-	handle(a, op{id: "networks.update", method: http.MethodPut, path: "/v1/networks/{id}", summary: "Replace a network's labels, pod ranges and limit of routes", status: http.StatusAccepted, access: engine.Write}, a.updateNetwork)
+	handle(a, op{id: "networks.update", method: http.MethodPut, path: "/v1/networks/{id}", summary: "Replace a network's labels, pod ranges and maximum number of routes", status: http.StatusAccepted, access: engine.Write}, a.updateNetwork)
 	act(a, "networks.delete", http.MethodDelete, "/v1/networks/{id}", "Begin to delete an empty network", e.DeleteNetwork)
 
 	handle(a, op{id: "subnets.create", method: post, path: "/v1/subnets", summary: "Create a subnet", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSubnet)

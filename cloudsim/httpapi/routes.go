@@ -93,7 +93,7 @@ func (a *api) registerRoutes() {
 	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
 	a.loadBalancerStatsRoute()
 	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
-	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace a load balancer's labels, listeners, targets, health check and rules, and change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
+	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace a load balancer's labels, listeners, targets, health check and rules, and change IP families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
 	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace all targets of a load balancer", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
 	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read the traffic counters of a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
 	act(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer", e.DeleteLoadBalancer)
@@ -273,7 +273,7 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 // The API must register this route before /v1/load-balancers/{id}, because the router uses
 // the first route that matches the path.
 func (a *api) loadBalancerStatsRoute() {
-	handle(a, op{id: "loadBalancers.listStats", method: http.MethodGet, path: "/v1/load-balancers/stats", summary: "List the traffic counters of all load balancers that forward", access: engine.Read},
+	handle(a, op{id: "loadBalancers.listStats", method: http.MethodGet, path: "/v1/load-balancers/stats", summary: "List the traffic counters of all load balancers that forward connections", access: engine.Read},
 		func(ctx context.Context, in *listInput) (*listed[cloudsim.LoadBalancerTraffic], error) {
 			o, err := in.options()
 			if err != nil {

@@ -18,8 +18,8 @@ func (a *api) signingKeyRoutes() {
 			v, err := e.RotateSigningKey(ctx, in.Body)
 			return answer(v, v.Revision, err)
 		})
-	lists(a, "signingKeys", "/v1/signing-keys", "signing keys, without their private halves", engine.Read, e.ListSigningKeys)
-	gets(a, "signingKeys", "/v1/signing-keys/{id}", "a signing key, without its private half", engine.Read, e.GetSigningKey, revOf[cloudsim.SigningKey])
+	lists(a, "signingKeys", "/v1/signing-keys", "signing keys, without their private keys", engine.Read, e.ListSigningKeys)
+	gets(a, "signingKeys", "/v1/signing-keys/{id}", "a signing key, without its private key", engine.Read, e.GetSigningKey, revOf[cloudsim.SigningKey])
 	deletes(a, "signingKeys", "/v1/signing-keys/{id}", "Revoke the signatures of a retiring key at once", engine.Admin, e.DeleteSigningKey)
 }
 

@@ -13,7 +13,7 @@ func (a *api) snapshotRoutes() {
 	handle(a, op{id: "snapshots.create", method: post, path: "/v1/snapshots", summary: "Take a snapshot of a disk", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSnapshot)
 	lists(a, "snapshots", "/v1/snapshots", "snapshots", engine.Read, e.ListSnapshots)
 	gets(a, "snapshots", "/v1/snapshots/{id}", "a snapshot", engine.Read, e.GetSnapshot, revOf[cloudsim.Snapshot])
-	act(a, "snapshots.delete", http.MethodDelete, "/v1/snapshots/{id}", "Begin to delete a snapshot. No disk may be in creation from the snapshot", e.DeleteSnapshot)
+	act(a, "snapshots.delete", http.MethodDelete, "/v1/snapshots/{id}", "Begin to delete a snapshot. The call fails while a disk is being created from the snapshot", e.DeleteSnapshot)
 
 	handle(a, op{id: "snapshotGroups.create", method: post, path: "/v1/snapshot-groups", summary: "Take snapshots of several disks at one instant", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createSnapshotGroup)
 	lists(a, "snapshotGroups", "/v1/snapshot-groups", "snapshot groups", engine.Read, e.ListSnapshotGroups)

@@ -51,7 +51,7 @@ func (a *api) stateRoutes() {
 			extendDeadlines(ctx)
 			return nil, e.ResetState(ctx)
 		})
-	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Replace the contents of the cloud by a saved state. Watches end with the error gone", status: http.StatusNoContent, access: engine.Admin},
+	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Replace the contents of the cloud by a saved state. Watches end with an error of the kind gone", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, in *struct {
 			ByName
 			RecordsOnly bool `query:"recordsOnly" doc:"Do not change the data of disks. Without this parameter, the cloud refuses to load a state with disk data while a disk is attached"`

@@ -55,7 +55,7 @@ func (t *Transcript) add(c cloudsim.TranscriptCall) {
 	}
 	if t.left -= len(raw) + 1; t.left < 0 {
 		raw, err = json.Marshal(cloudsim.TranscriptFull{Full: true})
-		t.log.Warn("the transcript is full: later calls are not recorded", "bytes", maxTranscript)
+		t.log.Warn("the transcript has its maximum size: later calls are not recorded", "bytes", maxTranscript)
 	}
 	if err == nil {
 		_, err = t.w.Write(append(raw, '\n'))

@@ -66,7 +66,7 @@ func (w *watchCounter) addWatch(ctx context.Context) (leave func(), err error) {
 	case w.by[id] >= most:
 		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d open watches, which is the limit: use one watch for all kinds", who, most)}
 	case w.open >= maxWatches:
-		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%d watches are open, which is the limit", maxWatches)}
+		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%d watches are open, which is the limit of the cloud: use one watch for all kinds", maxWatches)}
 	}
 	if w.by == nil {
 		w.by = map[string]int{}

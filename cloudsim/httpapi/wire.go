@@ -141,7 +141,7 @@ func (a *api) toProblem(ctx context.Context, err error) *problem {
 	}
 	if kind == cloudsim.Internal {
 		a.log.ErrorContext(ctx, "request failed", "operation", x.operation, "requestId", x.requestID, "err", err)
-		detail = "internal error; the cloud's log has request " + x.requestID
+		detail = "internal error: the cloud's log contains the cause, under the request id " + x.requestID
 	}
 	p := newProblem(code, kind, detail, x.requestID)
 	x.outcome = kind.Error()

@@ -17,5 +17,5 @@ func (a *api) workloadTrustRoutes() {
 		})
 	lists(a, "workloadTrusts", "/v1/workload-trusts", "workload trusts", engine.Manage, e.ListWorkloadTrusts)
 	gets(a, "workloadTrusts", "/v1/workload-trusts/{id}", "a workload trust", engine.Manage, e.GetWorkloadTrust, revOf[cloudsim.WorkloadTrust])
-	deletes(a, "workloadTrusts", "/v1/workload-trusts/{id}", "Delete a workload trust, from the next call on, and end the watches of its callers", engine.Manage, e.DeleteWorkloadTrust)
+	deletes(a, "workloadTrusts", "/v1/workload-trusts/{id}", "Delete a workload trust. The next call of its callers fails, and their watches end", engine.Manage, e.DeleteWorkloadTrust)
 }

@@ -18,7 +18,7 @@ type OutageLogger struct {
 func (l *OutageLogger) OnSync(bool) {
 	if l.away {
 		l.away = false
-		l.Log.Info("the cloud sends changes again")
+		l.Log.Info("reading changes from the cloud works again")
 	}
 }
 

@@ -83,7 +83,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		return err
 	}
 	if err := oneHop(cfg.Listener); err != nil {
-		log.DebugContext(ctx, "cannot limit replies to one hop", "err", err)
+		log.DebugContext(ctx, "cannot set the hop limit of replies to 1", "err", err)
 	}
 	srv := &http.Server{
 		Handler:           newService(log, cfg, cloud).handler(),

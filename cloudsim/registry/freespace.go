@@ -31,7 +31,7 @@ func (f *files) checkFreeSpace(n int64) error {
 		return err
 	}
 	if has-n < f.reserve {
-		return noRoom(fmt.Sprintf("the registry's disk has %d MiB of free space, and %d MiB are reserved for other data: delete manifests and wait for the collection, or free space", has>>20, f.reserve>>20))
+		return noRoom(fmt.Sprintf("the registry's disk has %d MiB of free space, and %d MiB are reserved for other data: delete manifests and wait for the garbage collection, or delete other files", has>>20, f.reserve>>20))
 	}
 	return nil
 }

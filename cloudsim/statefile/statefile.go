@@ -167,7 +167,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "not an exported state: the header is missing")
 	}
 	if s.Head.Version != version {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "the state has format version %d; this program reads version %d: save it again with this program", s.Head.Version, version)
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the state has format version %d; this program reads version %d: start the cloud that saved the state with this program, and save the state again", s.Head.Version, version)
 	}
 	return s, nil
 }

@@ -70,7 +70,7 @@ func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	}
 	if err == nil {
 		if err = s.View((*Tx).checkShape); err != nil {
-			err = cloudsim.Errorf(cloudsim.Invalid, "the state is damaged, or no cloud wrote it: %w", err)
+			err = cloudsim.Errorf(cloudsim.Invalid, "the file is damaged, or is not a saved state of cloudsim: %w", err)
 		}
 	}
 	if err != nil {
@@ -145,11 +145,11 @@ func (t *Tx) checkShape() error {
 		}
 	}
 	if rate := t.Clock().Rate; !(rate >= 0 && rate <= cloudsim.MaxClockRate) { // NaN is invalid, too
-		return fmt.Errorf("the clock has the rate %v", rate)
+		return fmt.Errorf("the clock has the invalid rate %v", rate)
 	}
 	return t.tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		if n := b.Sequence(); n > maxSequence {
-			return fmt.Errorf("bucket %s has the sequence %d", name, n)
+			return fmt.Errorf("bucket %s has the invalid sequence %d", name, n)
 		}
 		key, value := 0, 0 // expected lengths in bytes; 0 means any length
 		family, _, _ := strings.Cut(string(name), "/")
@@ -163,7 +163,7 @@ func (t *Tx) checkShape() error {
 		}
 		return b.ForEach(func(k, v []byte) error {
 			if key > 0 && len(k) != key || value > 0 && len(v) != value {
-				return fmt.Errorf("bucket %s has a key of %d bytes with a value of %d", name, len(k), len(v))
+				return fmt.Errorf("bucket %s has a key of %d bytes with a value of %d bytes, which is invalid", name, len(k), len(v))
 			}
 			if key == 16 {
 				return json.Unmarshal(v, new(Work))

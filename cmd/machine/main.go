@@ -17,7 +17,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 || os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "machine: the hypervisor of `allinone up --nodes real` runs this, as `machine SPEC`, in namespaces of its own")
+		fmt.Fprintln(os.Stderr, "machine: do not run this program; the hypervisor of `allinone up --nodes real` runs it, as `machine SPEC`, in separate namespaces")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -33,7 +33,7 @@ type rawCodec struct{}
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return nil, fmt.Errorf("the message has the type %T", v)
+		return nil, fmt.Errorf("the message has the type %T, want *[]byte", v)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
@@ -42,7 +42,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("the message has the type %T", v)
+		return fmt.Errorf("the message has the type %T, want *[]byte", v)
 	}
 	*b = data.Materialize()
 	return nil

@@ -94,7 +94,7 @@ func New(upstream string) (*Proxy, error) {
 type contextKey struct{}
 
 // errLost means that the proxy drops the answer of the cloud.
-var errLost = errors.New("the fault loses the reply")
+var errLost = errors.New("the injected fault loses the reply")
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -249,7 +249,7 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 	return call, f, p.replaced
 }
 
-// end completes the record of a call. If the fault loses the reply, end also calls the function
+// end completes the record of a call. If the injected fault loses the reply, end also calls the function
 // onLost that the caller passed to Intercept. The proxy closes the connection to its caller only
 // after end has returned.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {

@@ -75,7 +75,7 @@ func (c Config) Files() (map[string][]byte, error) {
 		return nil, err
 	}
 	if c.Audience == "" && (c.OptInAnnotation != "" || c.Optional) {
-		return nil, errors.New("the audience of service account tokens is empty: an opt-in annotation and pods without a service account need an audience")
+		return nil, errors.New("an opt-in annotation (--opt-in-annotation) needs an audience of service account tokens: set --audience")
 	}
 	own, err := json.MarshalIndent(c.Config, "", "  ")
 	if err != nil {

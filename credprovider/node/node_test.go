@@ -41,7 +41,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("provider for ECR: got %+v", ecr)
 	}
 	c.Audience = ""
-	if _, err := c.Files(); err == nil || !strings.Contains(err.Error(), "need an audience") {
+	if _, err := c.Files(); err == nil || !strings.Contains(err.Error(), "needs an audience") {
 		t.Errorf("opt-in annotation without an audience: got error %v", err)
 	}
 	c.OptInAnnotation, c.Optional = "", false

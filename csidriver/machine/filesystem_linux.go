@@ -102,7 +102,7 @@ func (l *Loop) neverWritten(f *os.File) error {
 	case errors.Is(err, unix.ENXIO):
 		return nil
 	case err != nil:
-		return fmt.Errorf("check whether the disk is empty: %w", err)
+		return fmt.Errorf("checking whether the disk is empty: %w", err)
 	}
 	return ErrHasData
 }
@@ -115,7 +115,7 @@ func zeroAtEnds(f *os.File) error {
 	for _, at := range []struct{ from, to int64 }{{0, min(4<<20, size)}, {max(0, size-1<<20), size}} {
 		b := make([]byte, at.to-at.from)
 		if _, err := f.ReadAt(b, at.from); err != nil {
-			return fmt.Errorf("check whether the disk is empty: %w", err)
+			return fmt.Errorf("checking whether the disk is empty: %w", err)
 		}
 		if slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
 			return ErrHasData

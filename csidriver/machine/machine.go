@@ -28,7 +28,7 @@ func Filesystems() []string { return []string{Ext4, XFS} }
 var (
 	// ErrForeign means that the type of the filesystem on a disk differs from
 	// the requested type.
-	ErrForeign = errors.New("the disk has another filesystem")
+	ErrForeign = errors.New("the disk already has a filesystem of another type")
 	// ErrHasData means that a disk has data but no known filesystem.
 	ErrHasData = errors.New("the disk has data but no known filesystem, so it is not formatted")
 	// ErrJournal means that the filesystem has an unfinished journal and its

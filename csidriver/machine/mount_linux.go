@@ -98,7 +98,7 @@ func Bind(source, path string, options []string) error {
 	err := bindWith(source, path, bits)
 	if !errors.Is(err, unix.ENOSYS) {
 		if err != nil {
-			return fmt.Errorf("bind with options %q: %w", strings.Join(options, ","), err)
+			return fmt.Errorf("bind mount with options %q: %w", strings.Join(options, ","), err)
 		}
 		return nil
 	}
@@ -106,7 +106,7 @@ func Bind(source, path string, options []string) error {
 		return fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|bits, ""); err != nil {
-		return errors.Join(fmt.Errorf("bind with options %q: %w", strings.Join(options, ","), err), unix.Unmount(path, unix.UMOUNT_NOFOLLOW))
+		return errors.Join(fmt.Errorf("bind mount with options %q: %w", strings.Join(options, ","), err), unix.Unmount(path, unix.UMOUNT_NOFOLLOW))
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (k *cluster) runControllers(ctx context.Context, s *status) error {
 	s.setReady(len(all))
 	running.Wait()
 	if ctx.Err() == nil {
-		return errors.New("all controllers stopped before the end of the process")
+		return errors.New("all controllers stopped, although the process still runs")
 	}
 	return nil
 }

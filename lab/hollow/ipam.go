@@ -54,7 +54,7 @@ func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.Shar
 	a := &ipam{
 		kube: kube, nodes: nodes.Lister(), pods: pods.Informer().GetIndexer(), books: map[string]*book{},
 	}
-	a.queue = newNodeQueue(log, "pods of a hollow node have no address", a.sync)
+	a.queue = newNodeQueue(log, "cannot set the addresses of pods on a hollow node", a.sync)
 	if err := pods.Informer().AddIndexers(cache.Indexers{byNode: nodeOfPod}); err != nil {
 		return nil, fmt.Errorf("pod informer: %w", err)
 	}

@@ -214,7 +214,7 @@ func (k *kubeletSet) cutOff(ctx context.Context, n *corev1.Node) error {
 	if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
 		return err
 	}
-	k.log.Info("a hollow node cannot be reached, because its instance crashed or its zone is dark", "node", n.Name)
+	k.log.Info("a hollow node cannot be reached, because its instance crashed or its zone has an outage", "node", n.Name)
 	return nil
 }
 

@@ -311,7 +311,7 @@ func TestCloudGoesAway(t *testing.T) {
 	b.awaitNode("five", "Ready", isReady)
 	b.awaitNode("two", "Ready", isReady)
 	b.awaitNode("gone", "off", isOff)
-	if b.log.count("cannot read the changes in the cloud") != 1 || b.log.count("the cloud sends changes again") != 1 || b.log.count("listing all resources again") == 0 {
+	if b.log.count("cannot read the changes in the cloud") != 1 || b.log.count("reading changes from the cloud works again") != 1 || b.log.count("listing all resources again") == 0 {
 		t.Errorf("log:\n%s", b.log)
 	}
 }

@@ -99,16 +99,16 @@ func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !filepath.IsAbs(string(c.DataDir)) {
-		bad("data dir must be an absolute path, got %q", c.DataDir)
+		bad("--data-dir must be an absolute path, got %q", c.DataDir)
 	}
 	if c.Self == "" {
-		bad("the allinone executable is not known")
+		bad("the path of the program allinone is not known")
 	}
 	if c.Kube == "" {
-		bad("the kube executable is not known")
+		bad("the path of the program kube is not known")
 	}
 	if c.Nodes != lab.Hollow && c.Nodes != lab.Real && c.Nodes != lab.None {
-		bad("nodes must be %s, %s or %s, got %q", lab.Hollow, lab.Real, lab.None, c.Nodes)
+		bad("--nodes must be %s, %s or %s, got %q", lab.Hollow, lab.Real, lab.None, c.Nodes)
 	}
 	for _, m := range c.Mirrors {
 		if _, err := real.ParseMirror(m); err != nil {
@@ -119,39 +119,39 @@ func (c Config) Validate() error {
 		bad("--registry-mirror needs --nodes real with internet access: other nodes pull no images")
 	}
 	if c.CCM != "" && c.CCM != OwnCCM && c.CCM != NoCCM {
-		bad("ccm must be %s or %s, got %q", OwnCCM, NoCCM, c.CCM)
+		bad("--ccm must be %s or %s, got %q", OwnCCM, NoCCM, c.CCM)
 	}
 	for _, d := range c.Dialects {
 		if !slices.Contains(portNames, dialectPort(d)) {
-			bad("no dialect is named %q", d)
+			bad("--dialect: no dialect is named %q", d)
 		}
 	}
 	if c.ECRPlugin != "" && (c.Nodes != lab.Real || !slices.Contains(c.Dialects, "aws")) {
 		bad("--ecr-credential-provider needs --nodes real and --dialect aws: other nodes pull no images of ECR")
 	}
 	if c.ECRPlugin != "" && !filepath.IsAbs(c.ECRPlugin) {
-		bad("ecr credential provider must be an absolute path, got %q", c.ECRPlugin)
+		bad("--ecr-credential-provider must be an absolute path, got %q", c.ECRPlugin)
 	}
 	if c.Instances < 0 || c.Instances > maxInstances {
-		bad("instances must be between 0 and %d, got %d", maxInstances, c.Instances)
+		bad("--instances must be between 0 and %d, got %d", maxInstances, c.Instances)
 	}
 	if c.Profile != "realistic" && c.Profile != "instant" {
-		bad("profile must be realistic or instant, got %q", c.Profile)
+		bad("--profile must be realistic or instant, got %q", c.Profile)
 	}
 	if c.Catalogue != "" && !filepath.IsAbs(c.Catalogue) {
-		bad("catalogue must be an absolute path, got %q", c.Catalogue)
+		bad("--catalogue must be an absolute path, got %q", c.Catalogue)
 	}
 	if c.EgressConfig != "" && !filepath.IsAbs(c.EgressConfig) {
-		bad("egress selector config file must be an absolute path, got %q", c.EgressConfig)
+		bad("--egress-selector-config-file must be an absolute path, got %q", c.EgressConfig)
 	}
 	if c.PortBase != nil && *c.PortBase != 0 && (*c.PortBase < 1024 || *c.PortBase+len(portNames)-1 > maxPort) {
-		bad("port base must be 0 or between 1024 and %d, got %d", maxPort+1-len(portNames), *c.PortBase)
+		bad("--port-base must be 0 or between 1024 and %d, got %d", maxPort+1-len(portNames), *c.PortBase)
 	}
 	if c.Timeout <= 0 {
-		bad("timeout must be positive, got %s", c.Timeout)
+		bad("--timeout must be positive, got %s", c.Timeout)
 	}
 	if c.Grace < 0 {
-		bad("grace must not be negative, got %s", c.Grace)
+		bad("--grace must not be negative, got %s", c.Grace)
 	}
 	return errors.Join(errs...)
 }

@@ -145,7 +145,7 @@ func TestConfigSaysAllThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", fmt.Sprintf("port base must be 0 or between 1024 and %d", maxPort+1-len(portNames)), "timeout", "grace", "--ecr-credential-provider needs --nodes real and --dialect aws", "ecr credential provider must be an absolute path"} {
+	for _, want := range []string{"--data-dir", "program allinone", "program kube", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", fmt.Sprintf("--port-base must be 0 or between 1024 and %d", maxPort+1-len(portNames)), "timeout", "grace", "--ecr-credential-provider needs --nodes real and --dialect aws", "--ecr-credential-provider must be an absolute path"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in the error %v", want, err)
 		}

@@ -201,7 +201,7 @@ func (p *plan) realConfig(ctx context.Context, k kubernetes.Interface) (real.Con
 	n := p.vpc()
 	aliases, err := p.registryAliases(ctx)
 	if err != nil {
-		return real.Config{}, fmt.Errorf("names of the registry: %w", err)
+		return real.Config{}, fmt.Errorf("finding the host names of the registry: %w", err)
 	}
 	files, err := p.registryFiles(aliases)
 	if err != nil {

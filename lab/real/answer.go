@@ -52,12 +52,12 @@ func (v *vpc) leadAnswers(host *netlink.Handle) error {
 		{host, netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: table}, v.Link, hostPriority},
 	} {
 		if err := side.handle.RouteReplace(&side.route); err != nil {
-			return fmt.Errorf("route of answers to clients: %w", err)
+			return fmt.Errorf("route for replies to clients: %w", err)
 		}
 		for _, protocol := range []int{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 			r := answerRule(side.from, protocol, side.route.Table, side.order)
 			if err := side.handle.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
-				return fmt.Errorf("rule for answers to clients, which needs a kernel with policy routing: %w", err)
+				return fmt.Errorf("routing rule for replies to clients (the kernel must support policy routing): %w", err)
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func forgetAnswers(link string) error {
 		errs = append(errs, err)
 		for _, route := range routes {
 			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
-				errs = append(errs, fmt.Errorf("route of answers to clients: %w", err))
+				errs = append(errs, fmt.Errorf("route for replies to clients: %w", err))
 			}
 		}
 	}

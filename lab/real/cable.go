@@ -49,6 +49,6 @@ func (c *cableSet) cut() map[cloudsim.InstanceID]bool {
 // zones, and up for all other machines. A zone is dark while its network fails.
 func (h *hypervisor) keepCables(ctx context.Context) {
 	h.cables.news.forEach(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
-		h.log.Warn("links of dark zones not updated; retrying", "err", err)
+		h.log.Warn("network links of zones with an outage not updated; retrying", "err", err)
 	})
 }

@@ -402,7 +402,7 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 		return err
 	}
 	if err := d.update(ctx); err != nil {
-		d.log.Warn("disks of the machine not complete at its start; retrying", "err", err)
+		d.log.Warn("some disks of the machine are missing at its start; retrying", "err", err)
 	}
 	d.changed.notify()
 	return nil

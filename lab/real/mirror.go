@@ -40,7 +40,7 @@ func ParseMirror(s string) (Mirror, error) {
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return m, fmt.Errorf("the URL of the mirror of %s may have only a scheme, a host, a port and a path", host)
 	case OnLoopback(u):
-		return m, fmt.Errorf("machines cannot reach %s, because it is on the loopback of this host: let the mirror listen on another computer", u.Host)
+		return m, fmt.Errorf("machines cannot reach %s, because it is on the loopback of this host: run the mirror on another computer", u.Host)
 	}
 	return m, nil
 }

@@ -279,7 +279,7 @@ func (a *Agent) drain() {
 		select {
 		case <-tick.C:
 		case <-end.C:
-			a.log.Warn("cutting connections that did not end in time", "connections", a.open.Load())
+			a.log.Warn("closing connections that did not end in time", "connections", a.open.Load())
 			return
 		}
 	}

@@ -48,7 +48,7 @@ func newMetrics(reg prometheus.Registerer, a *Agent) (*agentMetrics, error) {
 		dialFailed: prometheus.NewCounterVec(prometheus.CounterOpts(opts("endpoint_dial_failure_total", "Failed dials of targets by reason.")), []string{"reason"}),
 		serverFail: prometheus.NewCounter(prometheus.CounterOpts(opts("server_call_failures_total", "Failed calls to servers."))),
 		known:      prometheus.NewGauge(prometheus.GaugeOpts(opts("known_server_count", "Number of servers, as far as the agent can count them."))),
-		cut:        prometheus.NewCounter(prometheus.CounterOpts(opts("slow_targets_cut_total", "Connections in upstream's protocol that were cut because the target did not read."))),
+		cut:        prometheus.NewCounter(prometheus.CounterOpts(opts("slow_targets_cut_total", "Connections in the protocol of apiserver-network-proxy that the agent closed because the target did not read."))),
 		toTarget:   bytes.WithLabelValues("to_target"),
 		fromTarget: bytes.WithLabelValues("from_target"),
 	}

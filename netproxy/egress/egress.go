@@ -36,7 +36,7 @@ func (s Selector) Validate() error {
 		errs = append(errs, errors.New("either a socket or a URL must be given"))
 	}
 	if s.Socket != "" && !filepath.IsAbs(s.Socket) {
-		errs = append(errs, errors.New("the socket must be an absolute path: kube-apiserver may run in another folder"))
+		errs = append(errs, errors.New("the socket must be an absolute path: kube-apiserver may have another working directory"))
 	}
 	if s.URL != "" && !strings.HasPrefix(s.URL, "https://") {
 		errs = append(errs, errors.New("the URL must begin with https://: kube-apiserver uses TCP only with mutual TLS"))

@@ -105,7 +105,7 @@ func (c Config) Validate() error {
 	}
 	certified := c.AgentTLS != nil && c.AgentTLS.ClientAuth == tls.RequireAndVerifyClientCert
 	if !certified && c.Authenticator == nil && !c.InsecureAgents {
-		bad("agents must present a certificate or a token, unless insecure agents are allowed")
+		bad("the server cannot authenticate agents: configure client certificates or tokens, or allow insecure agents")
 	}
 	if len(c.Frontends) == 0 {
 		bad("at least one frontend is required")

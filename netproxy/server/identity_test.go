@@ -182,7 +182,7 @@ func TestAgentsMustBeAuthenticated(t *testing.T) {
 	} {
 		cfg := cfg
 		change(&cfg)
-		if _, err := server.New(slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "agents must present a certificate or a token") {
+		if _, err := server.New(slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "the server cannot authenticate agents") {
 			t.Errorf("%s: got %v, want an error about agents", name, err)
 		}
 		cfg.InsecureAgents = true

@@ -60,7 +60,7 @@ func (s *session) deliver(p *wire.Packet) {
 		if cut := l.cut.Load(); cut != nil {
 			(*cut)()
 		}
-		s.server.log.Warn("cut a slow connection, because it blocked other connections", "agent", s.agentID, "connection", p.ID, "because", wire.ErrSlow)
+		s.server.log.Warn("closed a slow connection, because it blocked other connections", "agent", s.agentID, "connection", p.ID, "because", wire.ErrSlow)
 	}
 }
 

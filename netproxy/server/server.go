@@ -174,7 +174,7 @@ func (s *Server) drainTimer(ctx context.Context, cut, cutAgents func()) func() {
 		case <-end.C:
 		}
 		if n := s.conns.count(); n > 0 {
-			s.log.Warn("cutting connections that did not end in time", "connections", n)
+			s.log.Warn("closing connections that did not end in time", "connections", n)
 		}
 		cut()
 		end.Reset(cutTime)

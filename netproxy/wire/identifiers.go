@@ -55,7 +55,7 @@ func (id *Identifiers) add(key, value string) (err error) {
 	case "cidr":
 		p, err := netip.ParsePrefix(value)
 		if err != nil {
-			return fmt.Errorf("%q is not a range such as 10.0.0.0/24", value)
+			return fmt.Errorf("%q is not a CIDR such as 10.0.0.0/24", value)
 		}
 		id.CIDR = append(id.CIDR, p.Masked())
 	case "default-route":

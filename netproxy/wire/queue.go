@@ -11,7 +11,7 @@ import (
 
 // ErrSlow means that Push has closed a Queue, because the reader of the Queue
 // blocked other connections.
-var ErrSlow = errors.New("the reader is too slow, and upstream's protocol cannot slow down a single connection")
+var ErrSlow = errors.New("the reader is too slow, and the protocol of apiserver-network-proxy cannot slow down a single connection")
 
 // overhead is a size that the queue adds to the size of each item. With overhead, the limit also
 // applies to empty datagrams.

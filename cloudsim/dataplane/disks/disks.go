@@ -54,7 +54,7 @@ func (c Config) Validate() error {
 		return errors.New("the field Dir is required")
 	}
 	if c.Files != nil && c.Files.dir != c.Dir {
-		return fmt.Errorf("Files must use the folder in Dir, %s, not %s", c.Dir, c.Files.dir)
+		return fmt.Errorf("Files must use the folder that Dir names, %s, not %s", c.Dir, c.Files.dir)
 	}
 	return nil
 }

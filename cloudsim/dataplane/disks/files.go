@@ -101,7 +101,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	}
 	switch err := copyTogether(ctx, all); {
 	case errors.Is(err, errBusy):
-		return cloudsim.Errorf(cloudsim.Conflict, "cannot save a disk: %w; or set recordsOnly to save the records alone", err)
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot save a disk: %w. To save the state without the data of disks, set recordsOnly", err)
 	case errors.Is(err, errLost):
 		return cloudsim.Errorf(cloudsim.NotFound, "a disk was deleted during the save: %w", err)
 	case err != nil:

@@ -27,7 +27,7 @@ const (
 var (
 	zeros     [maxPart]byte
 	fileID    = regexp.MustCompile(`^(disk|snap)-[0-9a-f]{6,16}$`)
-	errTooBig = cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more than %d GiB of data, the limit of a state: set recordsOnly to save the records alone", cloudsim.MaxStateData>>30)
+	errTooBig = cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more than %d GiB of data, the limit of a state: set recordsOnly to save the state without this data", cloudsim.MaxStateData>>30)
 )
 
 // pack writes the data in the first size bytes of a file to w. It returns the number of bytes

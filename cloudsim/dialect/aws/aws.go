@@ -188,7 +188,7 @@ func selectCall(r *dialect.Request) (string, error) {
 		return "", err
 	}
 	if r.Form, err = url.ParseQuery(string(raw)); err != nil {
-		return "", coded(http.StatusBadRequest, "MalformedQueryString", "the body must have the type application/x-www-form-urlencoded")
+		return "", coded(http.StatusBadRequest, "MalformedQueryString", "the body must have the format application/x-www-form-urlencoded")
 	}
 	s, ok := services[r.Form.Get("Version")]
 	if !ok {
@@ -196,7 +196,7 @@ func selectCall(r *dialect.Request) (string, error) {
 	}
 	action := r.Form.Get("Action")
 	if !actionRE.MatchString(action) {
-		return "", coded(http.StatusBadRequest, "MissingAction", "the parameter Action must be the name of a call")
+		return "", coded(http.StatusBadRequest, "MissingAction", "the parameter Action must be the name of an action")
 	}
 	return s.name + "." + action, nil
 }

@@ -122,7 +122,7 @@ func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepo
 		return nil, err
 	}
 	if input.Mutability != "" && input.Mutability != mutable {
-		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field imageTagMutability must be "+mutable+", because tags of this cloud can always move, got "+clip(input.Mutability))
+		return nil, coded(http.StatusBadRequest, "InvalidParameterException", "the field imageTagMutability must be "+mutable+", because image tags of this cloud are always mutable, got "+clip(input.Mutability))
 	}
 	given := map[string]string{}
 	for _, t := range input.Tags {

@@ -49,7 +49,7 @@ func (a networkAttribute) errInvalid(must string) error {
 }
 
 func (a networkAttribute) errUnknown() error {
-	return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the attribute "+clip(a.Key)+" is not known to this dialect: remove it")
+	return coded(http.StatusBadRequest, "InvalidConfigurationRequest", "the attribute "+clip(a.Key)+" is not supported by cloudsim's dialect aws: remove it")
 }
 
 func attributeAnswer(q *query, all []networkAttribute) *queryAnswer {

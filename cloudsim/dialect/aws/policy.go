@@ -92,7 +92,7 @@ func createPolicy(q *query) (any, error) {
 		}
 		setList(l, labelPolicies, append(names, name))
 		if n := len(l.Labels[labelPolicies]); n > cloudsim.MaxLabelValue {
-			return coded(http.StatusBadRequest, "TooManyPolicies", fmt.Sprintf("the names of all policies of the load balancer have %d characters, at most %d are allowed", n, cloudsim.MaxLabelValue))
+			return coded(http.StatusBadRequest, "TooManyPolicies", fmt.Sprintf("the names of all policies of the load balancer have %d characters together, at most %d are allowed", n, cloudsim.MaxLabelValue))
 		}
 		return nil
 	})

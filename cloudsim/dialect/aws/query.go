@@ -310,7 +310,7 @@ func (q *query) finish() error {
 	}
 	if len(q.left) > 0 {
 		name := slices.Sorted(maps.Keys(q.left))[0]
-		return coded(http.StatusBadRequest, "UnknownParameter", "the parameter "+clip(name)+" is not known to this dialect: remove it")
+		return coded(http.StatusBadRequest, "UnknownParameter", "the parameter "+clip(name)+" is not supported by cloudsim's dialect aws: remove it")
 	}
 	if dry {
 		return q.dryRun()
@@ -378,7 +378,7 @@ func (k kind[T, I]) errNotFound(id string) error {
 func (k kind[T, I]) matcher(filters []filter) (func(T) bool, error) {
 	for _, f := range filters {
 		if k.values[f.name] == nil && f.name != "tag-key" && !strings.HasPrefix(f.name, "tag:") {
-			return nil, coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(f.name)+" is not known to this dialect")
+			return nil, coded(http.StatusBadRequest, "InvalidParameterValue", "the filter "+clip(f.name)+" is not supported by cloudsim's dialect aws")
 		}
 	}
 	return func(v T) bool {

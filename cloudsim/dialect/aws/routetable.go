@@ -118,7 +118,7 @@ func (t mainTable) storeTags(q *query, tags map[string]string) error {
 	}
 	_, err := q.Cloud.CreateRecord(q.Context(), cloudsim.CreateRecord{Kind: tableRecords, Name: string(t.ID), Labels: tags, Document: json.RawMessage("{}")})
 	if errors.Is(err, cloudsim.Exists) {
-		return cloudsim.Errorf(cloudsim.Stale, "another caller has set the tags of the route table")
+		return cloudsim.Errorf(cloudsim.Stale, "another caller has set the tags of the route table: repeat the request")
 	}
 	return err
 }

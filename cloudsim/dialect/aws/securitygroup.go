@@ -293,7 +293,7 @@ func storeGroup(q *query, g group, labels map[string]string) (group, error) {
 	s, err := storeObject(q, groupRecords, s)
 	switch {
 	case errors.Is(err, cloudsim.Exists) && g.Name == defaultGroup:
-		return g, cloudsim.Errorf(cloudsim.Stale, "another caller has changed the default group")
+		return g, cloudsim.Errorf(cloudsim.Stale, "another caller has changed the default security group: repeat the request")
 	case err != nil:
 		return g, err
 	}

@@ -39,7 +39,7 @@ func signatureToken(r *dialect.Request) (string, error) {
 		return "", err
 	}
 	if _, ok := cloudsim.ParseSignature(s.Token()); !ok {
-		return "", errIncomplete("the credential must be ACCESS-KEY/DATE/REGION/SERVICE/aws4_request in lower case, and the signature 64 hex digits")
+		return "", errIncomplete("the credential must be ACCESS-KEY/DATE/REGION/SERVICE/aws4_request with the service in lower case, and the signature must be 64 hex digits in lower case")
 	}
 	s.SessionToken = r.Header.Get("X-Amz-Security-Token")
 	if _, ok := cloudsim.ParseSignature(s.Token()); !ok {

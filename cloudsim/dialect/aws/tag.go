@@ -134,7 +134,7 @@ func tagResource(q *query, id string, dryRun bool, changeLabels func(labels map[
 			}
 			return dialect.Unsupported{What: "a change of the tags of the snapshot " + clip(id), Why: "set the tags in CreateSnapshot"}
 		}
-		return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume, a route table or a security group, because other resources have no tags in this dialect")
+		return coded(http.StatusBadRequest, "InvalidID", "the id "+clip(id)+" must be the id of an instance, a volume, a route table or a security group, because cloudsim's dialect aws supports no tags of other resources")
 	})
 }
 

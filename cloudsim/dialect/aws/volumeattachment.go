@@ -169,7 +169,7 @@ func findAttachment(d cloudsim.Disk, instanceID, device string) (a cloudsim.Atta
 		a, _ = d.Attachment(own)
 	}
 	if a.Instance == "" || device != "" && device != deviceOf(d, a) {
-		return a, coded(http.StatusBadRequest, "InvalidAttachment.NotFound", "the volume "+id+" has no such attachment to the instance "+clip(instanceID)+" and the device "+clip(device))
+		return a, coded(http.StatusBadRequest, "InvalidAttachment.NotFound", "the volume "+id+" is not attached to the instance "+clip(instanceID)+" and the device "+clip(device))
 	}
 	return a, nil
 }

@@ -19,7 +19,7 @@ import (
 func checkLabels(given map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(given)) {
 		if errs := validation.IsQualifiedName(k); len(errs) > 0 {
-			return cloudsim.InvalidField("labels", fmt.Sprintf("has the key %.80q: %s", k, errs[0]))
+			return cloudsim.InvalidField("labels", fmt.Sprintf("has the key %.80q, which is not allowed: %s", k, errs[0]))
 		}
 		if errs := validation.IsValidLabelValue(given[k]); len(errs) > 0 {
 			return cloudsim.InvalidField("labels", fmt.Sprintf("has a value for %.80q that is not allowed: %s", k, errs[0]))

@@ -276,7 +276,7 @@ func checkIdle(l cloudsim.LoadBalancer) error {
 	case !loadBalancerBusy(l):
 		return nil
 	case l.State == cloudsim.LoadBalancerUpdating:
-		return cloudsim.Errorf(cloudsim.Stale, "another action changes the load balancer: repeat the call")
+		return cloudsim.Errorf(cloudsim.Stale, "another action is changing the load balancer: repeat the call when it has ended")
 	}
 	return errLocked("load balancer", string(l.State))
 }

@@ -383,7 +383,7 @@ func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.I
 
 func addRoute(r *dialect.Request, n cloudsim.Network, in networkRoute) (m cloudsim.Meta, busy bool, err error) {
 	if _, err := netip.ParsePrefix(in.Destination); err != nil {
-		return m, false, cloudsim.InvalidField("destination", fmt.Sprintf("must be a range of addresses, got %.80q", in.Destination))
+		return m, false, cloudsim.InvalidField("destination", fmt.Sprintf("must be a CIDR such as 10.1.0.0/16, got %.80q", in.Destination))
 	}
 	hop, err := instanceAt(r, n.ID, in.Gateway)
 	if err != nil {

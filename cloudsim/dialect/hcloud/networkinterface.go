@@ -116,7 +116,7 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	case !ok:
 		return i, err
 	case e.Kind == cloudsim.Exhausted && e.RetryAfter == 0:
-		return i, coded("no_subnet_available", "all addresses of the subnet are in use")
+		return i, coded("no_subnet_available", "all addresses of the subnet are in use: create another subnet, or remove a server from the network")
 	case e.Kind == cloudsim.Conflict && in.IP != "":
 		return i, coded("ip_not_available", fmt.Sprintf("another server has the address %.80q", in.IP))
 	case e.Kind == cloudsim.Invalid && in.IP != "":

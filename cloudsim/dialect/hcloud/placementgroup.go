@@ -99,7 +99,7 @@ func createPlacementGroup(r *dialect.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if c.Type != spread {
-		return 0, nil, cloudsim.InvalidField("type", fmt.Sprintf("must be spread, got %.80q", c.Type))
+		return 0, nil, cloudsim.InvalidField("type", fmt.Sprintf("must be \"spread\", got %.80q", c.Type))
 	}
 	v, err := placementGroups.create(r, c.Name, c.Labels, nil, struct{}{})
 	if err != nil {

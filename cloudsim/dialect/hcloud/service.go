@@ -182,7 +182,7 @@ func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 		return cloudsim.InvalidField(field+"http", "must be absent for a health check of the protocol tcp")
 	}
 	if r.HTTP.Domain != nil && *r.HTTP.Domain != "" {
-		return dialect.Unsupported{What: "the domain of a health check", Why: "the host of each probe is the address of the target"}
+		return dialect.Unsupported{What: "the domain of a health check", Why: "the header Host of each probe is the address of the target"}
 	}
 	if r.HTTP.Response != nil && *r.HTTP.Response != "" {
 		return dialect.Unsupported{What: "the response of a health check", Why: "probes check the status only"}

@@ -77,7 +77,7 @@ func addTarget(r *dialect.Request, l *cloudsim.LoadBalancer, in targetRequest) e
 	t := cloudsim.Target{Instance: id}
 	if in.UsePrivateIP != nil && *in.UsePrivateIP {
 		if l.Labels[labelNetwork] == "" {
-			return coded("load_balancer_not_attached_to_network", "the load balancer is not attached to a network: a target cannot use its private address")
+			return coded("load_balancer_not_attached_to_network", "the load balancer is not attached to a network: attach it to a network first, or set use_private_ip to false")
 		}
 		if !isPrivate(i, cloudsim.NetworkID(l.Labels[labelNetwork])) {
 			return coded("server_not_attached_to_network", "the server is not in the network of the load balancer")

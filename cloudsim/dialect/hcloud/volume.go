@@ -136,9 +136,9 @@ func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (r
 	case c.Size < minVolume || c.Size > maxVolume:
 		return req, cloudsim.InvalidField("size", fmt.Sprintf("must be %d to %d, got %d", minVolume, maxVolume, c.Size))
 	case c.Format != nil && *c.Format != "":
-		return req, dialect.Unsupported{What: "format", Why: "the server formats the volume"}
+		return req, dialect.Unsupported{What: "format", Why: "format the volume on the server"}
 	case c.Automount != nil && *c.Automount:
-		return req, dialect.Unsupported{What: "automount", Why: "the server mounts the volume"}
+		return req, dialect.Unsupported{What: "automount", Why: "mount the volume on the server"}
 	case c.Server != nil && c.Location != (idOrName{}):
 		return req, cloudsim.InvalidField("location", "must be absent if the request has a server")
 	}
@@ -251,7 +251,7 @@ type attachVolumeRequest struct {
 
 func attachVolume(r *dialect.Request, d cloudsim.Disk, in attachVolumeRequest) (cloudsim.Disk, error) {
 	if in.Automount != nil && *in.Automount {
-		return d, dialect.Unsupported{What: "automount", Why: "the server mounts the volume"}
+		return d, dialect.Unsupported{What: "automount", Why: "mount the volume on the server"}
 	}
 	if len(d.Attachments) > 0 {
 		return d, coded("volume_already_attached", "the volume is already attached to a server: detach it first")
@@ -281,7 +281,7 @@ func resizeVolume(r *dialect.Request, d cloudsim.Disk, in struct {
 },
 ) (cloudsim.Disk, error) {
 	if in.Size <= d.SizeGiB || in.Size > maxVolume {
-		return d, cloudsim.InvalidField("size", fmt.Sprintf("must be more than the present %d and at most %d, got %d", d.SizeGiB, maxVolume, in.Size))
+		return d, cloudsim.InvalidField("size", fmt.Sprintf("must be more than the present size %d and at most %d, got %d", d.SizeGiB, maxVolume, in.Size))
 	}
 	return r.Cloud.ResizeDisk(r.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: in.Size})
 }

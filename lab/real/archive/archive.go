@@ -283,7 +283,7 @@ func fromDocker(file string) ([]Image, error) {
 func fromLayout(dir string) ([]Image, error) {
 	info, err := os.Stat(filepath.Join(dir, "index.json"))
 	if err != nil {
-		return nil, fmt.Errorf("%s is not an OCI layout directory: %w; give the folder that contains index.json", dir, err)
+		return nil, fmt.Errorf("%s is not an OCI image layout: %w; give the folder that contains index.json", dir, err)
 	}
 	if info.Size() > maxMetadata {
 		return nil, fmt.Errorf("index.json is larger than %d bytes", maxMetadata)

@@ -43,10 +43,11 @@ func newCreateAccessKeyCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create [NAME]", Short: "Create an access key; its secret is shown once",
-		Long: `Create an access key of a service account. The programs of AWS sign their requests with
-an access key. The cloud shows its secret once. The command prints a shared credentials
-file to stdout, or writes it to a new file that only you can read. The programs read
-the path of this file from the variable AWS_SHARED_CREDENTIALS_FILE.`,
+		Long: `Create an access key of a service account. The AWS CLI and the AWS SDKs sign their
+requests with an access key. The cloud shows its secret once. The command prints a
+shared credentials file to stdout, or writes it to a new file that only you can read.
+The AWS CLI and the SDKs read the path of this file from the environment variable
+AWS_SHARED_CREDENTIALS_FILE.`,
 		Example: `  allinone cloud access-keys create --service-account ccm --credentials-file aws.credentials`,
 		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

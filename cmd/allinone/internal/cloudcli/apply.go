@@ -25,7 +25,7 @@ The command creates missing resources. It updates the fields that the API can ch
 labels of instances, networks and load balancers; listeners, targets and other
 settings of load balancers; pod ranges and limits of networks. Any other difference is
 an error, and the command then changes nothing of that resource. Fields and labels
-that the file does not contain stay unchanged. The number 0 and an empty text mean
+that the file does not contain stay unchanged. The number 0 and an empty string mean
 the default. If you apply a file again, nothing changes.
 
 The command checks the whole file before it changes the cloud. With --dry-run, the

@@ -15,12 +15,13 @@ import (
 func newClockCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "clock", Short: "Stop, move or speed up the cloud's time",
-		Long: `Stop, move or speed up the cloud's time. Slow work, the expiry of tokens, the time
-windows of faults and retention times follow the cloud's clock. The clock is in the
-cloud's file, so a restart continues with it, and a stopped clock stays stopped.
+		Long: `Stop, move or speed up the cloud's time. The durations of operations, the expiry of
+tokens, the time windows of faults and retention times follow the cloud's clock. The
+clock is in the cloud's file, so a restart continues with it, and a stopped clock stays
+stopped.
 
 Faults never affect the commands of the clock.`,
-		Example: `  # The machine stays in the state stopping until you advance the clock
+		Example: `  # The instance stays in the state stopping until you advance the clock
   allinone cloud clock freeze
   allinone cloud instances stop node-1
   allinone cloud clock advance 1s
@@ -89,9 +90,9 @@ func newSetClockCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "set", Short: "Set the time, its offset from the machine's time, or its rate",
-		Long: `Set the time, its offset from the machine's time, or its rate. A value without a flag
-stays unchanged. Work that is due at the new time settles soon afterwards. To
-wait for this work, use 'advance' instead.`,
+		Long: `Set the time, its offset from the machine's time, or its rate. A value whose flag you
+omit stays unchanged. Work that is due at the new time ends soon afterwards. To wait
+for this work, use 'advance' instead.`,
 		Example: `  allinone cloud clock set --time 2030-01-01T00:00:00Z
   allinone cloud clock set --ahead 24h
   allinone cloud clock set --rate 60          # one minute per second
@@ -139,9 +140,9 @@ func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
 
 func newAdvanceClockCommand(c *cli.Connection) *cobra.Command {
 	return clockCommand(c, &cobra.Command{
-		Use: "advance DURATION", Short: "Move the time forward, and wait until the due work has settled",
-		Long: `Move the time forward, and wait until the due work has settled, in the order of the
-due times, each at its own time. Afterwards a stopped clock is stopped again, and a
+		Use: "advance DURATION", Short: "Move the time forward, and wait until the due work has ended",
+		Long: `Move the time forward, and wait until the due work has ended. Each piece of work ends
+at its due time, in the order of these times. Afterwards a stopped clock is stopped again, and a
 running clock keeps running.`,
 		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # end the work that is due now",
 		Args:    cobra.ExactArgs(1),

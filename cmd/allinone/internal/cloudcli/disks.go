@@ -88,7 +88,7 @@ func attachmentCell(d cloudsim.Disk) string {
 }
 
 func newDisksCommand(c *cli.Connection) *cobra.Command {
-	cmd := disks.groupCommand("Manage disks, which exist longer than their instances", "disk")
+	cmd := disks.groupCommand("Manage disks, which stay when their instances are deleted", "disk")
 	cmd.AddCommand(
 		disks.listCommand(c),
 		disks.getCommand(c),

@@ -104,7 +104,7 @@ Effects:
   staleRead         an answer with data of the time --age ago
   duplicate         the work twice, and the second reply
   stuckState        the work begins, but does not end before the end of the fault
-  corruptToken      a token with an invalid secret
+  corruptToken      an invalid secret in the reply to a call that creates a token
   zoneOutage        failure of the zone --zone: API, data plane or both (--scope)`,
 		Example: `  # The next load balancer is created, but the reply is lost
   allinone cloud faults create lost --operation loadBalancers.create --effect loseReply --max 1
@@ -112,7 +112,7 @@ Effects:
   # A third of the CCM's reads fail for ten minutes, the same third every time
   allinone cloud faults create flaky --operation '*.get' --caller ccm --effect error --probability 0.33 --for 10m
 
-  # No more large machines in a zone; a zone without network for five minutes
+  # No more large instances in a zone; a zone without network for five minutes
   allinone cloud faults create out --operation instances.create --zone sim-1a --type large --effect stockOut
   allinone cloud faults create dark --zone sim-1b --effect zoneOutage --scope data --for 5m
 
@@ -272,8 +272,8 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 		presets = append(presets, cobra.CompletionWithDesc(p.Name, p.About))
 	}
 	cmd := &cobra.Command{
-		Use: "preset NAME", Short: "Create the faults of a known incident",
-		Long:    "Create the faults of a known incident. The faults are active until you delete them." + about.String(),
+		Use: "preset NAME", Short: "Create the faults of a preset, which simulates an incident",
+		Long:    "Create the faults of a preset, which simulates an incident. The faults are active until\nyou delete them." + about.String(),
 		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults preset zone-down --zone sim-1b\n  allinone cloud faults delete cloud-down",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -91,9 +91,9 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 
 func newDurationsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "durations", Aliases: []string{"duration"}, Short: "Set the durations of work",
-		Long: `Set durations of work that differ from the cloud's profile. The durations apply to work
-that begins afterwards.`,
+		Use: "durations", Aliases: []string{"duration"}, Short: "Set the durations of operations",
+		Long: `Override the durations of operations in the cloud's profile. The new durations apply to
+operations that begin afterwards.`,
 		Example: `  allinone cloud durations set instance create 2m
   allinone cloud durations set '*' '*' 0
   allinone cloud durations list
@@ -105,8 +105,8 @@ that begins afterwards.`,
 			Example: "  allinone cloud durations list", Args: cobra.NoArgs,
 		}, func(have cloudsim.WorkDurations, _ []string) (cloudsim.WorkDurations, error) { return have, nil }),
 		durationsCommand(c, &cobra.Command{
-			Use: "set KIND VERB DURATION", Short: "Set the duration of one kind of work",
-			Long:    "Set the duration of one kind of work; * matches all kinds or verbs. If several settings\nmatch, the newest setting applies.",
+			Use: "set KIND VERB DURATION", Short: "Set the duration of operations with a kind and a verb",
+			Long:    "Set the duration of operations with a kind and a verb; * matches all kinds or verbs. If\nseveral settings match, the newest setting applies.",
 			Example: "  allinone cloud durations set disk attach 30s\n  allinone cloud durations set loadBalancer '*' 1500ms", Args: cobra.ExactArgs(3),
 		}, withDuration),
 		durationsCommand(c, &cobra.Command{

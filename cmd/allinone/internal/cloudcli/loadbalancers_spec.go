@@ -27,7 +27,7 @@ type specFlags struct {
 
 func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&s.listeners, "listener", nil, "listener, as protocol, `PORT` and port of the targets, such as tcp:80:30080, or with options, such as udp:53:30053:idle-timeout=1m; may be repeated. Options: "+strings.Join(listenerOptions, ", "))
+	f.StringSliceVar(&s.listeners, "listener", nil, "listener, as `[PROTOCOL:]PORT:TARGET-PORT`, such as tcp:80:30080, or with options, such as udp:53:30053:idle-timeout=1m; may be repeated. Options: "+strings.Join(listenerOptions, ", "))
 	f.StringSliceVar(&s.targets, "target", nil, "target `INSTANCE`, such as node-1, with a weight, such as node-1=3, or with an address of a pod, such as node-1/10.244.0.7; may be repeated")
 	f.StringArrayVar(&s.listenerTargets, "listener-target", nil, "target of only one listener, as `PORT=INSTANCE`, such as 443=node-1, udp/53=node-1=3, or 443= for no targets; may be repeated")
 	f.StringArrayVar(&s.listenerHealth, "listener-health", nil, "health check of only one listener, as `PORT=PROBE`, such as 443=http:10256/healthz; may be repeated. All other settings are copied from the load balancer's health check")
@@ -41,9 +41,9 @@ func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
 	f.StringSliceVar(&s.families, "family", nil, "IP families of the addresses: ipv4, ipv6 or both (default ipv4, or the families of --address)")
 	f.StringSliceVar(&s.addresses, "address", nil, "reserved `ADDRESS` (name, id or IP), at most one for each family (default a new address)")
 	f.StringSliceVar(&s.sources, "source-range", nil, "`RANGE` of clients that may connect, such as 10.0.0.0/8; may be repeated; empty for all clients")
-	f.StringVar(&s.affinity, "affinity", "", "affinity of connections: clientIP (all connections of a client go to the same target) or none (default none)")
-	f.DurationVar(&s.sticky, "affinity-timeout", 0, "time for which the load balancer remembers the target of a client (default 3h)")
-	f.DurationVar(&s.drain, "drain-timeout", 0, "time for which connections stay open after the removal of their target or listener; 0 for no time (default 30s)")
+	f.StringVar(&s.affinity, "affinity", "", "session affinity: clientIP (all connections of a client go to the same target) or none (default none)")
+	f.DurationVar(&s.sticky, "affinity-timeout", 0, "time for which the load balancer sends the connections of a client to the same target (default 3h)")
+	f.DurationVar(&s.drain, "drain-timeout", 0, "time for which connections stay open after the removal of their target or listener; 0 closes them at once (default 30s)")
 	_ = cmd.RegisterFlagCompletionFunc("address", completeNames(c, addresses))
 	_ = cmd.RegisterFlagCompletionFunc("family", cli.Fixed(cloudsim.IPv4, cloudsim.IPv6))
 	_ = cmd.RegisterFlagCompletionFunc("affinity", cli.Fixed(cloudsim.AffinityNone, cloudsim.AffinityClientIP))

@@ -166,7 +166,7 @@ preemption terminates it. A second notice of the same type replaces the first.`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, instances), cli.Fixed(cloudsim.NoticeTypes()...)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if in < 0 || in%time.Second != 0 {
-				return cli.BadFlag("in", in.String(), "whole seconds from now, e.g. 2m")
+				return cli.BadFlag("in", in.String(), "a duration of whole seconds from now, e.g. 2m")
 			}
 			req := cloudsim.CreateNotice{Type: cloudsim.NoticeType(args[1]), InSeconds: int64(in / time.Second)}
 			i, err := instances.findResource(ctx, cl, args[0])

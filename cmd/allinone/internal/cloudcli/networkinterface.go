@@ -28,8 +28,8 @@ func newAttachNetworkCommand(c *cli.Connection) *cobra.Command {
 	var at placeFlags
 	cmd := &cobra.Command{
 		Use: "attach-network INSTANCE NETWORK", Short: "Give an instance addresses in an additional network",
-		Long: `Give an instance addresses in an additional network, at once. The instance keeps
-its network and its addresses. Simulated machines, load balancers and the metadata
+		Long: `Give an instance addresses in an additional network. This takes no time. The instance
+keeps its present networks and addresses. Simulated machines, load balancers and the metadata
 service use only the first network of an instance.`,
 		Example: `  allinone cloud instances attach-network node-1 shop
   allinone cloud instances attach-network node-1 shop --subnet shop-a --address 10.10.1.7`,
@@ -55,9 +55,9 @@ func newDetachNetworkCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use: "detach-network INSTANCE NETWORK", Short: "Release the addresses of an instance in an additional network",
-		Long: `Release the addresses of an instance in an additional network, at once. Routes of
-this network with the instance as their next hop get the state blackhole. An
-instance keeps its first network.`,
+		Long: `Release the addresses of an instance in an additional network. This takes no time.
+Routes of this network with the instance as their next hop get the state blackhole. An
+instance cannot leave its first network.`,
 		Example: `  allinone cloud instances detach-network node-1 shop`,
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, instances), completeNames(c, networks)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -48,7 +48,7 @@ func tookCell(o cloudsim.Operation) string {
 }
 
 func newOperationsCommand(c *cli.Connection) *cobra.Command {
-	cmd := operations.groupCommand("Manage operations, which are the records of slow work", "operation", "op")
+	cmd := operations.groupCommand("Manage operations: the records of work that takes time, such as the creation of a disk", "operation", "op")
 	cmd.AddCommand(operations.listCommand(c), operations.getCommand(c), newWaitCommand(c), newCancelCommand(c), newReleaseCommand(c))
 	return cmd
 }
@@ -79,8 +79,8 @@ func newWaitCommand(c *cli.Connection) *cobra.Command {
 
 func newCancelCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
-		Use: "cancel ID...", Short: "Cancel operations before they settle",
-		Long: `Cancel operations before they settle. The cloud deletes an instance, disk or load
+		Use: "cancel ID...", Short: "Cancel operations before they end",
+		Long: `Cancel operations before they end. The cloud deletes an instance, disk or load
 balancer that is being created, and stops an instance that is starting. A disk that is
 attaching is not attached, and a disk that is detaching stays attached.`,
 		Example: "  allinone cloud operations cancel op-000001",
@@ -89,7 +89,7 @@ attaching is not attached, and a disk that is detaching stays attached.`,
 
 func newReleaseCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
-		Use: "release ID...", Short: "Release operations from holds, and keep the holds",
+		Use: "release ID...", Short: "Let operations continue that a hold keeps unfinished. The holds stay",
 		Example: "  allinone cloud operations list -o wide    # see HELD BY\n  allinone cloud operations release op-000001",
 	}, (*client.Client).ReleaseOperation)
 }

@@ -63,8 +63,8 @@ func newSetQuotaCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NAME=LIMIT...", Short: "Change limits of a project",
 		Long: `Change limits of the project in --project, or of the default project. A limit below
-the usage prevents growth and deletes nothing. LIMIT 'default' is the limit of the
-cloud.`,
+the usage prevents growth and deletes nothing. With the word default as LIMIT,
+the project gets the default limit of the cloud again.`,
 		Example: `  allinone cloud quotas set instances=3
   allinone cloud quotas set instances=default --project workshop`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: cli.Fixed(cloudsim.QuotaNames()...),
@@ -74,7 +74,7 @@ cloud.`,
 			for i, word := range args {
 				name, limit, _ := strings.Cut(word, "=")
 				if !slices.Contains(cloudsim.QuotaNames(), cloudsim.QuotaName(name)) {
-					return cloudsim.Errorf(cloudsim.Invalid, "%q is not NAME=LIMIT with the name of a quota: choose %s", word, cli.Join(cloudsim.QuotaNames()))
+					return cloudsim.Errorf(cloudsim.Invalid, "%q must have the form NAME=LIMIT, and NAME must be one of: %s", word, cli.Join(cloudsim.QuotaNames()))
 				}
 				if seen[name] {
 					return cloudsim.Errorf(cloudsim.Invalid, "quota %s is given twice", name)

@@ -64,7 +64,7 @@ output also contains the name of the registry and the expiry time of the passwor
 		Args: cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			if ttl < 0 || ttl%time.Second != 0 {
-				return cli.BadFlag("ttl", ttl.String(), "whole seconds between 15m and 1h")
+				return cli.BadFlag("ttl", ttl.String(), "a duration of whole seconds between 15m and 1h")
 			}
 			req.TTLSeconds = int64(ttl / time.Second)
 			cred, err := cl.CreateRegistryCredential(ctx, req)
@@ -89,7 +89,7 @@ output also contains the name of the registry and the expiry time of the passwor
 func newRegistryDecisionsCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "decisions", Aliases: []string{"audit"}, Short: "Show recent decisions of the registry, with reasons",
+		Use: "decisions", Aliases: []string{"audit"}, Short: "Show recent access decisions of the registry, with reasons",
 		Example: "  allinone cloud registry decisions\n  allinone cloud registry decisions -o json",
 		Args:    cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
@@ -133,7 +133,7 @@ var workloadTrusts = kind[cloudsim.WorkloadTrust, cloudsim.WorkloadTrustID]{
 }
 
 func newWorkloadTrustsCommand(c *cli.Connection) *cobra.Command {
-	cmd := workloadTrusts.groupCommand("Let Kubernetes service accounts call as service accounts of the cloud", "workload-trust")
+	cmd := workloadTrusts.groupCommand("Let Kubernetes service accounts call the cloud as service accounts of the cloud", "workload-trust")
 	cmd.AddCommand(
 		workloadTrusts.listCommand(c),
 		workloadTrusts.getCommand(c),
@@ -151,10 +151,10 @@ func newCreateWorkloadTrustCommand(c *cli.Connection) *cobra.Command {
 		req    cloudsim.CreateWorkloadTrust
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Let a Kubernetes service account call as a service account of the cloud",
-		Long: `Let a Kubernetes service account call as a service account of the cloud, with the
-tokens that its cluster signs for an audience. The cloud checks these tokens with the
-cluster's public keys, without a call to the cluster.`,
+		Use: "create NAME", Short: "Let a Kubernetes service account call the cloud as a service account of the cloud",
+		Long: `Let a Kubernetes service account call the cloud as a service account of the cloud, with
+the tokens that its cluster signs for an audience. The cloud checks these tokens with
+the cluster's public keys, without a call to the cluster.`,
 		Example: `  kubectl get --raw /openid/v1/jwks >jwks.json
   allinone cloud workload-trusts create shop-web --jwks-file jwks.json --namespace shop --service-account web \
     --issuer https://kubernetes.default.svc.cluster.local --audience registry.cloudsim --account puller`,

@@ -67,8 +67,8 @@ func newCreateRoleCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --permission PATTERN...", Short: "Create a role",
-		Long: `Create a role. A permission is the id of an operation, in which * stands for any
-letters. The permissions @read and @write cover all operations that read or change the
+		Long: `Create a role. A permission is the id of an operation, in which * matches any
+characters. The permissions @read and @write cover all operations that read or change the
 resources of a project.
 'allinone cloud faults targets' lists the operations.`,
 		Example: `  allinone cloud roles create disk-keeper --permission 'disks.*' --permission instances.get

@@ -53,11 +53,11 @@ func newCreateRouteCommand(c *cli.Connection) *cobra.Command {
 command again returns the existing route.
 
 While the instance does not run in the network, the route is a blackhole. If several
-routes match an address, the narrowest route wins. Two routes cannot have the same
+routes match an address, the most specific route applies. Two routes cannot have the same
 range.
 
-RANGE must be in the ranges that projects may use, and must not overlap another
-network.`,
+RANGE must be in the ranges of the cloud's flag --network-ranges, and must not overlap
+another network.`,
 		Example: `  allinone cloud routes create node-1-pods --destination 10.244.1.0/24 --next-hop node-1
   allinone cloud routes create office --destination 192.168.0.0/16 --next-hop vpn-1 --network shop --wait`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

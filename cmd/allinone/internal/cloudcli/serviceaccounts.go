@@ -71,7 +71,7 @@ of the names of the account and the role.`,
 				if _, err := in.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{
 					Name: bindingName(made.Name, role), Role: cloudsim.RoleName(role), ServiceAccount: string(made.ID),
 				}); err != nil {
-					return fmt.Errorf("service account %s is created, but the role %s is not granted: %w", made.ID, role, err)
+					return fmt.Errorf("service account %s is created, but the role %s is not granted: %w; grant the role with 'allinone cloud role-bindings create'", made.ID, role, err)
 				}
 			}
 			return serviceAccounts.printer(c, o).One(made)

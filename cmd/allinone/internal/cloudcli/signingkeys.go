@@ -49,8 +49,9 @@ func newRotateCommand(c *cli.Connection) *cobra.Command {
 	var overlap time.Duration
 	cmd := &cobra.Command{
 		Use: "rotate USE", Short: "Create a new key and retire the previous key",
-		Long: `Create a new key for the use identity or registry. The previous key no longer signs,
-and its signatures stay valid for the overlap. If the overlap is shorter than the
+		Long: `Create a new key. A key with the USE identity signs identity documents, and a key with
+the USE registry signs registry passwords. The previous key no longer signs, and its
+signatures stay valid for the overlap. If the overlap is shorter than the
 lifetime of a token, the cloud refuses tokens that have not expired. Identity documents
 and registry passwords are valid for 1h.`,
 		Example: `  allinone cloud signing-keys rotate registry --overlap 1h

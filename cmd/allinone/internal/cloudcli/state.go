@@ -23,8 +23,8 @@ func newStateCommand(c *cli.Connection) *cobra.Command {
 provider ids and open operations, the journal, the clock, faults and holds, and the
 data of disks. For a snapshot of one disk use 'allinone cloud snapshots'.
 
-After a load or a reset each watch ends with the error gone, and clients must list
-again. Tokens of the running cloud stay valid.`,
+After a load or a reset each watch ends with an error of the kind gone, and clients must
+list again. Tokens of the running cloud stay valid.`,
 		Example: `  allinone cloud state save before-upgrade
   allinone cloud state diff before-upgrade
   allinone cloud state load before-upgrade
@@ -105,8 +105,8 @@ func newLoadStateCommand(c *cli.Connection) *cobra.Command {
 	var req cloudsim.LoadState
 	cmd := &cobra.Command{
 		Use: "load NAME", Short: "Replace the cloud by a saved state",
-		Long: `Replace the cloud by a saved state in one step. Later changes are lost. Work that is
-due by now settles, as after a restart.
+		Long: `Replace the cloud by a saved state in one step. Later changes are lost. Operations that
+are due by now end, as after a restart.
 
 If the state has disk data, it replaces the present data of all disks. Such a load is
 refused while a disk is attached, because an instance that has it mounted would

@@ -70,7 +70,7 @@ stdout, or writes it to a new file that only you can read.`,
 				req.Name = args[0]
 			}
 			if ttl < 0 || ttl%time.Second != 0 {
-				return cli.BadFlag("ttl", ttl.String(), "whole seconds, or 0 for a token that does not expire")
+				return cli.BadFlag("ttl", ttl.String(), "a duration of whole seconds, such as 8h, or 0 for a token that does not expire")
 			}
 			if o.Format == cli.FormatName && secretFile == "" {
 				return cloudsim.Errorf(cloudsim.Invalid, "-o name would lose the secret: set --secret-file")

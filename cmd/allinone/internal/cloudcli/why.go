@@ -19,9 +19,9 @@ func newWhyCommand(c *cli.Connection) *cobra.Command {
 	var request string
 	cmd := &cobra.Command{
 		Use: "why [OBJECT]", Short: "Explain the state of an object, or the effects of a request",
-		Long: `Explain the state of an object: its calls with callers and request ids, its work with
-results, the faults that changed calls, and why current work waits. The command reads
-the journal, so it also explains deleted objects.
+		Long: `Explain the state of an object: its calls with callers and request ids, its operations
+with results, the faults that changed calls, and why current operations wait. The
+command reads the journal, so it also explains deleted objects.
 
 OBJECT is an id, or kind/name for the last object with this name.
 

@@ -60,7 +60,7 @@ func newCredproviderConfigCommand(e cli.Env) *cobra.Command {
 	f := credproviderConfig{}
 	cmd := &cobra.Command{
 		Use: "config", Short: "Write the kubelet's configuration for the plugin",
-		Long: `Write the files that a kubelet needs to run the plugin into a folder:
+		Long: `Write files into a folder. A kubelet needs these files to run the plugin:
 
   kubelet.yaml       for the kubelet's flag --image-credential-provider-config
   credprovider.json  configuration of the plugin
@@ -86,7 +86,7 @@ has no permission, the plugin does not try the node's identity instead.`,
 	fl := cmd.Flags()
 	fl.StringSliceVar(&f.Registries, "registry", nil, "registry that gets credentials, as host[:port]; may be repeated")
 	fl.StringVar(&f.CloudURL, "node-cloud-url", "", "URL at which nodes reach the cloud")
-	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "path on nodes of the certificate authority of an https --node-cloud-url (PEM)")
+	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "path on nodes of the file with the CA certificate (PEM) for an https --node-cloud-url")
 	fl.StringVar(&f.MetadataURL, "metadata-url", client.DefaultMetadataURL, "URL at which nodes reach their metadata service")
 	fl.StringVar(&f.CacheDir, "cache-dir", "/var/lib/cloudsim/credprovider", "folder on nodes for cached credentials; empty for no cache")
 	fl.StringVar(&f.to, "dir", "", "folder for the files; the command creates a missing folder")

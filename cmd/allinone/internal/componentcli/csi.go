@@ -118,12 +118,12 @@ func newCSIRegisterCommand(e cli.Env) *cobra.Command {
 	logFormat := logging.Text
 	cmd := &cobra.Command{
 		Use:   "register --endpoint unix://SOCKET",
-		Short: "Register a CSI driver of another project with the kubelet",
-		Long: `Register a CSI driver of another project with the kubelet of this machine, in place of
-the sidecar node-driver-registrar. The command waits until the driver answers, and reads
+		Short: "Register a third-party CSI driver with the kubelet",
+		Long: `Register a third-party CSI driver with the kubelet of this machine, in place of the
+sidecar node-driver-registrar. The command waits until the driver answers, and reads
 the name of the driver. The driver is registered until the command ends.
 
-A node of 'allinone csi' registers itself: see --kubelet-registration-dir.`,
+The node service of 'allinone csi' registers itself: see --kubelet-registration-dir.`,
 		Example: `  allinone csi register --endpoint unix:///var/lib/kubelet/plugins/csi.hetzner.cloud/csi.sock`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

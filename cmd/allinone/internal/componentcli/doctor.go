@@ -34,7 +34,8 @@ func newCredproviderDoctorCommand(e cli.Env) *cobra.Command {
 		Use: "doctor", Short: "Check whether the kubelet would call the plugin for an image, and call it",
 		Long: `Explain whether a kubelet with this configuration would run the plugin for this
 image. If the kubelet would not run the plugin, the command prints the reason, such
-as the port, capital letters, a pattern in a path, IPv6, or a scheme. With --bin-dir
+as a different port, capital letters, a pattern in a path, an IPv6 address, or a scheme
+in the pattern. With --bin-dir
 the command also runs the plugin, as the kubelet would. The command checks the
 response as strictly as the kubelet, and prints the response without the password.`,
 		Example: `  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web:v1

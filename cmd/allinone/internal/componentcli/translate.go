@@ -92,7 +92,7 @@ func writeTranslations(w io.Writer, all []translate.Answer) error {
 			b.WriteString("---\n")
 		}
 		if a.Object == nil {
-			fmt.Fprintf(&b, "# %s does not translate: %s\n", a.From, a.Why)
+			fmt.Fprintf(&b, "# %s cannot be translated: %s\n", a.From, a.Why)
 			continue
 		}
 		fmt.Fprintf(&b, "# %s: %s and %s\n", a.From, a.Plugin, a.Driver)

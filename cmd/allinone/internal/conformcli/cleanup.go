@@ -47,7 +47,7 @@ The command does not find a load balancer without a machine.`,
 	fl := cmd.Flags()
 	fl.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default none: the command deletes objects only in the cloud)")
 	fl.StringVar(&run, "run", "", "name of a run (default all runs)")
-	fl.DurationVar(&timeout, "timeout", conform.DefaultTimeout, "longest time until the CCM has deleted the load balancers of the Services")
+	fl.DurationVar(&timeout, "timeout", conform.DefaultTimeout, "longest time to wait until the CCM has deleted the load balancers of the Services")
 	return cmd
 }
 

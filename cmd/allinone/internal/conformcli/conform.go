@@ -19,7 +19,7 @@ func NewConformCommand(e cli.Env) *cobra.Command {
 		Long: `Check whether a cloud controller manager (CCM) fulfils the contract between Kubernetes and
 cloud providers. The checks change machines, Nodes and Services, and observe the CCM. They
 need an API server and a driver, but no kubelet. The command csi checks CSI drivers.`,
-		Example: `  # Check upstream's controllers with a cloud in memory
+		Example: `  # Check the controllers of k8s.io/cloud-provider with a cloud in memory
   allinone conform run --driver fake`,
 	}
 	cmd.AddCommand(newRunCommand(e), newCSICommand(e), newListCommand(e), newProxyCommand(e), newCleanupCommand(e))

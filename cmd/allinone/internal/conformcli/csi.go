@@ -35,9 +35,11 @@ func newCSICommand(e cli.Env) *cobra.Command {
 starts the driver, and a recording proxy between the driver and the API of its cloud. It runs
 csi-sanity once for each mode:
 
-  sanity     without disturbance; the run counts the calls to the cloud
-  lostreply  in each RPC, the cloud executes each kind of change, and its first reply is lost
-  crash      in each RPC, attempt N of the driver is killed at its call N to the cloud
+  sanity     no disturbance; the run counts the calls to the cloud
+  lostreply  in each RPC, for each kind of change: the cloud executes the change, but the
+             driver does not get the first reply
+  crash      in each RPC: the driver is killed at its first call to the cloud, in the second
+             attempt at its second call, and so on
 
 After a disturbance, the command repeats the RPC until it succeeds, as Kubernetes' sidecars do. So
 csi-sanity still passes if the driver is idempotent. After each mode, the command compares the
@@ -65,7 +67,7 @@ complete, for example because the driver does not start.`,
 	fl.StringVar(&f.endpoint, "endpoint", "", "socket of the driver, unix:///PATH (default a temporary socket)")
 	fl.StringVar(&f.sanity, "sanity-command", "", "shell command that runs csi-sanity; begin the last program with exec")
 	fl.StringSliceVar(&f.modes, "mode", nil, "modes to run, in this order (default sanity,lostreply,crash)")
-	fl.DurationVar(&f.timeout, "timeout", csi.DefaultTimeout, "longest time for one RPC with its repetitions, and for a start of the driver")
+	fl.DurationVar(&f.timeout, "timeout", csi.DefaultTimeout, "longest time for one RPC with its retries, and for a start of the driver")
 	fl.DurationVar(&f.limit, "limit", csi.DefaultLimit, "longest time for one mode")
 	f.addTo(fl)
 	_ = cmd.RegisterFlagCompletionFunc("mode", cli.Fixed(csi.Modes()...)) // error only for an unknown flag name

@@ -26,12 +26,12 @@ func newProxyCommand(e cli.Env) *cobra.Command {
 	var upstream, listen, control string
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "Forward, count, record and disturb the calls of a CCM to its cloud",
+		Short: "Forward, count and record the calls of a CCM to its cloud, and inject faults",
 		Long: `Forward the calls of a cloud controller manager (CCM) to the API of its cloud. The proxy
 counts the calls, and records their paths, bodies and results. It records no header, and it
 replaces secrets in paths and bodies by the word REDACTED.
 
-Configure the address of --listen as the API of the CCM. The address of --control has the
+In the CCM's configuration, set the URL of the cloud's API to the address of --listen. The address of --control has the
 paths /fault, /calls and /recording of the HTTP driver (conform/httpdriver/openapi.yaml). Give
 its URL to 'allinone conform run --proxy'. The checks then inject faults through the proxy.
 
@@ -64,7 +64,7 @@ API that checks a signature of this header, such as the API of AWS, refuses forw
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&upstream, "upstream", "", "URL of the cloud's API")
-	fl.StringVar(&listen, "listen", "127.0.0.1:8190", "address of the API for the CCM, HOST:PORT; port 0 chooses a free port")
+	fl.StringVar(&listen, "listen", "127.0.0.1:8190", "address on which the proxy listens for the CCM's calls, HOST:PORT; port 0 chooses a free port")
 	fl.StringVar(&control, "control", "127.0.0.1:8191", "address for faults, counted calls and the recording, HOST:PORT; port 0 chooses a free port")
 	return cmd
 }

@@ -24,7 +24,7 @@ type reportFlags struct{ report, baseline, writeBaseline string }
 
 func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 	fl.StringVar(&f.report, "report", "", "folder for the reports (default no reports)")
-	fl.StringVar(&f.baseline, "baseline", "", "report with call budgets; the command fails if a budget has grown by more than 20 % and more than 2 calls")
+	fl.StringVar(&f.baseline, "baseline", "", "report of an earlier run, with call budgets; the command fails if a number of calls exceeds its budget by more than 20 % and more than 2 calls")
 	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
 }
 

@@ -74,10 +74,10 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	}
 	f.driverFlags.addTo(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.bug, "bug", "", "bug of the CCM of the driver fake, such as Leak")
+	fl.StringVar(&f.bug, "bug", "", "bug that the CCM of the driver fake simulates, such as Leak")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default an API server that the command starts)")
 	fl.BoolVar(&f.envtest, "envtest", false, "start etcd and kube-apiserver; this is also the default without --kubeconfig")
-	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder with kube, or with etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of this program)")
+	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder that contains the program kube, or the programs etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of this program)")
 	fl.StringVar(&f.ccm, "ccm-command", "", "shell command that starts the CCM; begin the last program with exec")
 	fl.StringVar(&f.capabilities, "capabilities", "", "YAML file with the capabilities of the CCM, which replace the capabilities from the driver")
 	fl.StringVar(&f.upstream, "upstream", "", "URL of the cloud's API, in front of which the command puts a recording proxy; CONFORM_API_URL is the proxy's URL for --ccm-command")
@@ -89,7 +89,7 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.focus, "focus", "", "regular expression that selects checks by their names")
 	fl.StringVar(&f.skip, "skip", "", "regular expression of checks to skip")
 	fl.DurationVar(&f.timeout, "timeout", conform.DefaultTimeout, "longest time for one reaction of the CCM")
-	fl.DurationVar(&f.observe, "observe", conform.DefaultObserve, "time for which a check waits for a forbidden reaction")
+	fl.DurationVar(&f.observe, "observe", conform.DefaultObserve, "time for which a check verifies that the CCM does nothing")
 	fl.DurationVar(&f.limit, "limit", conform.DefaultLimit, "longest time for one check; checks that restart the CCM may take several times as long")
 	fl.IntVar(&f.parallel, "parallel", conform.DefaultParallel, "maximum number of checks that run at the same time")
 	fl.BoolVar(&f.existing, "allow-existing", false, "permit a cluster that already has Nodes")
@@ -253,7 +253,7 @@ func (f *runFlags) checkDriver() error {
 	case f.driver == driverFake && f.ccm != "":
 		return cloudsim.Misuse(errors.New("--ccm-command: the driver fake has its own CCM"))
 	case f.driver == driverFake && (f.upstream != "" || f.proxy != ""):
-		return cloudsim.Misuse(errors.New("--upstream and --proxy: the driver fake has no API"))
+		return cloudsim.Misuse(errors.New("--upstream and --proxy cannot be used with the driver fake, because this driver has no API"))
 	case f.upstream != "" && f.proxy != "":
 		return cloudsim.Misuse(errors.New("--upstream and --proxy exclude each other"))
 	case f.upstream != "" && f.ccm == "":

@@ -162,7 +162,7 @@ By default the command uses the URL and the token file of a lab that was started
 			}
 			at = cmp.Or(url, at, "http://"+cli.DefaultDialectAddress)
 			if tokenFile = cmp.Or(f.TokenFile, tokenFile); tokenFile == "" {
-				return cloudsim.Errorf(cloudsim.Invalid, "no lab with the dialect %s runs: set --token-file to a file with a token of the cloud", d.Name)
+				return cloudsim.Errorf(cloudsim.Invalid, "no lab with the dialect %s runs: start one with 'allinone up --dialect', or set --url and --token-file", d.Name)
 			}
 			for _, v := range d.Variables(at) {
 				fmt.Fprintf(e.Stdout, "export %s=%s\n", v.Name, shell.Word(v.Value))

@@ -234,15 +234,15 @@ func newComposeAddonsCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "addons",
 		Short: "Install the add-ons that real machines need into the cluster",
-		Long: `Install the cluster's name server, the permission to pull images, the snapshot
-definitions and the storage classes.`,
+		Long: `Install the DNS server of the cluster, the permission of kubelets to pull images, the
+CRDs of snapshots and the storage classes.`,
 		Example: `  allinone compose addons --dir /lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := compose.Dir(dir).InstallAddons(cmd.Context(), noInternet); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(e.Stdout, "the cluster has a name server and storage classes")
+			_, err := fmt.Fprintln(e.Stdout, "the cluster has a DNS server and storage classes")
 			return err
 		},
 	}

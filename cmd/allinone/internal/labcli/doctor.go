@@ -23,7 +23,7 @@ func NewDoctorCommand(e cli.Env) *cobra.Command {
 		Short: "Check whether this machine can run a lab",
 		Long: `Check whether this machine can run a lab with hollow nodes and with real nodes. The
 command prints each missing requirement, the effect, and what to do. It starts and
-changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
+changes nothing. It fails if this machine does not meet a requirement of the kind of nodes in --nodes.`,
 		Example: `  allinone doctor
   sudo allinone doctor --nodes real`,
 		Args: cobra.NoArgs,
@@ -49,7 +49,7 @@ changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
 	fl := cmd.Flags()
 	dataDirFlag(fl, &f.dataDir, e)
 	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "kind of nodes whose requirements must be met: hollow, real or none")
-	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with Kubernetes' own binaries, instead of bin/kube")
+	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with the programs of a Kubernetes release, instead of the program bin/kube")
 	_ = cmd.RegisterFlagCompletionFunc("nodes", cli.Fixed(lab.Hollow, lab.Real, lab.None))
 	o.Flags(cmd)
 	return cmd

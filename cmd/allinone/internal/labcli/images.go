@@ -185,9 +185,9 @@ func (c *imagesCLI) remove() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove IMAGE...", Short: "Remove images from real nodes", Args: cobra.MinimumNArgs(1),
 		Long: `Remove images from the running machines of real nodes. Containers that run continue
-to run. Without --nodes, machines that are created later do not have the images either.
-A machine that is off keeps its images. The folder of 'up --image-archives' does not
-change, so machines that are created later have the images in its archives.`,
+to run. Without --nodes, machines that are created later do not have the images either,
+except the images of archives in the folder of 'up --image-archives', which does not
+change. A machine that is off keeps its images.`,
 		Example: "  " + c.prefix + " images remove web:v1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := c.open(c.nodes)

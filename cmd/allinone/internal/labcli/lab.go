@@ -164,7 +164,7 @@ type labRow struct {
 func (c *labCLI) list() *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the labs and your progress", Args: cobra.NoArgs,
+		Use: "list", Short: "List the guided labs and your progress", Args: cobra.NoArgs,
 		Example: `  allinone lab list`,
 		RunE: c.runWithCourse(func(_ context.Context, p *courseState, _ []string) error {
 			var rows []labRow
@@ -195,7 +195,7 @@ func labPrinter(e cli.Env, o cli.Output) cli.Printer[labRow] {
 
 func (c *labCLI) start() *cobra.Command {
 	return &cobra.Command{
-		Use: "start LAB", Short: "Start a lab, or show your current step again", Args: cobra.ExactArgs(1),
+		Use: "start LAB", Short: "Start a guided lab, or show your current step again", Args: cobra.ExactArgs(1),
 		Example:           "  allinone lab start 1",
 		ValidArgsFunction: c.complete,
 		RunE: c.runWithCourse(func(ctx context.Context, p *courseState, args []string) error {
@@ -235,7 +235,7 @@ func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 		return err
 	}
 	if string(p.report.Nodes) != l.Nodes {
-		return cloudsim.Errorf(cloudsim.Conflict, "lab %s needs %s nodes, but the lab in %s has %s nodes; "+
+		return cloudsim.Errorf(cloudsim.Conflict, "guided lab %s needs %s nodes, but the lab in %s has %s nodes; "+
 			"'allinone up --nodes %s --data-dir ANOTHER' starts a lab with such nodes", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
 	}
 	if p.progress.Now == "" || p.progress.Now == l.ID && !p.progress.Over(l) {
@@ -365,7 +365,7 @@ already ran may fail. Only the result of 'verify' counts.`,
 
 func (c *labCLI) reset() *cobra.Command {
 	return &cobra.Command{
-		Use: "reset [LAB]", Short: "Undo the changes of a lab", Args: cobra.MaximumNArgs(1),
+		Use: "reset [LAB]", Short: "Undo the changes of a guided lab", Args: cobra.MaximumNArgs(1),
 		Long: `Undo your current lab, or the lab LAB: delete the objects that the lab created, and
 repair the faults that the lab caused. Other objects in the cluster and the cloud do
 not change. 'allinone lab start' then starts the lab again.`,

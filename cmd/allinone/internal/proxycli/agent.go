@@ -52,7 +52,7 @@ port for proxy traffic: it connects to the servers.
 --proxy-server-host takes several hosts. The agent resolves a name repeatedly and
 connects to each of its addresses. One address can lead to several servers behind a
 load balancer. The agent then connects repeatedly, until it has a connection to each
-server. The servers report their number. With --count-server-leases the agent counts
+server. The servers report how many servers there are. With --count-server-leases the agent counts
 the servers' leases instead.
 
 The agent reads certificates and the token again for each connection. After SIGTERM
@@ -95,7 +95,7 @@ func (f *proxyAgentFlags) serverFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.SyncInterval, "sync-interval", f.SyncInterval, "interval of checks for servers without a connection")
 	fl.DurationVar(&f.SyncIntervalCap, "sync-interval-cap", f.SyncIntervalCap, "maximum delay after a failed connection attempt")
 	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "time without data before a keepalive ping to a server; upstream's servers close the connection if the value is below 30s")
-	fl.BoolVar(&f.plainOnly, "plain-only", false, "use upstream's protocol with all servers")
+	fl.BoolVar(&f.plainOnly, "plain-only", false, "use only the protocol of kubernetes-sigs/apiserver-network-proxy with all servers")
 	addIgnored(fl, func() {
 		fl.Duration("probe-interval", 0, "")
 		fl.Bool("sync-forever", false, "")

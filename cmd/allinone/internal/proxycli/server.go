@@ -124,7 +124,7 @@ func (f *proxyServerFlags) frontendFlags(fl *pflag.FlagSet) {
 }
 
 func (f *proxyServerFlags) agentFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&f.agentHost, "agent-bind-address", "", "address for agents (default: all)")
+	fl.StringVar(&f.agentHost, "agent-bind-address", "", "address on which the server listens for agents (default: all addresses)")
 	fl.IntVar(&f.agentPort, "agent-port", 8091, "port for agents")
 	fl.StringVar(&f.cluster.Cert, "cluster-cert", "", "server certificate for agents (PEM)")
 	fl.StringVar(&f.cluster.Key, "cluster-key", "", "private key of --cluster-cert (PEM)")
@@ -144,7 +144,7 @@ func (f *proxyServerFlags) agentFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.serverID, "server-id", "", "id of this server, unique among all servers (PROXY_SERVER_ID)")
 	fl.IntVar(&f.Count, "server-count", f.Count, "number of servers, for agents that do not count leases")
 	fl.BoolVar(&f.publishLease, "enable-lease-controller", false, "maintain a lease, so that agents can count the servers")
-	fl.BoolVar(&f.plainOnly, "plain-only", false, "use upstream's protocol with all agents")
+	fl.BoolVar(&f.plainOnly, "plain-only", false, "use only the protocol of kubernetes-sigs/apiserver-network-proxy with all agents")
 }
 
 func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {

@@ -140,7 +140,7 @@ func (f *certificatesFlags) openAuthority(now time.Time) (*cert.Pair, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the certificate authority: %w", err)
 	case !ca.Cert.IsCA:
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the certificate authority: %s is not the certificate of an authority: move this file and ca.key away", f.path(cloudCA+".crt"))
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the certificate authority: %s is not the certificate of an authority: move this file and ca.key away, and run the command again", f.path(cloudCA+".crt"))
 	case now.AddDate(1, 0, 0).After(ca.Cert.NotAfter):
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "the certificate authority %s expires on %s: move ca.crt and ca.key away, run the command again to create a new authority, and give the new ca.crt to all clients",
 			f.path(cloudCA+".crt"), ca.Cert.NotAfter.Format(time.DateOnly))
