@@ -40,8 +40,7 @@ func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }
 
-// A user can override the durations of operations in the cloud's profile. GetDurations returns
-// these overrides.
+// GetDurations returns the durations of operations that override the cloud's profile.
 func (c *Client) GetDurations(ctx context.Context) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "GET", "/v1/durations", nil)
 }

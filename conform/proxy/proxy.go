@@ -249,7 +249,7 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 	return call, f, p.replaced
 }
 
-// end completes the record of a call. If the injected fault loses the reply, end also calls the function
+// end completes the record of a call. If the fault loses the reply, end also calls the function
 // onLost that the caller passed to Intercept. The proxy closes the connection to its caller only
 // after end has returned.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {

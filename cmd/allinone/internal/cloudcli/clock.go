@@ -141,9 +141,9 @@ func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
 func newAdvanceClockCommand(c *cli.Connection) *cobra.Command {
 	return clockCommand(c, &cobra.Command{
 		Use: "advance DURATION", Short: "Move the time forward, and wait until the due work has ended",
-		Long: `Move the time forward, and wait until the due work has ended. Each piece of work ends
-at its due time, in the order of these times. Afterwards a stopped clock is stopped again, and a
-running clock keeps running.`,
+		Long: `Move the time forward, and wait until the due work has ended. Each piece of work ends at
+its due time, in the order of these times. Afterwards a stopped clock is stopped again,
+and a running clock keeps running.`,
 		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # end the work that is due now",
 		Args:    cobra.ExactArgs(1),
 	}, func(ctx context.Context, cl *client.Client, args []string) (cloudsim.Clock, error) {

@@ -29,8 +29,8 @@ func newAttachNetworkCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attach-network INSTANCE NETWORK", Short: "Give an instance addresses in an additional network",
 		Long: `Give an instance addresses in an additional network. This takes no time. The instance
-keeps its present networks and addresses. Simulated machines, load balancers and the metadata
-service use only the first network of an instance.`,
+keeps its present networks and addresses. Simulated machines, load balancers and the
+metadata service use only the first network of an instance.`,
 		Example: `  allinone cloud instances attach-network node-1 shop
   allinone cloud instances attach-network node-1 shop --subnet shop-a --address 10.10.1.7`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, instances), completeNames(c, networks)),

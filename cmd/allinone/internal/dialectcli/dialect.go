@@ -217,9 +217,9 @@ func newMetadataCommand(e cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "metadata NAME",
 		Short: "Print the metadata tree of another cloud",
-		Long: `Print a metadata tree in YAML. With this tree, the metadata service of this cloud serves the
-paths of the other cloud's metadata service. A lab that was started with --dialect already has
-the tree.`,
+		Long: `Print a metadata tree in YAML. With this tree, the metadata service of this cloud serves
+the paths of the other cloud's metadata service. A lab that was started with --dialect
+already has the tree.`,
 		Example: `  allinone dialect metadata aws | allinone cloud metadata-trees set aws --file -`,
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.FixedCompletions(cli.DialectNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(_ *cobra.Command, args []string) error {

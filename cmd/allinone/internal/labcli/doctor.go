@@ -23,7 +23,8 @@ func NewDoctorCommand(e cli.Env) *cobra.Command {
 		Short: "Check whether this machine can run a lab",
 		Long: `Check whether this machine can run a lab with hollow nodes and with real nodes. The
 command prints each missing requirement, the effect, and what to do. It starts and
-changes nothing. It fails if this machine does not meet a requirement of the kind of nodes in --nodes.`,
+changes nothing. It fails if this machine does not meet a requirement of the kind of
+nodes in --nodes.`,
 		Example: `  allinone doctor
   sudo allinone doctor --nodes real`,
 		Args: cobra.NoArgs,

@@ -50,10 +50,10 @@ func newProxyAgentCommand(e cli.Env) *cobra.Command {
 port for proxy traffic: it connects to the servers.
 
 --proxy-server-host takes several hosts. The agent resolves a name repeatedly and
-connects to each of its addresses. One address can lead to several servers behind a
-load balancer. The agent then connects repeatedly, until it has a connection to each
-server. The servers report how many servers there are. With --count-server-leases the agent counts
-the servers' leases instead.
+connects to each of its addresses. One address can lead to several servers behind a load
+balancer. The agent then connects repeatedly, until it has a connection to each server.
+The servers report how many servers there are. With --count-server-leases the agent
+counts the servers' leases instead.
 
 The agent reads certificates and the token again for each connection. After SIGTERM
 it asks the servers to prefer other agents, and waits for open connections to end.`,
