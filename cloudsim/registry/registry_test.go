@@ -174,7 +174,7 @@ func TestPushAndPull(t *testing.T) {
 	_, err := w.pull(t, "team-a/web:v1")
 	mustContain(t, "without a password", err, "DENIED", "the request has no password")
 	_, err = w.pull(t, "team-a/web:v1", remote.WithAuth(&authn.Basic{Username: "cloud", Password: "guess"}))
-	mustContain(t, "with a guess", err, "UNAUTHORIZED", "not a token signed with ES256")
+	mustContain(t, "with a guess", err, "UNAUTHORIZED", "not a JWT that is signed with ES256")
 	tags, err := remote.List(w.ref(t, "team-a/web").Context(), asNode, w.wire(t))
 	if err != nil || len(tags) != 1 || tags[0] != "v1" {
 		t.Errorf("tags: got %v, error %v; want v1", tags, err)
