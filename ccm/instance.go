@@ -304,7 +304,7 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 		// Every cloud numbers its instances from 1, so two clouds can have an
 		// instance with the same id. The provider id shows that the Node
 		// belongs to another cloud.
-		return none, fmt.Errorf("spec.providerID of node %q is %s, but instance %s of this cloud has the provider ID %s: if the node belongs to this cloud, delete the Node object, and its kubelet registers it again", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
+		return none, fmt.Errorf("spec.providerID of node %q is %s, but instance %s of this cloud has the provider ID %s: if the node belongs to this cloud, delete the Node object and restart the kubelet", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil
 }

@@ -21,7 +21,7 @@ func (a *api) roleRoutes() {
 	handle(a, op{id: "roleBindings.create", method: post, path: "/v1/role-bindings", summary: "Give a service account a role", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createRoleBinding)
 	lists(a, "roleBindings", "/v1/role-bindings", "role bindings", engine.Manage, e.ListRoleBindings)
 	gets(a, "roleBindings", "/v1/role-bindings/{id}", "a role binding", engine.Manage, e.GetRoleBinding, revOf[cloudsim.RoleBinding])
-	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Remove a role from a service account. The next call has no permission of the role, and watches that need the role end", engine.Manage, e.DeleteRoleBinding)
+	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Remove a role from a service account. The next call of the account no longer has the permissions of the role, and watches that need the role end", engine.Manage, e.DeleteRoleBinding)
 
 	handle(a, op{id: identityGet, method: http.MethodGet, path: "/v1/whoami", summary: "Show the caller's identity and permissions", access: engine.Enter}, a.whoAmI)
 }

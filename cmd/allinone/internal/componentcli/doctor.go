@@ -35,9 +35,9 @@ func newCredproviderDoctorCommand(e cli.Env) *cobra.Command {
 		Long: `Explain whether a kubelet with this configuration would run the plugin for this
 image. If the kubelet would not run the plugin, the command prints the reason, such
 as a different port, capital letters, a pattern in a path, an IPv6 address, or a scheme
-in the pattern. With --bin-dir
-the command also runs the plugin, as the kubelet would. The command checks the
-response as strictly as the kubelet, and prints the response without the password.`,
+in the pattern. With --bin-dir the command also runs the plugin, as the kubelet would. The
+command checks the response as strictly as the kubelet, and prints the response without
+the password.`,
 		Example: `  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web:v1
   kubectl create token web --audience registry.cloudsim --bound-object-kind Pod --bound-object-name web-0 >token.txt
   allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web --service-account token.txt --bin-dir ./bin`,

@@ -123,7 +123,7 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.BoolVar(&f.metadataTrust, "metadata-trust-loopback", false, trustLoopbackHelp)
 	fl.StringSliceVar(&f.dialects, "dialect", nil, "`NAME=HOST:PORT`: API of another cloud to serve as well, e.g. hcloud="+cli.DefaultDialectAddress+"; may be repeated; see 'allinone dialect'")
 	f.registry.flags(fl)
-	fl.StringVar(&f.issuer, "issuer", "", "URL at which programs find the keys that verify signed documents and tokens (default the URL of the cloud)")
+	fl.StringVar(&f.issuer, "issuer", "", "URL at which programs find the keys that verify signed identity documents (default the URL of the cloud)")
 	fl.StringVar(&f.readyFile, "ready-file", "", "file to which the cloud writes its URL when it is ready; the cloud removes the file when it stops")
 	fl.StringVar(&f.tls.Cert, "tls-cert-file", "", "certificate for HTTPS (PEM); a changed file takes effect without a restart; 'allinone certificates' creates the certificate")
 	fl.StringVar(&f.tls.Key, "tls-private-key-file", "", "private key of --tls-cert-file (PEM)")
