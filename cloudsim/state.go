@@ -77,7 +77,7 @@ type StateChange struct {
 	ID     string       `json:"id" example:"i-000001"`
 	Name   string       `json:"name" example:"node-1"`
 	Change string       `json:"change" enum:"added,removed,changed" doc:"Change of the object from the first state to the second state"`
-	Fields []string     `json:"fields,omitempty" doc:"The fields that differ; absent for created and deleted resources"`
+	Fields []string     `json:"fields,omitempty" doc:"The fields that differ; absent for added and removed objects"`
 }
 
 // StateDiff contains all differences between two saved states, sorted by kind and id.
