@@ -265,8 +265,8 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 // rightPlace returns nil if this process has found an instance of this cluster in the current cloud
 // and project. At each call, it compares the current cloud and project with the cloud and project
 // of that instance, because the settings and the token may have changed. With a token for all
-// projects, the CCM finds the instances of every project. So for such a token rightPlace compares
-// only the cloud.
+// projects, the CCM finds the instances of every project, so the configured project does not
+// matter. For such a token, rightPlace compares only the cloud.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {

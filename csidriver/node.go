@@ -172,8 +172,9 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 // findInstance asks the cloud for the instance of this machine until the cloud answers. Before the
 // cloud answers, the driver can already unpublish and unstage volumes and answer liveness checks,
 // because these actions do not need the cloud. findInstance returns an error if the instance does
-// not exist. If the instance exists, findInstance waits until ctx ends. It is one of the functions
-// that run.All runs, and run.All stops the driver when the first of these functions returns.
+// not exist. If the instance exists, findInstance does not return before ctx ends. The reason:
+// run.All runs findInstance and other functions, and stops the driver when the first of them
+// returns.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {

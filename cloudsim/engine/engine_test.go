@@ -415,10 +415,9 @@ func TestOperationsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestManyOperationsAreForgotten creates 600 operations that end in the same
-// minute. It proves that the cloud deletes all these operations after a day.
-// The cloud keeps an operation that a hold still blocks, even if this operation
-// is more than a day old.
+// TestManyOperationsAreForgotten creates 600 operations that end in the same minute. It proves that
+// the cloud deletes all these operations after a day. If a cloudsim.Hold still blocks an operation,
+// the cloud keeps the operation, even if it is more than a day old.
 func TestManyOperationsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

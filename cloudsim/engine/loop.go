@@ -90,8 +90,8 @@ func (e *Engine) nextWork() (a schedule, err error) {
 	return a, err
 }
 
-// journalLeast is the minimum number of events that the journal keeps, even if the used part of the
-// store's file is larger than JournalBytes.
+// If the store's file is too large, the journal keeps fewer events (see journalKeep). journalLeast
+// is the minimum number of events that it still keeps.
 const journalLeast = 1000
 
 // journalKeep returns the number of events to keep in a journal of n events. Normally this number

@@ -96,9 +96,9 @@ func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *state
 }
 
 // swapDiskData calls replaceRecords, and then replaces the disk data with the staged data. The
-// function replaceRecords must store s in stagedDisks. If replaceRecords fails, the file of the
-// store may contain the new records nevertheless (see store.ErrReadOnly). In this case,
-// swapDiskData keeps the staged data for recoverData.
+// function replaceRecords must store s in the table stagedDisks, from which recoverData reads it.
+// If replaceRecords returns store.ErrReadOnly, the file of the store may contain the new records or
+// the old records. For this error, swapDiskData keeps the staged data for recoverData.
 func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replaceRecords()

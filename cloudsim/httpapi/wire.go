@@ -32,8 +32,8 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// statusError is an error of HTTP itself, with a status such as 405 or 413. This status is more
-// precise than the status of the error's kind.
+// statusError is an error of HTTP itself, with a status such as 405 or 413. Normally the status of
+// an answer depends on the kind of the error. The status of a statusError is more precise.
 type statusError struct {
 	status int
 	error

@@ -105,7 +105,8 @@ func (r *reader) listAndWatch(ctx context.Context) error {
 	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
 }
 
-// sync calls OnSync if the watch has reached the list revision of every kind.
+// For each kind, the reader has a list of the objects and the revision of this list. sync calls
+// OnSync if the watch has reached the revisions of all these lists.
 func (r *reader) sync() {
 	for _, at := range r.listed {
 		if at > r.rev {

@@ -42,9 +42,10 @@ const (
 type connectionKey struct{}
 
 // Authenticated marks a connection as authenticated. The argument ctx is the context of a request
-// on this connection. When many new connections arrive, the server (see HTTP) then keeps this
-// connection open. The number of authenticated connections is limited to Limits.Connections minus
-// Limits.Anonymous. Above this limit, Authenticated does nothing.
+// on this connection. If many new connections arrive, the server (see HTTP) closes connections that
+// are not authenticated, and keeps this connection open. The number of authenticated connections is
+// limited to Limits.Connections minus Limits.Anonymous. Above this limit, Authenticated does
+// nothing.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

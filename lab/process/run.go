@@ -69,7 +69,8 @@ func (c Config) progressLogger(log *slog.Logger, began time.Time) func(format st
 // kernel releases the lock when the last thread of the process has ended.
 const lockRelease = time.Second
 
-// lockDir makes the folder a data dir and takes its lock. It waits up to lockRelease for the lock.
+// lockDir takes the lock of a data dir. If the folder is not yet a data dir, lockDir makes it a
+// data dir. It waits up to lockRelease for the lock.
 func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err

@@ -328,9 +328,9 @@ func (m *machine) handleCrash(ctx context.Context) {
 	}
 }
 
-// stopMachine switches a machine off because the hypervisor ends. If another process runs the
-// router, the cluster continues to run with the machines of other hypervisors. In this case,
-// stopMachine also sets the machine's Node to NotReady.
+// stopMachine switches a machine off because the hypervisor ends. If this process also runs the
+// router, the whole cluster ends. Otherwise other hypervisors run machines of the same cluster, and
+// the cluster continues to run. In this case, stopMachine also sets the machine's Node to NotReady.
 func (h *hypervisor) stopMachine(ctx context.Context, m *machine, k *machineInput) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {

@@ -378,11 +378,12 @@ func remember(table string) (map[string]string, error) {
 	return all, err
 }
 
-// originalValues returns the values that the wanted settings had before a lab changed them. Labs on
-// one host share the settings, so the table of another lab may contain an original value. The table
-// of this lab contains original values if a user killed an earlier run. For a setting that no lab
-// has changed, the result contains the present value. It omits a setting that already has the
-// wanted value.
+// originalValues returns the values that the wanted settings had before a lab changed them. Each
+// lab stores these values in comments of its nftables table. Labs on one host share the settings,
+// so the table of another lab may contain an original value. If a user killed an earlier run of
+// this lab, the table of this lab still contains original values. For a setting that no lab has
+// changed, the result contains the present value. If the present value is already the wanted value,
+// the result omits the setting.
 func originalValues(table string, wanted []kernelSetting) (map[string]string, error) {
 	labs, err := tableNames()
 	if err != nil {
