@@ -1,0 +1,157 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// These errors state why an observed object does not fulfil a condition.
+var (
+	errUnseen  = errors.New("the watch has not reported the object yet")
+	errDeleted = errors.New("the object does not exist")
+	errExists  = errors.New("the object still exists")
+)
+
+// isPresent returns a function that checks an object. If the object does not exist, this function
+// returns an error. Otherwise this function returns the result of checkFn.
+func isPresent[T any](checkFn func(*T) error) func(*T) error {
+	return func(o *T) error {
+		if o == nil {
+			return errDeleted
+		}
+		return checkFn(o)
+	}
+}
+
+// isAbsent returns nil if the object o does not exist.
+func isAbsent[T any](o *T) error {
+	if o != nil {
+		return errExists
+	}
+	return nil
+}
+
+// nodeBecomes waits until the Node exists and fulfils the condition.
+func (e *env) nodeBecomes(ctx context.Context, name, what string, condition func(*v1.Node) error) error {
+	return awaitState(ctx, e, nodeKey(name), what, isPresent(condition))
+}
+
+// nodeStays waits for the observation time. It returns an error as soon as the Node does not fulfil
+// the condition or does not exist.
+func (e *env) nodeStays(ctx context.Context, name, what string, condition func(*v1.Node) error) error {
+	return staysInState(ctx, e, nodeKey(name), what, isPresent(condition))
+}
+
+// nodeDisappears waits until the Node is deleted.
+func (e *env) nodeDisappears(ctx context.Context, name string) error {
+	return awaitState(ctx, e, nodeKey(name), "deleted", isAbsent[v1.Node])
+}
+
+// serviceBecomes waits until the Service exists and fulfils the condition.
+func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, condition func(*v1.Service) error) error {
+	return awaitState(ctx, e, serviceKey(s), what, isPresent(condition))
+}
+
+// serviceStays watches the Service during the observation time. It returns an error as soon as the
+// Service does not fulfil the condition or does not exist.
+func (e *env) serviceStays(ctx context.Context, s *v1.Service, what string, condition func(*v1.Service) error) error {
+	return staysInState(ctx, e, serviceKey(s), what, isPresent(condition))
+}
+
+// serviceDisappears waits until the Service is deleted.
+func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
+	return awaitState(ctx, e, serviceKey(s), "deleted", isAbsent[v1.Service])
+}
+
+// lastService returns the last version of a Service. It returns the error errDeleted if the Service
+// does not exist.
+func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
+	all, _ := e.seen.versionsOf(serviceKey(s))
+	if now := lastVersion[v1.Service](all); now != nil {
+		return now, nil
+	}
+	return nil, errDeleted
+}
+
+// awaitState waits until an object fulfils the condition. If the object is deleted, awaitState
+// calls condition with nil.
+func awaitState[T any](ctx context.Context, e *env, key, what string, condition func(*T) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	for {
+		all, changed := e.seen.versionsOf(key)
+		err := errUnseen
+		if len(all) > 0 {
+			err = condition(lastVersion[T](all))
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not %s after %s: %w", key, what, e.timeout, err)
+		}
+	}
+}
+
+// staysInState waits for the observation time. It returns an error as soon as an object does not
+// fulfil the condition. It checks the condition only after the watch has reported the object.
+func staysInState[T any](ctx context.Context, e *env, key, what string, condition func(*T) error) error {
+	end := time.NewTimer(e.observe)
+	defer end.Stop()
+	for {
+		all, changed := e.seen.versionsOf(key)
+		if len(all) > 0 {
+			if err := condition(lastVersion[T](all)); err != nil {
+				return fmt.Errorf("%s does not stay %s: %w", key, what, err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// retryUntilOK calls fn until fn returns nil, but not longer than the time e.timeout.
+func (e *env) retryUntilOK(ctx context.Context, what string, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	for {
+		err := fn(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: timeout after %s: %w", what, e.timeout, err)
+		}
+	}
+}
+
+// checkAlways calls fn repeatedly during the observation time. It returns the first error of fn.
+func (e *env) checkAlways(ctx context.Context, what string, fn func(context.Context) error) error {
+	end := time.NewTimer(e.observe)
+	defer end.Stop()
+	for {
+		if err := fn(ctx); err != nil {
+			return fmt.Errorf("expected that %s: %w", what, err)
+		}
+		select {
+		case <-time.After(poll):
+		case <-end.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
