@@ -63,8 +63,8 @@ var (
 	})
 )
 
-// registerMetrics registers the metrics only once in a process. It uses the
-// registry whose metrics the command serves.
+// registerMetrics registers the metrics only once in a process. It uses legacyregistry, because the
+// command ccm serves the metrics of this registry.
 var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })

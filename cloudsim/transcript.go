@@ -138,8 +138,8 @@ func document(raw []byte) (v any, err error) {
 }
 
 // A scrubber removes secrets from a JSON document. The scrubber keeps times only if the field times
-// is true. If compared is true, two documents will be compared, so the scrubber also removes
-// members whose values depend on the machine.
+// is true. If compared is true, the client compares two documents, so the scrubber also removes
+// members that have different values on different machines.
 type scrubber struct {
 	times    bool // keep times
 	compared bool // remove members that depend on the machine

@@ -186,9 +186,9 @@ func shutdown(t *testing.T, path string) {
 	}
 }
 
-// fuse mounts a FUSE filesystem whose server does not answer. System calls on this filesystem hang
-// until the test calls the function die. This function ends the server. The system calls then fail
-// with ENOTCONN.
+// fuse mounts a FUSE filesystem. The server of this filesystem does not answer. System calls on
+// this filesystem hang until the test calls the function die. This function ends the server. The
+// system calls then fail with ENOTCONN.
 func fuse(t *testing.T, path string) (die func()) {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)

@@ -139,8 +139,8 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 	return paths, err
 }
 
-// namesOther reports whether path contains a folder whose name is a driver name other than
-// calledName. The driver names are ownDriver and all legacy names.
+// namesOther reports whether the name of a folder in path is a driver name other than calledName.
+// The driver names are ownDriver and all legacy names.
 func namesOther(path, ownDriver, calledName string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
 		_, legacy := legacyDrivers[folder]

@@ -58,8 +58,8 @@ type Dialect struct {
 	// RegistryHost returns the host name of a project's image registry in the other cloud. It is
 	// nil if the dialect does not translate the registry.
 	RegistryHost func(project cloudsim.ProjectID, region string) string
-	// DiskLink returns the path of a disk's device on an instance. The path is the same as in the
-	// cloud whose API the dialect has.
+	// DiskLink returns the path of a disk's device on an instance. For example, servers of Hetzner
+	// Cloud have the path that the dialect hcloud returns.
 	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token. It is "" if programs for
 	// the other cloud need a credentials file instead of a token.

@@ -112,8 +112,8 @@ func testLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("health: got %+v", s)
 	}
 
-	// Listeners and rules. A rule permits connections only to the listeners whose ports are in the
-	// rule's range.
+	// A rule permits connections to a listener only if the listener's port is in the range of the
+	// rule.
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30443), listen(80, 30080)}}))(t)
 	_, err = w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30444)}})
 	mustFail(t, err, "DuplicateListener")
