@@ -27,7 +27,7 @@ type Clock struct {
 // Limits of the clock.
 const (
 	MaxClockRate    = 10_000
-	MaxClockAdvance = 10 * 365 * 24 * time.Hour // for one call
+	MaxClockAdvance = tenYears * time.Second // for one call
 )
 
 // FirstClockTime and LastClockTime are the earliest and the latest time that a

@@ -149,6 +149,9 @@ func Misuse(err error) error {
 // of these errors.
 type checks []FieldError
 
+// tenYears is the limit, in seconds, of times in the future that a request can contain.
+const tenYears = 10 * 365 * 24 * 3600
+
 func (c *checks) addf(field, format string, args ...any) {
 	*c = append(*c, FieldError{field, fmt.Sprintf(format, args...)})
 }

@@ -69,7 +69,6 @@ type FaultWhen struct {
 const (
 	MaxFaultHang    = 10 * time.Minute // after this time the cloud closes the connection of a hanging call
 	maxFaultLatency = 10 * time.Minute
-	maxFaultWindow  = 10 * 365 * 24 * 3600 // seconds
 )
 
 // CreateFault requests a fault. The call is idempotent by name: the same
@@ -143,11 +142,11 @@ func (w FaultWhen) check(c *checks) {
 	if p := w.Probability; p != nil && !(*p > 0 && *p <= 1) {
 		c.addf("when.probability", "must be more than 0 and at most 1, got %v", *p)
 	}
-	if w.AfterSeconds < 0 || w.AfterSeconds > maxFaultWindow {
-		c.addf("when.afterSeconds", "must be between 0 and %d seconds (ten years), got %d", maxFaultWindow, w.AfterSeconds)
+	if w.AfterSeconds < 0 || w.AfterSeconds > tenYears {
+		c.addf("when.afterSeconds", "must be between 0 and %d seconds (ten years), got %d", tenYears, w.AfterSeconds)
 	}
-	if w.ForSeconds < 0 || w.ForSeconds > maxFaultWindow {
-		c.addf("when.forSeconds", "must be between 0 and %d seconds (ten years), got %d", maxFaultWindow, w.ForSeconds)
+	if w.ForSeconds < 0 || w.ForSeconds > tenYears {
+		c.addf("when.forSeconds", "must be between 0 and %d seconds (ten years), got %d", tenYears, w.ForSeconds)
 	}
 	if w.From != nil && w.AfterSeconds != 0 {
 		c.addf("when.afterSeconds", "cannot be used with from: both set the start of the fault")

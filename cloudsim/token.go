@@ -54,8 +54,8 @@ func (r CreateToken) Validate() error {
 	} else {
 		r.ofAccount(&c)
 	}
-	if r.TTLSeconds < 0 || r.TTLSeconds > maxFaultWindow {
-		c.addf("ttlSeconds", "must be between 0 and %d seconds (ten years), got %d", maxFaultWindow, r.TTLSeconds)
+	if r.TTLSeconds < 0 || r.TTLSeconds > tenYears {
+		c.addf("ttlSeconds", "must be between 0 and %d seconds (ten years), got %d", tenYears, r.TTLSeconds)
 	}
 	return c.err()
 }
