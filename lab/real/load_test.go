@@ -57,7 +57,7 @@ func TestNodeNamesOfMachines(t *testing.T) {
 	if diff := cmp.Diff([]string{"node-1", "i-000002"}, off); err != nil || diff != "" {
 		t.Errorf("names of the machines (-want +got): %v\n%s", err, diff)
 	}
-	for node, want := range map[string]string{"node-1": "node-1 is off: start it with", "node-9": "no machine has the name"} {
+	for node, want := range map[string]string{"node-1": "instance i-000001, is off", "node-9": "no machine has the name"} {
 		if _, err := EnterCommand(dir, "cloudsim-test", node, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", node, err, want)
 		}
