@@ -184,12 +184,6 @@ func parsePrefixes(all ...string) (p []netip.Prefix) {
 	return p
 }
 
-// Paths of kernel settings, relative to /proc/sys.
-const (
-	forward4 = "net/ipv4/ip_forward"
-	forward6 = "net/ipv6/conf/all/forwarding"
-)
-
 // openHost lets the host forward packets between the VPC and other networks. First it writes
 // firewall rules that limit this traffic. Comments in the rules contain the original values of
 // the settings that openHost changes.

@@ -10,6 +10,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// Paths of kernel settings, relative to /proc/sys.
+const (
+	forward4 = "net/ipv4/ip_forward"
+	forward6 = "net/ipv6/conf/all/forwarding"
+)
+
 // kernelSetting is a kernel setting: a path relative to /proc/sys, and a value.
 type kernelSetting struct{ path, value string }
 
