@@ -178,7 +178,7 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address, error) {
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
 	if !from.IsValid() {
-		return a, cloudsim.Errorf(cloudsim.Invalid, "this cloud has no %s addresses for load balancers: start the cloud with a range of such addresses, see the flags of 'allinone cloudsim' that end in load-balancer-range and load-balancer-range6", a.Family)
+		return a, cloudsim.Errorf(cloudsim.Invalid, "this cloud has no %s addresses for load balancers: start the cloud with a range of such addresses, for example with --load-balancer-range6", a.Family)
 	}
 	if err := e.checkQuota(tx, a.Project, store.Use{Name: cloudsim.QuotaAddresses, N: 1}); err != nil {
 		return a, err

@@ -63,8 +63,8 @@ func newSetQuotaCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NAME=LIMIT...", Short: "Change limits of a project",
 		Long: `Change limits of the project in --project, or of the default project. A limit below
-the usage prevents growth and deletes nothing. With the word
-default as LIMIT, the project gets the default limit of the cloud again.`,
+the usage prevents growth and deletes nothing. With the word default as LIMIT, the
+project gets the default limit of the cloud again.`,
 		Example: `  allinone cloud quotas set instances=3
   allinone cloud quotas set instances=default --project workshop`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: cli.Fixed(cloudsim.QuotaNames()...),
