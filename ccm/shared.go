@@ -18,11 +18,12 @@ import (
 
 // These labels of a shared load balancer record its members. Members are the Services that use the
 // load balancer. The value of LabelShared consists of the namespace of the members and the value of
-// their annotation AnnotationLoadBalancerShared. Each member has two more labels. The keys of these
-// two labels end with the UID of the Service. The label with labelMemberPrefix contains the name of
-// the Service. With this label the CCM finds the load balancer of a Service even if the annotations
-// of the Service change. The label with labelPortsPrefix contains the listeners of the Service.
-// With this label the CCM prevents port conflicts between members.
+// their annotation AnnotationLoadBalancerShared. For each member, the load balancer has two more
+// labels. The keys of these two labels end with the UID of the Service. The label with
+// labelMemberPrefix contains the name of the Service. With this label the CCM finds the load
+// balancer of a Service even if the annotations of the Service change. The label with
+// labelPortsPrefix contains the listeners of the Service. With this label the CCM prevents port
+// conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
@@ -128,12 +129,8 @@ func mergeMembers(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer,
 	if len(owners) == 0 {
 		return desired, nil
 	}
-	rest := func(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
-		s.Listeners, s.Targets = nil, nil
-		return s
-	}
-	if !rest(normalize(lb.LoadBalancerSpec)).Same(rest(normalize(desired.LoadBalancerSpec))) || !hasAddressesOf(lb, desired) || lb.Scheme != desired.Scheme {
-		bad = append(bad, fmt.Errorf("other Services that share the load balancer %s have another scheme, address, health check, source ranges, affinity or timeout: use the same values in all of them", lb.ID))
+	if names := differentSettings(lb, desired); len(names) > 0 {
+		bad = append(bad, fmt.Errorf("other Services that share the load balancer %s have different values of these settings: %s; use the same values in all of them", lb.ID, strings.Join(names, ", ")))
 	}
 	all := desired
 	all.Listeners, all.Labels = slices.Clone(desired.Listeners), maps.Clone(lb.Labels)
@@ -144,6 +141,29 @@ func mergeMembers(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer,
 		}
 	}
 	return all, errors.Join(bad...)
+}
+
+// differentSettings returns the names of the settings for which lb and desired
+// have different values. It compares only settings that apply to all members of
+// a shared load balancer.
+func differentSettings(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) (names []string) {
+	got, want := normalize(lb.LoadBalancerSpec), normalize(desired.LoadBalancerSpec)
+	for _, setting := range []struct {
+		name string
+		same bool
+	}{
+		{"scheme", lb.Scheme == desired.Scheme},
+		{"addresses or IP families", hasAddressesOf(lb, desired)},
+		{"health check", got.HealthCheck == want.HealthCheck},
+		{"source ranges", slices.Equal(got.SourceRanges, want.SourceRanges)},
+		{"session affinity", got.Affinity == want.Affinity && got.AffinityTimeoutSeconds == want.AffinityTimeoutSeconds},
+		{"drain timeout", got.DrainTimeoutSeconds == want.DrainTimeoutSeconds},
+	} {
+		if !setting.same {
+			names = append(names, setting.name)
+		}
+	}
+	return names
 }
 
 // partOf returns a copy of lb that contains only the listeners of the Service.

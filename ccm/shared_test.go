@@ -82,8 +82,12 @@ func TestSharedRefuses(t *testing.T) {
 		says  string
 	}{
 		"port of another Service": {sharingService("02", 80), "default/01"},
-		"other source ranges":     {sharingService("02", 81, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }), "source ranges"},
-		"another family":          {sharingService("02", 81, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), "address"},
+		"other source ranges":     {sharingService("02", 81, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }), "settings: source ranges;"},
+		"another family":          {sharingService("02", 81, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), "settings: addresses or IP families;"},
+		"another scheme":          {sharingService("02", 81, annotate("scheme", "internal")), "settings: scheme;"},
+		"another affinity":        {sharingService("02", 81, func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }), "settings: session affinity;"},
+		"two other settings": {sharingService("02", 81, annotate("health-check-path", "/ready"), annotate("drain-timeout", "5s")),
+			"settings: health check, drain timeout;"},
 		"shared annotation on a Service with its own load balancer": {newService(annotate("shared", "front"), func(s *v1.Service) {
 			s.UID = "alone"
 		}), "cannot be changed"},
