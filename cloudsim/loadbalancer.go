@@ -60,9 +60,9 @@ const (
 type ListenerMode string
 
 const (
-	// ModeProxy means that clients must connect to the load balancer. If a client connects
-	// directly to a target, the target gets no PROXY header, and the load balancer's source
-	// ranges do not apply.
+	// ModeProxy means that clients must connect to the load balancer, and not directly to a target.
+	// If a client connects directly to a target, the target gets no PROXY header, and the load
+	// balancer's source ranges do not apply.
 	ModeProxy ListenerMode = "proxy"
 	// ModeVIP means that a client may connect directly to a target instead of
 	// the load balancer's address.

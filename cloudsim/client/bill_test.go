@@ -118,9 +118,9 @@ func TestWatchAudit(t *testing.T) {
 	}
 }
 
-// TestRateLimits proves that a caller that makes more calls than the rate limit allows gets an
-// error with a Retry-After. The Retry-After is a duration on the cloud's clock. After this time,
-// the next call of the caller succeeds. The calls of other callers do not count toward this limit.
+// TestRateLimits proves that a caller gets an error with a Retry-After if it makes more calls than
+// the rate limit allows. The Retry-After is a duration on the cloud's clock. After this time, the
+// next call of the caller succeeds. The calls of other callers do not count toward this limit.
 func TestRateLimits(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine, other := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader), cloudtest.As(t, cloud, "other", cloudsim.RoleReader)

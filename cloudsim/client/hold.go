@@ -45,8 +45,8 @@ func (c *Client) GetDurations(ctx context.Context) (cloudsim.WorkDurations, erro
 	return call[cloudsim.WorkDurations](ctx, c, "GET", "/v1/durations", nil)
 }
 
-// SetDurations replaces all overrides of the durations of operations in the cloud's profile. The
-// caller must be an admin.
+// SetDurations replaces all durations that override the cloud's profile. The caller must be an
+// admin.
 func (c *Client) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "PUT", "/v1/durations", req)
 }

@@ -38,8 +38,8 @@ type watchShare struct {
 	watches atomic.Int32
 }
 
-// join counts a new watch of the caller in ctx. It returns the limits that all watches of
-// the same owner share. Call leave when the watch ends.
+// join counts a new watch of the caller in ctx. It returns the limits that this watch shares with
+// all other watches of the same watchOwner. Call leave when the watch ends.
 func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()) {
 	call, _ := CallOf(ctx)
 	owner := watchOwner{caller: call.tokenOrAccount()}

@@ -374,8 +374,8 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 }
 
 // TestDueOnce proves that LaterOnce does not add a work item that equals the first work item of the
-// same due time. LaterOnce adds a work item that differs from the first one, even if the list
-// already contains an equal item at a later position.
+// same due time. If a work item differs from this first item, LaterOnce adds it, even if the list
+// contains an equal item at a later position.
 func TestDueOnce(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)

@@ -36,8 +36,7 @@ const (
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{Sanity, LostReply, Crash} }
 
-// modeTitles maps each mode to a sentence for the report. The sentence is true if the driver
-// passes.
+// modeTitles maps each mode to the title of its check in the report.
 var modeTitles = map[Mode]string{
 	Sanity:    "The driver passes csi-sanity",
 	LostReply: "The driver passes csi-sanity while replies of the cloud are lost",

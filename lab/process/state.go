@@ -143,8 +143,9 @@ type damagedRecord string
 func (e damagedRecord) Error() string { return string(e) + " is damaged" }
 
 // forgetDamaged removes a damaged run.json, so that this file does not prevent a new start. The
-// caller must hold the lock, which proves that no lab runs. Without run.json, the lab cannot find
-// the processes of a killed lab, but the kernel normally kills them together with their supervisor.
+// caller must hold the lock, which proves that no lab runs. Without run.json, the new lab cannot
+// find the processes of an earlier lab that was killed. But the kernel normally kills these
+// processes together with their supervisor.
 func (d Dir) forgetDamaged() error {
 	_, err := d.record()
 	if damaged, ok := errors.AsType[damagedRecord](err); ok {

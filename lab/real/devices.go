@@ -409,8 +409,8 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 }
 
 // powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
-// ended. The method unmounts /dev, but does not first remove the device nodes and links in it. Such
-// a removal fails if root on the machine has put a folder in place of a link.
+// ended. The method unmounts /dev without first removing the device nodes and links in it. Root on
+// the machine can prevent such a removal if it puts a folder in place of a link.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

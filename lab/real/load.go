@@ -153,11 +153,13 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 	return running, off, nil
 }
 
-// Load loads the images of an archive into the running machines. If r is not nil, Load reads the
-// archive from r. If r is nil, it reads the archive or OCI layout directory at path. If the archive
-// contains only one image, and this image has no name, Load gives this image the name imageName. If
-// m.Nodes is empty, future machines also have the images. Load returns the names of the images. It
-// also returns the names of the nodes whose machines are off. These machines do not get the images.
+// Load loads the images of an archive into the running machines of the nodes in m.Nodes. If m.Nodes
+// is empty, Load uses all running machines, and machines that start later also get the images. If r
+// is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI layout
+// directory at path. If the archive contains only one image, and this image has no name, Load gives
+// this image the name imageName. Load returns the names of the images. It also returns the names of
+// the nodes whose machines are off. If m.Nodes names such nodes, their machines do not get the
+// images.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err

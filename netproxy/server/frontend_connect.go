@@ -228,8 +228,9 @@ func oneLine(text string) string {
 	return text[:min(len(text), most)]
 }
 
-// toTarget sends the client's data to the target. It runs on the link's goroutine. It returns when
-// both the client and the target have sent all their data, or when one direction has failed.
+// toTarget sends the client's data to the target. It runs on the link's goroutine. After the client
+// has sent all its data, toTarget waits until the target has also sent all its data. It returns an
+// error as soon as one of the two directions fails.
 func (t *httpTunnel) toTarget(send func(*wire.Chunk) error) error {
 	if len(t.first) > 0 {
 		first := t.first

@@ -99,7 +99,7 @@ func TestHetznerCCM(t *testing.T) {
 		}
 	}
 
-	// A stopped server has a taint, and a deleted server has no Node.
+	// The Node of a stopped server has a taint. A deleted server has no Node.
 	h.cloud("instances", "stop", "node-1", "--wait")
 	h.untilPrints("a stopped server's Node has the shutdown taint", "NoSchedule", "get", "node", "node-1", "-o", `jsonpath={.spec.taints[?(@.key=="node.cloudprovider.kubernetes.io/shutdown")].effect}`)
 	h.cloud("instances", "start", "node-1", "--wait")

@@ -95,8 +95,8 @@ func metricsRegistry() *prometheus.Registry {
 
 // serve opens the listeners for health probes, metrics and the admin socket. For a port of 0 or an
 // empty path, it opens no listener. It returns one function for each listener. Each function serves
-// its listener until the context of the function ends. The admin socket also serves the handler
-// status, if it is not nil.
+// its listener until the context of the function ends. If status is not nil, the admin socket also
+// serves this handler.
 func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
 	if s.contention {
 		runtime.SetBlockProfileRate(1)
