@@ -55,14 +55,14 @@ func Annotations() []Annotation {
 				w.Listeners[i].MaxConnections = n
 			}
 		})},
-		{Key: annotationPrefix + "drain-timeout", Takes: "a duration of whole seconds", Default: "30s", Doc: "Time for which open connections continue after the removal of their node; 0s resets the connections at once.", set: setDrainTimeout},
+		{Key: annotationPrefix + "drain-timeout", Takes: "a duration of whole seconds", Default: "30s", Doc: "Time for which open connections continue after the removal of their target; 0s resets the connections at once.", set: setDrainTimeout},
 		{Key: annotationPrefix + "health-check-protocol", Takes: "http, https or tcp", Default: "http; tcp if the targets are pods", Doc: "Protocol of the health checks. With externalTrafficPolicy Local, use http: kube-proxy's HTTP answer at healthCheckNodePort shows whether the node has a pod of the Service.", set: setHealthProtocol},
 		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, the port of kube-proxy; healthCheckNodePort with externalTrafficPolicy Local; the target port of the first TCP port if the targets are pods", Doc: "Port of the health checks.", set: number(65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
 		{Key: annotationPrefix + "health-check-path", Takes: "a path", Default: "/healthz", Doc: "Path of the health check over http or https.", set: setHealthPath},
-		{Key: annotationPrefix + "health-check-interval", Takes: "a duration", Default: "2s", Doc: "The time between two probes of a node.", set: millis(300_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.IntervalMillis = n })},
+		{Key: annotationPrefix + "health-check-interval", Takes: "a duration", Default: "2s", Doc: "The time between two probes of a target.", set: millis(300_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.IntervalMillis = n })},
 		{Key: annotationPrefix + "health-check-timeout", Takes: "a duration", Default: "1s", Doc: "Time limit of a probe.", set: millis(60_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.TimeoutMillis = n })},
-		{Key: annotationPrefix + "healthy-threshold", Takes: "1 to 10", Default: "1", Doc: "Successful probes in a row after which a node gets traffic.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.HealthyThreshold = n })},
-		{Key: annotationPrefix + "unhealthy-threshold", Takes: "1 to 10", Default: "2", Doc: "Failed probes in a row after which a node gets no traffic.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.UnhealthyThreshold = n })},
+		{Key: annotationPrefix + "healthy-threshold", Takes: "1 to 10", Default: "1", Doc: "Successful probes in a row after which a target gets traffic.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.HealthyThreshold = n })},
+		{Key: annotationPrefix + "unhealthy-threshold", Takes: "1 to 10", Default: "2", Doc: "Failed probes in a row after which a target gets no traffic.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.UnhealthyThreshold = n })},
 		{Key: v1.AnnotationLoadBalancerSourceRangesKey, Takes: "CIDRs, separated by commas", Default: "all clients", Doc: "Source ranges of permitted clients, if spec.loadBalancerSourceRanges is empty."},
 	}
 }
@@ -87,7 +87,7 @@ func applyAnnotations(desired *cloudsim.CreateLoadBalancer, svc *v1.Service) err
 	}
 	for key := range svc.Annotations {
 		if strings.HasPrefix(key, annotationPrefix) && !known[key] {
-			bad = append(bad, fmt.Errorf("annotation %s is not known", key))
+			bad = append(bad, fmt.Errorf("annotation %s is not known: correct its name, or remove it", key))
 		}
 	}
 	return errors.Join(bad...)

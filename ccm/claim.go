@@ -62,7 +62,7 @@ func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	if ours, _ := c.ownerOf(svc); ours {
 		return nil
 	}
-	return fmt.Errorf("finalizer %s of the Service may belong to another controller, because the cloud has no load balancer of this Service: if no other controller removes the finalizer, remove it yourself", servicehelpers.LoadBalancerCleanupFinalizer)
+	return fmt.Errorf("the finalizer %s stays, because it may belong to another controller: the cloud has no load balancer of this Service. If no other controller removes the finalizer, remove it yourself", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
 // hasWritten reports whether managedFields of the Service name this program as

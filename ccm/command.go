@@ -125,17 +125,17 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	var fss cliflag.NamedFlagSets
 	fs := fss.FlagSet("cloud")
 	r.ours = fs
-	fs.StringVar(&r.flagged.URL, "cloud-url", "", "URL of the cloud's API. Also "+EnvURL+", or url in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File with the token for the cloud; read again for each call. Also "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.CAFile, "cloud-ca-file", "", "File with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty. Also "+EnvCAFile+", or caFile in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project of the cluster's resources, for a token with a role in several projects. Also "+EnvProject+", or project in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region of the load balancers; the cloud's only region if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
-	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "Time for which an instance must be missing before the CCM deletes its Node. Also nodeDeletionGrace in the file of --cloud-config.")
-	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass of the Services to serve, in addition to Services without a class (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
-	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Ignore Services without a load balancer class. Also onlyLoadBalancerClass in the file of --cloud-config.")
-	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "ipMode in the status of Services without the annotation "+AnnotationLoadBalancerIPMode+": Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
-	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster without a Service. By default the CCM only reports them. Clusters of one project must have different --cluster-name values. Also deleteOrphans in the file of --cloud-config.")
-	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "Time for which a load balancer must be without a Service before the CCM deletes it (default 10m). Also orphanGrace in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.URL, "cloud-url", "", "URL of the cloud's API. Alternatives: "+EnvURL+", or url in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File with the token for the cloud; read again for each call. Alternatives: "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.CAFile, "cloud-ca-file", "", "File with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty. Alternatives: "+EnvCAFile+", or caFile in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project of the cluster's resources, for a token with a role in several projects. Alternatives: "+EnvProject+", or project in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region of the load balancers; the cloud's only region if empty. Alternatives: "+EnvRegion+", or region in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "Time for which an instance must be missing before the CCM deletes its Node (default 0s). Alternative: nodeDeletionGrace in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass of the Services to serve, in addition to Services without a class (default "+DefaultLoadBalancerClass+"). Alternative: loadBalancerClass in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Ignore Services without a load balancer class. Alternative: onlyLoadBalancerClass in the file of --cloud-config.")
+	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "ipMode in the status of Services without the annotation "+AnnotationLoadBalancerIPMode+": Proxy or VIP (default Proxy). Alternative: loadBalancerIPMode in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete the load balancers of this cluster that have no Service. By default the CCM only reports these load balancers. Clusters of one project must have different --cluster-name values. Alternative: deleteOrphans in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "With --delete-orphans: time for which a load balancer must be without a Service before the CCM deletes it (default 10m). Alternative: orphanGrace in the file of --cloud-config.")
 	return fss
 }
 
@@ -173,14 +173,14 @@ func (r *runner) handOver(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := r.gate.shut(waiting); err != nil {
-		r.log.Warn("Leases not released, because a call to the cloud has not returned yet", "err", err)
+		r.log.Warn("Leases not released, because a call to the cloud has not returned yet; another process becomes leader only when the Leases expire", "err", err)
 		return
 	}
 	if r.leases == nil {
 		return
 	}
 	if err := r.leases.releaseAll(ctx); err != nil {
-		r.log.Warn("Leases not released, so another process becomes leader only when they expire", "err", err)
+		r.log.Warn("Leases not released; another process becomes leader only when the Leases expire", "err", err)
 	}
 }
 

@@ -216,7 +216,7 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 		switch {
 		case !here: // the pod's node is excluded, not selected, or not initialised yet
 		case !p.hasPorts(backends.ports):
-			leave(p, "its ports are %v, but most endpoints have the ports %v", p.numbers, backends.ports)
+			leave(p, "its ports are %v, but most pods have the ports %v, and a load balancer has only one target port for each port of the Service", p.numbers, backends.ports)
 		case !b.acceptsTarget(id, p.ip):
 			leave(p, "the cloud does not route %s to %s, because the address is not in the instance's pod ranges", p.ip, id)
 		default:

@@ -219,7 +219,7 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	for field, value := range map[string]string{"type": m.InstanceType, "zone": m.Zone, "region": m.Region} {
 		if problems := validation.IsValidLabelValue(value); value == "" || len(problems) > 0 {
-			return nil, fmt.Errorf("instance %s: %s %q is not a valid label value of a node: %v", i.ID, field, value, problems)
+			return nil, fmt.Errorf("instance %s: %s must be a valid value of a label, and not empty: got %q %v", i.ID, field, value, problems)
 		}
 	}
 	return m, nil
@@ -270,13 +270,13 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
-		return fmt.Errorf("not deleting node %q: its instance was not found, and since its start the cloud controller manager has found no instance of this cluster in this project: check the URL and the project of the cloud", name)
+		return fmt.Errorf("node %q: the Node stays, because the cloud controller manager has found neither its instance nor another instance of this cluster in this cloud and project: check the URL and the project of the cloud", name)
 	}
 	switch me, err := s.api.WhoAmI(ctx); {
 	case err != nil:
-		return fmt.Errorf("not deleting node %q: its instance was not found, and the project of the cloud controller manager is unknown: %w", name, err)
+		return fmt.Errorf("node %q: its instance was not found, but the Node stays, because the project of the cloud controller manager is unknown: %w", name, err)
 	case me.Project != "" && me.Project != seen.project:
-		return fmt.Errorf("not deleting node %q: its instance was not found in project %s, but earlier instances of this cluster were found in project %s", name, me.Project, seen.project)
+		return fmt.Errorf("node %q: its instance was not found in project %s, but the Node stays, because earlier instances of this cluster were found in project %s: check the project in the configuration of the cloud controller manager", name, me.Project, seen.project)
 	}
 	return nil
 }
@@ -315,7 +315,7 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
-		return fmt.Errorf("not deleting node %q: instance %s was not found, but the list of instances that must confirm this failed: %w", name, id, err)
+		return fmt.Errorf("node %q: instance %s was not found, but the Node stays, because the list of instances that must confirm this failed: %w", name, id, err)
 	}
 	for _, i := range l.Items {
 		if i.ID == id {
@@ -339,7 +339,7 @@ func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.
 	case len(l.Items) > 1:
 		return none, fmt.Errorf("node %q: instances %s and %s both have this name: choose a project in the cloud configuration", name, l.Items[0].ID, l.Items[1].ID)
 	case l.Items[0].Name != name:
-		return none, fmt.Errorf("node %q: the cloud returned instance %q, which has another name, for a list of the instances with this name", name, l.Items[0].Name)
+		return none, fmt.Errorf("node %q: looking for an instance with this name: the cloud returned instance %q, which has another name", name, l.Items[0].Name)
 	}
 	return l.Items[0], nil
 }

@@ -137,11 +137,18 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]
 	of := &v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
+	what := fmt.Sprintf("the load balancer %s", lb.ID)
+	if len(membersOf(lb)) > 1 {
+		what = fmt.Sprintf("the ports of this Service on the shared load balancer %s", lb.ID)
+	}
 	if !known {
 		s.since[o] = time.Now()
-		todo := "delete the load balancer in the cloud, or run the cloud controller manager with --delete-orphans"
-		if cfg.DeleteOrphans {
-			todo = fmt.Sprintf("the cloud controller manager deletes the load balancer in %s unless the Service exists again", cfg.orphanGrace())
+		todo := "run the cloud controller manager with --delete-orphans"
+		switch {
+		case cfg.DeleteOrphans:
+			todo = fmt.Sprintf("the cloud controller manager deletes %s in %s unless the Service exists again", what, cfg.orphanGrace())
+		case len(membersOf(lb)) == 1:
+			todo = "delete the load balancer in the cloud, or " + todo
 		}
 		s.log.Warn("a load balancer of this cluster has no Service", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
 		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist or needs no load balancer: %s", lb.ID, lb.IP, todo)
@@ -156,7 +163,7 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	case err == nil && svc.UID == of.UID && s.mayHave(svc, lb):
 		return nil
 	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("orphan %s: %w", lb.ID, err)
+		return fmt.Errorf("reading the Service of load balancer %s: %w", lb.ID, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -165,6 +172,6 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 		return fmt.Errorf("deleting load balancer %s, which has no Service: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()
-	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, because it has had no Service for %s", lb.ID, time.Since(since).Round(time.Second))
+	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted %s, because for %s the Service did not exist or needed no load balancer", what, time.Since(since).Round(time.Second))
 	return nil
 }

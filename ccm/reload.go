@@ -125,7 +125,7 @@ func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
 	if fixed := cfg.startSettings(); fixed != p.restartSettings {
 		if p.restartSettings = fixed; fixed != before.startSettings() {
-			p.log.Warn("a changed loadBalancerClass, onlyLoadBalancerClass or caFile takes effect at the next start")
+			p.log.Warn("loadBalancerClass, onlyLoadBalancerClass or caFile has changed: restart the cloud controller manager to use the new value")
 		}
 	}
 	cfg.LoadBalancerClass, cfg.OnlyLoadBalancerClass, cfg.CAFile = before.LoadBalancerClass, before.OnlyLoadBalancerClass, before.CAFile

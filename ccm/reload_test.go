@@ -111,7 +111,7 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	for range 3 {
 		p.Reload(cfg)
 	}
-	if n := strings.Count(said.String(), "next start"); n != 1 || strings.Contains(said.String(), "was changed") {
+	if n := strings.Count(said.String(), "restart the cloud controller manager"); n != 1 || strings.Contains(said.String(), "was changed") {
 		t.Errorf("unexpected log: %s", said.String())
 	}
 }

@@ -234,7 +234,7 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 	case lb.State != cloudsim.LoadBalancerActive:
 		return "", nil // the next change of lb triggers a new check
 	case !isEqual(lb, desired):
-		return "it or its nodes changed in the cloud", nil
+		return "its settings or targets did not match the Service and the nodes", nil
 	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(svc, lb)):
 		return "the status of the Service was wrong", nil
 	}

@@ -191,7 +191,7 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 		all = append(all, ip)
 	}
 	if field != "" && !slices.Contains(all, field) {
-		return nil, fmt.Errorf("spec.loadBalancerIP is %s but annotation %s is %s", field, AnnotationLoadBalancerIP, truncate(annotation))
+		return nil, fmt.Errorf("spec.loadBalancerIP is %s, but annotation %s is %s: remove one of the two, or use the same address in both", field, AnnotationLoadBalancerIP, truncate(annotation))
 	}
 	return all, nil
 }

@@ -41,7 +41,7 @@ func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Ser
 	at := "annotation " + AnnotationLoadBalancerShared
 	switch {
 	case !nameRE.MatchString(group):
-		return fmt.Errorf("%s must consist of lower-case letters, digits and dashes, got %q", at, truncate(group))
+		return fmt.Errorf("%s must consist of 1 to 63 lower-case letters, digits and dashes, and not begin or end with a dash, got %q", at, truncate(group))
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
 		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster, because one health check cannot find the pods of several Services", at)
 	case byPods(svc):
