@@ -40,7 +40,7 @@ type Address struct {
 	Family IPFamily `json:"family" enum:"ipv4,ipv6"`
 	Scheme Scheme   `json:"scheme" enum:"external,internal" doc:"Scheme of the load balancers that can use the address"`
 	IP     string   `json:"ip" example:"127.65.0.1"`
-	Static bool     `json:"static" doc:"Whether the address was reserved. A reserved address stays when its load balancer is deleted"`
+	Static bool     `json:"static" doc:"Whether a client reserved the address. Such an address stays when its load balancer is deleted. The cloud deletes every other address together with its load balancer"`
 	// UsedBy is the load balancer that uses the address, or "".
 	UsedBy LoadBalancerID `json:"usedBy,omitempty" doc:"Id of the load balancer that uses the address"`
 }

@@ -23,7 +23,7 @@ type AuditEntry struct {
 	Fault       FaultID `json:"fault,omitempty" doc:"Id of the fault that changed the call"`
 	Throttled   bool    `json:"throttled,omitempty" doc:"Whether a rate limit or a fault answered 429"`
 	Millis      float64 `json:"millis" doc:"Duration of the call in milliseconds"`
-	Bytes       int64   `json:"bytes" doc:"Length of the response in bytes"`
+	Bytes       int64   `json:"bytes" doc:"Length of the reply in bytes"`
 }
 
 // Values of AuditEntry.Outcome in addition to the names of the error kinds.
@@ -147,7 +147,7 @@ type RateLimits struct {
 // clock.
 type Rate struct {
 	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Long-term average of calls per second; 0 for no limit"`
-	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 with a limit"`
+	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Maximum number of calls at once after a pause; at least 1 if perSecond is not 0"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

@@ -97,8 +97,8 @@ type Disk struct {
 	IOPS            int          `json:"iops" doc:"Provisioned operations per second" example:"3000"`
 	ThroughputMiBps int          `json:"throughputMiBps" doc:"Provisioned throughput in MiB per second" example:"125"`
 	MultiAttach     bool         `json:"multiAttach,omitempty" doc:"Whether the disk can be attached to several instances at once"`
-	SourceSnapshot  SnapshotID   `json:"sourceSnapshot,omitempty" doc:"Id of the snapshot from which the disk was created. The snapshot may be deleted"`
-	SourceDisk      DiskID       `json:"sourceDisk,omitempty" doc:"Id of the disk from which the disk was copied. The source may be deleted"`
+	SourceSnapshot  SnapshotID   `json:"sourceSnapshot,omitempty" doc:"Id of the snapshot from which the disk was created. Perhaps this snapshot does not exist any more"`
+	SourceDisk      DiskID       `json:"sourceDisk,omitempty" doc:"Id of the disk from which the disk was copied. Perhaps this source does not exist any more"`
 	State           DiskState    `json:"state" enum:"creating,copying,failed,available,attaching,in-use,detaching,resizing,modifying,deleting,deleted"`
 	Attachments     []Attachment `json:"attachments,omitempty" doc:"Instances that have attached the disk, in the order of attachment"`
 	ModifiedAt      *time.Time   `json:"modifiedAt,omitempty" doc:"Time of the last change of type, IOPS or throughput, RFC 3339"`
@@ -173,7 +173,7 @@ type CreateDisk struct {
 	ThroughputMiBps int               `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for the default of the disk type"`
 	MultiAttach     bool              `json:"multiAttach,omitempty" doc:"Whether the disk can be attached to several instances at once. The disk type must allow this"`
 	SourceSnapshot  SnapshotID        `json:"sourceSnapshot,omitempty" maxLength:"128" doc:"Id of a snapshot in the same region that provides the initial data"`
-	SourceDisk      DiskID            `json:"sourceDisk,omitempty" maxLength:"128" doc:"Id of a disk to copy, of the same type and zone. The source of a regional disk can be in one of its zones"`
+	SourceDisk      DiskID            `json:"sourceDisk,omitempty" maxLength:"128" doc:"Id of a disk to copy. The source must have the same type, and the new disk must be in all zones of the source"`
 	Labels          map[string]string `json:"labels,omitempty"`
 }
 
@@ -286,7 +286,7 @@ func (r AttachDisk) Validate() error { return needsInstance(r.Instance) }
 // attached to this instance, the call changes nothing.
 type DetachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
-	Force    bool       `json:"force,omitempty" doc:"Detach the disk at once, although the instance has not released it. Use it for a stopped or terminating instance"`
+	Force    bool       `json:"force,omitempty" doc:"Detach the disk at once, even if the instance has not released the disk. The instance must be stopped or terminating"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are
@@ -345,8 +345,8 @@ func (r UpdateDisk) Validate() error {
 // of a disk can run at a time.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"New disk type; absent for no change" example:"fast"`
-	IOPS            int    `json:"iops,omitempty" doc:"Operations per second; 0 or absent for no change, or for the default of a new type" example:"6000"`
-	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for no change, or for the default of a new type" example:"250"`
+	IOPS            int    `json:"iops,omitempty" doc:"Operations per second. 0 or absent: no change, or the default of the type if the request changes the type" example:"6000"`
+	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second. 0 or absent: no change, or the default of the type if the request changes the type" example:"250"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

@@ -5,9 +5,9 @@ type DiskType struct {
 	Meta
 	MinGiB                 int  `json:"minGiB" doc:"Smallest size in GiB" example:"1"`
 	MaxGiB                 int  `json:"maxGiB" doc:"Largest size in GiB" example:"16384"`
-	MinIOPS                int  `json:"minIOPS" doc:"Minimum of operations per second" example:"500"`
-	DefaultIOPS            int  `json:"defaultIOPS" doc:"Default of operations per second" example:"3000"`
-	MaxIOPS                int  `json:"maxIOPS" doc:"Maximum of operations per second" example:"16000"`
+	MinIOPS                int  `json:"minIOPS" doc:"Smallest number of operations per second of a disk" example:"500"`
+	DefaultIOPS            int  `json:"defaultIOPS" doc:"Default number of operations per second of a disk" example:"3000"`
+	MaxIOPS                int  `json:"maxIOPS" doc:"Largest number of operations per second of a disk" example:"16000"`
 	MinThroughputMiBps     int  `json:"minThroughputMiBps" doc:"Minimum of the throughput in MiB per second" example:"50"`
 	DefaultThroughputMiBps int  `json:"defaultThroughputMiBps" doc:"Default of the throughput in MiB per second" example:"125"`
 	MaxThroughputMiBps     int  `json:"maxThroughputMiBps" doc:"Maximum of the throughput in MiB per second" example:"1000"`

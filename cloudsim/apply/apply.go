@@ -95,7 +95,7 @@ func checkRequest[T interface{ Validate() error }](raw []byte) error {
 	if err := d.Decode(&req); err != nil {
 		wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "cannot be read"}
 		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			wrong.Fields = []cloudsim.FieldError{{Field: t.Field, Reason: "has the wrong type: " + t.Value}}
+			wrong.Fields = []cloudsim.FieldError{{Field: t.Field, Reason: "has the wrong type, got " + t.Value}}
 		} else if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
 			wrong.Fields = []cloudsim.FieldError{{Field: strings.Trim(name, `"`), Reason: "is an unknown field"}}
 		} else {
@@ -313,7 +313,7 @@ func differenceError(existing map[string]any, fields []string) error {
 	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "a resource with this name exists and differs from the file"}
 	for _, k := range fields {
 		shown, _ := json.Marshal(existing[k])
-		e.Fields = append(e.Fields, cloudsim.FieldError{Field: k, Reason: fmt.Sprintf("is %.200s in the cloud, and cannot be updated", shown)})
+		e.Fields = append(e.Fields, cloudsim.FieldError{Field: k, Reason: fmt.Sprintf("is %.200s in the cloud, and cannot be updated: write this value into the file, or delete the resource first", shown)})
 	}
 	return e
 }

@@ -197,7 +197,7 @@ func TestApplyChecksFirst(t *testing.T) {
 		"{name: b, zone: sim-1a, type: vast}":                                 `f:3: instances b: type names "vast"`,
 		"{name: b, zone: sim-1a}":                                             "f:3: instances b: type is required",
 		"{name: b, zone: sim-1a, type: small, size: 3}":                       "f:3: instances b: size is an unknown field",
-		"{name: b, zone: sim-1a, type: 3}":                                    "f:3: instances b: type has the wrong type: number",
+		"{name: b, zone: sim-1a, type: 3}":                                    "f:3: instances b: type has the wrong type, got number",
 		"{name: a}\ndisks:\n- {name: d, zone: sim-1a, type: balanced}":        "f:5: disks d: sizeGiB",
 		"{name: a}\nholds:\n- {name: h, kind: disk, verb: stop}":              "disk",
 		"{name: a}\nholds:\n- {name: h, kind: disk, verb: attach, target: a}": `target cannot be found: no disk named "a"`,

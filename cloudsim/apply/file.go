@@ -137,7 +137,7 @@ func itemsOf(file string, top *yaml.Node) (items []item, err error) {
 		return cloudsim.Errorf(cloudsim.Invalid, "%s:%d: %s", file, n.Line, fmt.Sprintf(format, args...))
 	}
 	if top.Kind != yaml.MappingNode {
-		return nil, bad(top, "want a mapping with lists of resources, such as instances: [...]")
+		return nil, bad(top, "the document must be a mapping with lists of resources, such as instances: [...]")
 	}
 	var wrong []error
 	var known []string
@@ -155,7 +155,7 @@ func itemsOf(file string, top *yaml.Node) (items []item, err error) {
 			i := item{file: file, list: kind.key, path: kind.path, node: n, check: kind.check, hasMember: kind.hasMember, types: kind.types, update: kind.update}
 			err := n.Decode(&i.body)
 			if i.name, _ = i.body["name"].(string); err != nil || i.name == "" {
-				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, reasonOf(err)))
+				wrong = append(wrong, bad(n, "%s: each item must be a resource with a name%s", kind.key, reasonOf(err)))
 				continue
 			}
 			items = append(items, i)

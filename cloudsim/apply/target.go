@@ -35,7 +35,7 @@ func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string,
 	case nameOrID == "" || !known && anyID.MatchString(nameOrID) || known && !listed || plannedNames[path+" "+nameOrID]:
 		return nameOrID, nil
 	case !known:
-		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, because the kind of the target is not given", nameOrID)
+		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id: a name is possible only if the kind of a hold, or the operation of a fault, names one kind of resource", nameOrID)
 	}
 	found, err := findByName(ctx, cl, path, nameOrID)
 	if err != nil {

@@ -68,11 +68,11 @@ func Trust(t *http.Transport, caFile string) error {
 	}
 	raw, err := os.ReadFile(caFile)
 	if err != nil {
-		return cloudsim.Errorf(cloudsim.Invalid, "read the cloud's certificate authority: %w", err)
+		return cloudsim.Errorf(cloudsim.Invalid, "reading the cloud's certificate authority: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(raw) {
-		return cloudsim.Errorf(cloudsim.Invalid, "read the cloud's certificate authority: %s contains no PEM certificate", caFile)
+		return cloudsim.Errorf(cloudsim.Invalid, "reading the cloud's certificate authority: %s contains no PEM certificate", caFile)
 	}
 	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return nil

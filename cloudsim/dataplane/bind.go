@@ -110,7 +110,7 @@ func explain(err error, ip string, port int) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until the port is free", hostPort(ip, port), port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && runtime.GOOS != "linux" && netip.MustParseAddr(ip).IsLoopback():
-		return fmt.Sprintf("%s is not an address of this machine: %s has only the loopback address 127.0.0.1, so add each other address (on macOS: sudo ifconfig lo0 alias %s)", ip, runtime.GOOS, ip)
+		return fmt.Sprintf("%s is not an address of this machine: %s has only the loopback address 127.0.0.1 by default, so add this address (on macOS: sudo ifconfig lo0 alias %s)", ip, runtime.GOOS, ip)
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && runtime.GOOS == "linux":
 		return fmt.Sprintf("%s is not an address of this machine; trying again until the address exists. To add the address: sudo ip route add local %s dev lo, or run the cloud as root with --claim-addresses", ip, ip)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

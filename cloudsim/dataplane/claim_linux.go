@@ -65,7 +65,7 @@ func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err e
 			log.Info("took over a range of addresses that an earlier process claimed", "range", p.String())
 		case errors.Is(err, syscall.EEXIST): // keep the route, because the other program still needs it
 		default:
-			log.Warn("cannot claim a range of addresses for load balancers: the process needs CAP_NET_ADMIN", "range", p.String(), "error", err)
+			log.Warn("cannot claim a range of addresses for load balancers; the process may need CAP_NET_ADMIN", "range", p.String(), "error", err)
 		}
 	}
 	return release, nil

@@ -26,7 +26,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descConnections = desc("connections_total", "Connections and UDP flows forwarded to a target.", "load_balancer", "instance", "ip", "listener")
-	descFailedDials = desc("dial_failures_total", "Attempts to connect to a target that failed.", "load_balancer", "instance", "ip", "listener")
+	descFailedDials = desc("dial_failures_total", "Failed attempts to connect to a target.", "load_balancer", "instance", "ip", "listener")
 	descBytes       = desc("bytes_total", "Bytes forwarded; direction is in (from client to target) or out.", "load_balancer", "instance", "ip", "listener", "direction")
 	descActive      = desc("active_connections", "Open connections and UDP flows to a target.", "load_balancer", "instance", "ip", "listener")
 	descRefused     = desc("refused_connections_total",

@@ -28,7 +28,7 @@ func (e CodedError) Unwrap() error { return cloudsim.Invalid }
 // no details.
 func Message(r *Request, err error) string {
 	if isInternal(err) {
-		return "internal error: the cloud's log contains the cause, under the request id " + r.ID
+		return "internal error: the log of the dialect contains the cause, under the request id " + r.ID
 	}
 	return err.Error()
 }

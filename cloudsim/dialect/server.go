@@ -69,7 +69,7 @@ func (r *Request) ReadBody() ([]byte, error) {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "the body must be at most %d bytes", tooLarge.Limit)
 	}
 	if err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the body: %w", err)
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "reading the body: %w", err)
 	}
 	r.raw, r.done = raw, true
 	return raw, nil

@@ -79,7 +79,7 @@ func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 }
 
 func rangeInUse(of, have, want string) error {
-	return fmt.Errorf("cannot change the range of %s from %s to %s: addresses of the old range are in use: delete the resources that use them first, or use another data directory", of, have, want)
+	return fmt.Errorf("cannot change the address range (%s) from %s to %s, because addresses of the old range are in use: delete the resources that use them first, or use another data directory", of, have, want)
 }
 
 // takeIP marks the lowest free address of range p as used, and returns this address. It never
@@ -334,7 +334,7 @@ func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, 
 		switch {
 		case a.Project != lb.Project || !a.Static:
 		case a.UsedBy != "":
-			return a, cloudsim.Errorf(cloudsim.Conflict, "address %s (%s) is used by load balancer %s", a.ID, ip, a.UsedBy)
+			return a, cloudsim.Errorf(cloudsim.Conflict, "address %s (%s) is used by load balancer %s: use another address, or delete this load balancer first", a.ID, ip, a.UsedBy)
 		case a.Scheme != lb.Scheme:
 			return a, cloudsim.InvalidField(field, fmt.Sprintf("is %s, which is for %s load balancers, but the load balancer is %s", ip, a.Scheme, lb.Scheme))
 		default:

@@ -27,7 +27,7 @@ func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 			return false, sameAttachment(d.ID, have, req)
 		}
 		if len(d.Attachments) > 0 && !d.MultiAttach {
-			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is attached to %s", d.ID, req.Instance, d.Attachments[0].Instance)
+			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: the disk is attached to %s; detach it first", d.ID, req.Instance, d.Attachments[0].Instance)
 		}
 		device, err := nextDevice(tx, d, req.Instance)
 		if err != nil {

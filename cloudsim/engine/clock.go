@@ -145,7 +145,7 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 	}
 	for done := false; !done; {
 		if ctx.Err() != nil {
-			return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock was advanced only to %s: advance the clock again: %w", e.Now().Format(time.RFC3339), ctx.Err())
+			return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock was advanced only to %s (%w): advance the clock again", e.Now().Format(time.RFC3339), ctx.Err())
 		}
 		if err := e.settleIn(func(tx *store.Tx, settle func([]store.Work) error) error {
 			done, err = stepTo(tx, goal, settle)

@@ -131,7 +131,7 @@ func supportedCalls() []dialect.Call {
 	add("elb.ConfigureHealthCheck", "Set the health check of a load balancer", configureHealthCheck)
 	add("elb.CreateLoadBalancer", "Create a load balancer", createLoadBalancer)
 	add("elb.CreateLoadBalancerListeners", "Add listeners to a load balancer", createListeners)
-	add("elb.CreateLoadBalancerPolicy", "Create a policy of a load balancer that sends PROXY headers", createPolicy)
+	add("elb.CreateLoadBalancerPolicy", "Create a policy with which a load balancer sends PROXY headers to its targets", createPolicy)
 	add("elb.DeleteLoadBalancer", "Delete a load balancer", deleteLoadBalancer)
 	add("elb.DeleteLoadBalancerListeners", "Remove listeners from a load balancer", deleteListeners)
 	add("elb.DeleteLoadBalancerPolicy", "Delete a policy of a load balancer", deletePolicy)
@@ -192,7 +192,7 @@ func selectCall(r *dialect.Request) (string, error) {
 	}
 	s, ok := services[r.Form.Get("Version")]
 	if !ok {
-		return "", coded(http.StatusBadRequest, "NoSuchVersion", "the parameter Version has the unknown value "+clip(r.Form.Get("Version")))
+		return "", coded(http.StatusBadRequest, "NoSuchVersion", "the parameter Version must be the version of a supported service, got "+clip(r.Form.Get("Version"))+": 'allinone dialect calls aws' lists the supported calls")
 	}
 	action := r.Form.Get("Action")
 	if !actionRE.MatchString(action) {

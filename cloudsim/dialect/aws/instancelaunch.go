@@ -82,7 +82,7 @@ func runInstances(q *query) (any, error) {
 		return nil, err
 	}
 	if _, err := q.Cloud.GetInstanceType(q.Context(), l.Type); errors.Is(err, cloudsim.NotFound) {
-		return nil, errInvalid("InstanceType", l.Type, "the name of an instance type; see DescribeInstanceTypes")
+		return nil, errInvalid("InstanceType", l.Type, "the name of an instance type that DescribeInstanceTypes lists")
 	} else if err != nil {
 		return nil, err
 	}

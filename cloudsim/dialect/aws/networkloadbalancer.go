@@ -125,7 +125,7 @@ func (q *query) decodeChoice(name, defaultValue, feature string, supported, only
 	switch {
 	case slices.Contains(supported, v):
 	case slices.Contains(onlyAWS, v):
-		q.fail(dialect.Unsupported{What: feature + " " + v, Why: "set the parameter " + name + " to " + strings.Join(supported, ", ")})
+		q.fail(dialect.Unsupported{What: feature + " " + v, Why: "set the parameter " + name + " to " + strings.Join(supported, " or ")})
 	default:
 		q.fail(errInvalid(name, v, "one of "+strings.Join(supported, ", ")))
 	}

@@ -114,7 +114,9 @@ func createRoute(q *query) (any, error) {
 	switch {
 	case exists && old.NextHop == hop:
 		return &returnAnswer{Return: true}, nil
-	case exists || r.isFixed(n):
+	case r.isFixed(n):
+		return nil, coded(http.StatusBadRequest, "RouteAlreadyExists", "the route table "+r.table+" already has a fixed route to "+r.destination+", which cannot be replaced or deleted: choose another destination")
+	case exists:
 		return nil, coded(http.StatusBadRequest, "RouteAlreadyExists", "the route table "+r.table+" already has a route to "+r.destination+": replace or delete it first")
 	}
 	return &returnAnswer{Return: true}, r.create(q, n, old, hop)

@@ -76,7 +76,7 @@ func parseAuthorization(h http.Header) (s cloudsim.Signature, headers []string, 
 	}
 	at := h.Get("X-Amz-Date")
 	if s.Time, err = time.Parse(cloudsim.SignatureTime, at); err != nil {
-		return s, nil, errIncomplete("the header X-Amz-Date must have the format " + cloudsim.SignatureTime)
+		return s, nil, coded(http.StatusBadRequest, "IncompleteSignature", "the header X-Amz-Date must have the format YYYYMMDDTHHMMSSZ, such as 20261231T235959Z")
 	}
 	if !strings.HasPrefix(at, scope[1]+"T") {
 		return s, nil, coded(http.StatusForbidden, "SignatureDoesNotMatch", "the date of the credential differs from the header X-Amz-Date")

@@ -110,7 +110,7 @@ func describeHealth(q *query) (any, error) {
 			out.States.Items = append(out.States.Items, healthOf(id, t, l.Status.Targets))
 		}
 	}
-	return &queryAnswer{Result: out}, wanted.checkFound("InvalidInstance", "registered instance")
+	return &queryAnswer{Result: out}, wanted.checkFound("InvalidInstance", "registration of the instance")
 }
 
 // healthOf returns the health of a target in AWS's format. If statuses has no status of the target,

@@ -156,7 +156,7 @@ func findAttachment(d cloudsim.Disk, instanceID, device string) (a cloudsim.Atta
 	id := idOf(prefixVolume, d.ID)
 	switch {
 	case len(d.Attachments) == 0:
-		return a, coded(http.StatusBadRequest, "IncorrectState", "the volume "+id+" is in the state "+stateOfVolume(d)+" and not attached")
+		return a, coded(http.StatusBadRequest, "IncorrectState", "the volume "+id+" is not attached: its state is "+stateOfVolume(d))
 	case instanceID == "" && len(d.Attachments) > 1:
 		return a, coded(http.StatusBadRequest, "MissingParameter", "the parameter InstanceId is required, because the volume "+id+" has several attachments")
 	}
@@ -169,7 +169,7 @@ func findAttachment(d cloudsim.Disk, instanceID, device string) (a cloudsim.Atta
 		a, _ = d.Attachment(own)
 	}
 	if a.Instance == "" || device != "" && device != deviceOf(d, a) {
-		return a, coded(http.StatusBadRequest, "InvalidAttachment.NotFound", "the volume "+id+" is not attached to the instance "+clip(instanceID)+" and the device "+clip(device))
+		return a, coded(http.StatusBadRequest, "InvalidAttachment.NotFound", "the volume "+id+" has no attachment with the requested instance and device")
 	}
 	return a, nil
 }

@@ -176,7 +176,7 @@ func storeModification(q *query, d cloudsim.Disk, m modification) (out cloudsim.
 			return d, err
 		}
 	}
-	return d, cloudsim.Errorf(cloudsim.Stale, "other callers change disk %s at the same time: repeat the request", d.ID)
+	return d, cloudsim.Errorf(cloudsim.Stale, "other callers change the volume %s at the same time: repeat the request", idOf(prefixVolume, d.ID))
 }
 
 type describeModificationsAnswer struct {

@@ -95,8 +95,8 @@ func (a *api) calls() []dialect.Call {
 	actions("attach_to_network", "Attach a load balancer to a network", loadBalancerCall("attach_to_network", attachToNetwork))
 	actions("detach_from_network", "Detach a load balancer from a network", loadBalancerCall("detach_from_network", detachFromNetwork))
 	actions("change_protection", "Set the deletion protection of a load balancer", loadBalancerCall("change_protection", protectLoadBalancer))
-	actions("enable_public_interface", "Show the public addresses of a load balancer", loadBalancerCall("enable_public_interface", enablePublic))
-	actions("disable_public_interface", "Hide the public addresses of a load balancer", loadBalancerCall("disable_public_interface", disablePublic))
+	actions("enable_public_interface", "Enable the public interface of a load balancer: the API shows the public addresses", loadBalancerCall("enable_public_interface", enablePublic))
+	actions("disable_public_interface", "Disable the public interface of a load balancer: the API hides the public addresses", loadBalancerCall("disable_public_interface", disablePublic))
 
 	for _, name := range []string{"certificates", "firewalls", "floating_ips", "isos", "primary_ips"} {
 		add(name+".list", get, "/"+name, "Return an empty list, because the dialect does not support these resources", noneOf(name).list)

@@ -19,10 +19,10 @@ import (
 func checkLabels(given map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(given)) {
 		if errs := validation.IsQualifiedName(k); len(errs) > 0 {
-			return cloudsim.InvalidField("labels", fmt.Sprintf("has the key %.80q, which is not allowed: %s", k, errs[0]))
+			return cloudsim.InvalidField("labels", fmt.Sprintf("must not have the key %.80q: %s", k, errs[0]))
 		}
 		if errs := validation.IsValidLabelValue(given[k]); len(errs) > 0 {
-			return cloudsim.InvalidField("labels", fmt.Sprintf("has a value for %.80q that is not allowed: %s", k, errs[0]))
+			return cloudsim.InvalidField("labels", fmt.Sprintf("must not have this value for the key %.80q: %s", k, errs[0]))
 		}
 	}
 	return nil
@@ -38,7 +38,7 @@ func parseSelector(s string) (equal map[string]string, keep func(map[string]stri
 	}
 	sel, err := labels.Parse(s)
 	if err != nil {
-		return nil, nil, cloudsim.InvalidField("label_selector", fmt.Sprintf("is not a label selector: %.200s", err.Error()))
+		return nil, nil, cloudsim.InvalidField("label_selector", fmt.Sprintf("is not valid: %.200s", err.Error()))
 	}
 	all, _ := sel.Requirements()
 	equal = map[string]string{}

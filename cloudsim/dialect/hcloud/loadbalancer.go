@@ -276,7 +276,7 @@ func checkIdle(l cloudsim.LoadBalancer) error {
 	case !loadBalancerBusy(l):
 		return nil
 	case l.State == cloudsim.LoadBalancerUpdating:
-		return cloudsim.Errorf(cloudsim.Stale, "another action is changing the load balancer: repeat the call when it has ended")
+		return cloudsim.Errorf(cloudsim.Stale, "another action is changing the load balancer: repeat the call when this action has ended")
 	}
 	return errLocked("load balancer", string(l.State))
 }
@@ -348,7 +348,7 @@ func changeType(_ *dialect.Request, l *cloudsim.LoadBalancer, in changeTypeReque
 	case !ok:
 		return errUnknown("load_balancer_type", in.LoadBalancerType)
 	case len(l.Listeners) > t.MaxServices || len(l.Targets) > t.MaxTargets:
-		return coded("invalid_load_balancer_type", fmt.Sprintf("%s has at most %d services and %d targets", t.Name, t.MaxServices, t.MaxTargets))
+		return coded("invalid_load_balancer_type", fmt.Sprintf("the type %s has at most %d services and %d targets, and this load balancer has more: remove services or targets first", t.Name, t.MaxServices, t.MaxTargets))
 	}
 	l.Labels[labelType] = t.Name
 	return nil

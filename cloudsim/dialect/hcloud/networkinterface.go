@@ -154,9 +154,9 @@ func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, i
 	case creating:
 		return "", errLocked("network", string(cloudsim.SubnetCreating))
 	case in.IP != "":
-		return "", cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet of the network for the location of the server, got %.80q", in.IP))
+		return "", cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet that serves the location of the server, got %.80q", in.IP))
 	case in.IPRange != "":
-		return "", cloudsim.InvalidField("ip_range", fmt.Sprintf("must be the range of a subnet of the network for the location of the server, got %.80q", in.IPRange))
+		return "", cloudsim.InvalidField("ip_range", fmt.Sprintf("must be the range of a subnet that serves the location of the server, got %.80q", in.IPRange))
 	}
 	return "", coded("no_subnet_available", "the network has no subnet for the location of the server: add a subnet first")
 }

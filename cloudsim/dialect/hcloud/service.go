@@ -121,7 +121,7 @@ func (s serviceRequest) applyTo(l *cloudsim.Listener, h *cloudsim.HealthCheck) e
 		return dialect.Unsupported{What: "a service of the protocol " + *s.Protocol, Why: "load balancers forward TCP: use tcp"}
 	}
 	if s.Protocol != nil && *s.Protocol != string(cloudsim.TCP) {
-		return cloudsim.InvalidField("protocol", fmt.Sprintf("must be tcp, http or https, got %.20q", *s.Protocol))
+		return cloudsim.InvalidField("protocol", fmt.Sprintf("must be tcp, got %.20q", *s.Protocol))
 	}
 	if len(s.HTTP) > 0 && string(s.HTTP) != "null" {
 		return cloudsim.InvalidField("http", "must be absent for a service of the protocol tcp")

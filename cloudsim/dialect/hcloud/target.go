@@ -53,7 +53,7 @@ func (t targetRequest) instance() (cloudsim.InstanceID, error) {
 	case "label_selector", "ip":
 		return "", dialect.Unsupported{What: "a target of the type " + t.Type, Why: "add servers as targets"}
 	}
-	return "", cloudsim.InvalidField("type", fmt.Sprintf("must be server, label_selector or ip, got %.20q", t.Type))
+	return "", cloudsim.InvalidField("type", fmt.Sprintf("must be server, got %.20q", t.Type))
 }
 
 func addTarget(r *dialect.Request, l *cloudsim.LoadBalancer, in targetRequest) error {
@@ -80,7 +80,7 @@ func addTarget(r *dialect.Request, l *cloudsim.LoadBalancer, in targetRequest) e
 			return coded("load_balancer_not_attached_to_network", "the load balancer is not attached to a network: attach it to a network first, or set use_private_ip to false")
 		}
 		if !isPrivate(i, cloudsim.NetworkID(l.Labels[labelNetwork])) {
-			return coded("server_not_attached_to_network", "the server is not in the network of the load balancer")
+			return coded("server_not_attached_to_network", "the server is not in the network of the load balancer: attach the server to this network first, or set use_private_ip to false")
 		}
 		t.IP = i.InternalIP()
 	}

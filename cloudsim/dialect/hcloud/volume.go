@@ -143,7 +143,7 @@ func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (r
 		return req, cloudsim.InvalidField("location", "must be absent if the request has a server")
 	}
 	if req.Type = preferredType(types, c.Size); req.Type == "" {
-		return req, cloudsim.InvalidField("size", fmt.Sprintf("no disk type of the cloud allows %d GiB", c.Size))
+		return req, cloudsim.InvalidField("size", fmt.Sprintf("must be a size that a disk type of the cloud allows, got %d GiB", c.Size))
 	}
 	if c.Server != nil {
 		i, err := r.Cloud.GetInstance(r.Context(), dialect.ID[cloudsim.InstanceID](prefixInstance, *c.Server))
