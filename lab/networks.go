@@ -97,7 +97,7 @@ func (n Networks) VPCNetwork(link string) real.Network {
 }
 
 // errClaimed means that another running lab has claimed the networks.
-var errClaimed = errors.New("another lab uses these networks")
+var errClaimed = errors.New("another lab uses these networks; stop the other lab first")
 
 // claimTimeout limits the wait until the kernel has closed the socket of a killed lab.
 const claimTimeout = time.Second

@@ -84,7 +84,7 @@ func New(ctx context.Context, name, node, path string, readOnly, lapses bool) (*
 	defer file.Close()
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
-		return nil, fmt.Errorf("no loop devices on this machine: %w", err)
+		return nil, fmt.Errorf("cannot use loop devices on this machine: %w", err)
 	}
 	defer control.Close()
 	for {

@@ -26,7 +26,7 @@ const (
 func Reserve() (int, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
-		return 0, fmt.Errorf("no loop devices on this machine: %w", err)
+		return 0, fmt.Errorf("cannot use loop devices on this machine: %w", err)
 	}
 	defer control.Close()
 	for n := firstReserved; n <= lastReserved; n++ {

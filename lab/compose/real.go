@@ -248,7 +248,7 @@ func (c Dir) EnterCommand(node string, command []string) ([]string, error) {
 
 // loadCommand returns text that tells the user how to load an image into the machines of all zones.
 func loadCommand(image string) string {
-	return fmt.Sprintf("for each zone, docker save %s | docker compose exec -T node-ZONE allinone compose images load -", image)
+	return fmt.Sprintf("for each zone, run: docker save %s | docker compose exec -T node-ZONE allinone compose images load -", image)
 }
 
 // Images returns the images on the machines of this host. If nodes is not empty, it limits the

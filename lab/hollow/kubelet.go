@@ -101,7 +101,7 @@ func (k *kubeletSet) sync(ctx context.Context, name string) error {
 		return nil
 	case apierrors.IsNotFound(err) && m.hasRegistered:
 		if k.fleet.sayOnce(m, "deleted") {
-			k.log.Info("the Node was deleted while its instance runs; like a kubelet, it registers again when the instance boots", "node", name, "instance", m.ID)
+			k.log.Info("the Node was deleted while its instance runs; the hollow node registers again when the instance boots, as a real kubelet does", "node", name, "instance", m.ID)
 		}
 		return nil
 	case apierrors.IsNotFound(err) && k.fleet.isUnreachable(m):

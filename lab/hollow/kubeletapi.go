@@ -31,7 +31,7 @@ func kubeletHandler(now func() *view) http.Handler {
 	})
 	for _, verb := range []string{"exec", "attach", "run", "portForward"} {
 		mux.HandleFunc("/"+verb+"/", func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, fmt.Sprintf("%s is a hollow node: no container runs there to %s", now().node, intoVerb[verb]), http.StatusNotImplemented)
+			http.Error(w, fmt.Sprintf("%s is a hollow node: no container runs there, so you cannot %s", now().node, intoVerb[verb]), http.StatusNotImplemented)
 		})
 	}
 	return mux
@@ -40,5 +40,5 @@ func kubeletHandler(now func() *view) http.Handler {
 // A hollow node refuses the requests exec, attach, run and portForward with an error. For each
 // request, intoVerb contains the words that name the request in this error.
 var intoVerb = map[string]string{
-	"exec": "execute a command in", "attach": "attach to", "run": "run a command in", "portForward": "forward a port to",
+	"exec": "execute a command", "attach": "attach to a container", "run": "run a command", "portForward": "forward a port",
 }

@@ -179,7 +179,7 @@ func (r *responder) markFailed(key socketKey, s *socket, err error) {
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
 	}
-	r.log.Warn("a port of a hollow node failed and is opened again", "for", key.role, "port", key.port, "err", err)
+	r.log.Warn("a port of a hollow node failed; opening it again", "node", s.view.Load().node, "for", key.role, "port", key.port, "err", err)
 	s.dead.Store(true)
 	r.broke()
 }

@@ -123,7 +123,7 @@ func (c Config) Validate() error {
 	}
 	for _, d := range c.Dialects {
 		if !slices.Contains(portNames, dialectPort(d)) {
-			bad("--dialect: no dialect is named %q", d)
+			bad("--dialect must be the name of a dialect (see 'allinone dialect --help'), got %q", d)
 		}
 	}
 	if c.ECRPlugin != "" && (c.Nodes != lab.Real || !slices.Contains(c.Dialects, "aws")) {

@@ -33,7 +33,7 @@ func preflight(c Config, p portsByName) error {
 func checkPrograms(c Config) error {
 	var errs []error
 	if err := isExecutable(c.Self); err != nil {
-		errs = append(errs, fmt.Errorf("program allinone is missing at %s: %w; run `make build`", c.Self, rootCause(err)))
+		errs = append(errs, fmt.Errorf("cannot run the program allinone at %s: %w; run `make build`", c.Self, rootCause(err)))
 	}
 	if c.KubeBinDir != "" && !slices.ContainsFunc(append(upstreamPrograms, "kube"), func(name string) bool {
 		return isExecutable(filepath.Join(c.KubeBinDir, name)) == nil
@@ -48,7 +48,7 @@ func checkPrograms(c Config) error {
 		}
 	}
 	for path, names := range missing {
-		errs = append(errs, fmt.Errorf("program for %s is missing at %s: %w; run `make build`, or set --kube-bin-dir to a folder with Kubernetes' own programs",
+		errs = append(errs, fmt.Errorf("cannot run the program for %s at %s: %w; run `make build`, or set --kube-bin-dir to a folder with Kubernetes' own programs",
 			strings.Join(names, ", "), path, rootCause(isExecutable(path))))
 	}
 	return errors.Join(errs...)
@@ -91,7 +91,7 @@ func checkMachines(c Config) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		errs = append(errs, fmt.Errorf("%s for real nodes is missing: %w; run `make machine`", name, missing[name]))
+		errs = append(errs, fmt.Errorf("cannot use %s for real nodes: %w; run `make machine`", name, missing[name]))
 	}
 	return errors.Join(errs...)
 }
@@ -104,7 +104,7 @@ func checkFileLimit() error {
 		return fmt.Errorf("reading the limit of open files: %w", err)
 	}
 	if lim.Max < minFiles {
-		return fmt.Errorf("the limit of open files is %d: raise it to %d with `ulimit -Hn %d`", lim.Max, minFiles, minFiles)
+		return fmt.Errorf("the hard limit of open files is %d: as root, raise it to %d with `ulimit -Hn %d`, and start the lab in the same shell", lim.Max, minFiles, minFiles)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (d Dir) stopAndLock(ctx context.Context, timeout time.Duration) (stopped bo
 		case ctx.Err() != nil:
 			return stopped, nil, fmt.Errorf("waiting for the process that uses data dir %s: %w", d, context.Cause(ctx))
 		case damaged && waited > lockRelease: // a lab holds the lock, so run.json was damaged after the start of this lab
-			return stopped, nil, fmt.Errorf("%w, but a lab uses this data dir: stop the process `allinone up` of the lab yourself", unread)
+			return stopped, nil, fmt.Errorf("a lab uses this data dir, but `allinone down` cannot find its process: stop the process `allinone up` of the lab yourself, and repeat `allinone down` (%w)", unread)
 		case waited > timeout:
 			return stopped, nil, fmt.Errorf("a lab is starting in %s, or another `allinone down` runs; try again later, or end that process", d)
 		}

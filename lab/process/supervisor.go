@@ -110,7 +110,7 @@ func (s *supervisor) keepRunning(ctx context.Context, u *unit) error {
 		if time.Since(began) > stableAfter {
 			wait = firstBackoff
 		}
-		s.say("%s ended unexpectedly: %v; starting it again in %s", u.name, err, wait)
+		s.say("%s does not run: %v; starting it again in %s", u.name, err, wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

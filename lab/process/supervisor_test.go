@@ -211,7 +211,7 @@ func TestRestartsComponentsThatDie(t *testing.T) {
 		t.Error(err)
 	}
 	said := strings.Join(r.said, "\n")
-	for _, want := range []string{"mortal ended unexpectedly: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
+	for _, want := range []string{"mortal does not run: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("no process logged %q:\n%s", want, said)
 		}

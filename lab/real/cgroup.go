@@ -272,7 +272,10 @@ func (c cgroup) destroy(ctx context.Context) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("cgroup %s does not end within %s: processes %v: %w", c.name, timeout, left, err)
+			if len(left) > 0 {
+				return fmt.Errorf("cgroup %s does not end within %s: these processes still run: %v", c.name, timeout, left)
+			}
+			return fmt.Errorf("cgroup %s cannot be removed within %s: %w", c.name, timeout, err)
 		}
 		select {
 		case <-time.After(pause):

@@ -145,7 +145,7 @@ func (d *machineDevices) report(ctx context.Context) error {
 	}
 	if err != nil {
 		d.reported = nil
-		return fmt.Errorf("devices not reported: %w", err)
+		return fmt.Errorf("devices not reported to the cloud: %w", err)
 	}
 	d.reported = &now
 	return nil
@@ -283,7 +283,7 @@ func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 		if l.Node != string(d.id) && isAttached(disk, cloudsim.InstanceID(l.Node)) {
 			continue
 		}
-		d.log.Warn("disk fenced from a machine to which it is no longer attached", "disk", disk.ID, "machine", l.Node, "device", loop.Path(l.Number))
+		d.log.Warn("disconnecting a disk from a machine to which the disk is no longer attached", "disk", disk.ID, "machine", l.Node, "device", loop.Path(l.Number))
 		errs = append(errs, fence(l.Node, path, l.Number))
 	}
 	return errors.Join(errs...)

@@ -75,7 +75,7 @@ func checkCapabilities() []Finding {
 }
 
 func checkCgroups() Finding {
-	f := Finding{Name: "cgroups", Needed: true, Fix: "mount /sys/fs/cgroup, and enable these controllers in the kernel"}
+	f := Finding{Name: "cgroups", Needed: true, Fix: "mount /sys/fs/cgroup, and enable the controllers cpu, cpuset, memory and pids in the kernel"}
 	all, err := listHierarchies()
 	if err != nil {
 		f.Problem = err.Error()

@@ -199,7 +199,7 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 		h.mu.Unlock()
 	}
 	if err := h.detachDisks(); err != nil { // disks of machines that ended with their hypervisor
-		h.log.Error("volumes of ended machines not detached", "err", err)
+		h.log.Error("disks of ended machines not detached", "err", err)
 	}
 	return nil
 }

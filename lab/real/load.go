@@ -76,7 +76,7 @@ func readImages(ctx context.Context, path string, r io.Reader, imageName, work s
 	var done []preparedImage
 	for n, m := range all {
 		if m.Name == "" && (imageName == "" || len(all) > 1) {
-			return nil, errors.New("the archive has an image without a name; save the image with its name, or set the name with --name")
+			return nil, errors.New("the archive has an image without a name; save the image with its name or, if the archive contains only this image, set the name with --name")
 		}
 		if m.Name == "" {
 			if m.Name, err = archive.FullName(imageName); err != nil {
@@ -192,7 +192,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName st
 	for _, p := range all {
 		need += p.size * int64(len(on)+1) // new machines share one more copy
 	}
-	if err := m.checkFreeSpace("a copy for each machine", need); err != nil {
+	if err := m.checkFreeSpace("copying the images to all machines", need); err != nil {
 		return nil, nil, err
 	}
 	if len(m.Nodes) == 0 { // before the imports, so that a machine that starts meanwhile also has the images
