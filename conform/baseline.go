@@ -106,7 +106,7 @@ func (r Report) Grown(baseline map[string]int) []string {
 		now, ok := r.Budgets[name]
 		switch {
 		case !ok:
-			grown = append(grown, fmt.Sprintf("%s: the baseline has %d calls, but this run did not measure them", name, was))
+			grown = append(grown, fmt.Sprintf("%s: the baseline has %d calls, but this run did not count the calls of this action", name, was))
 		case now > was+minGrowth && now*100 > was*(100+maxGrowth):
 			grown = append(grown, fmt.Sprintf("%s: %d calls, the baseline has %d", name, now, was))
 		}

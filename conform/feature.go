@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -157,7 +158,7 @@ func checkDrain(ctx context.Context, e *env, a Machine) error {
 	})
 }
 
-// checkUnsupported creates a Service for each feature that the provider does not claim. Each
+// checkUnsupported creates a Service for each feature that the driver does not claim. Each
 // Service must get a Warning event.
 func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 	created := 0
@@ -168,21 +169,21 @@ func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 	}{
 		{"sctp", e.caps.SCTP, func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }},
 		{"udp", e.caps.UDP, func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }},
-		{"source-ranges", e.caps.SourceRanges, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} }},
-		{"affinity", e.caps.SessionAffinity, func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }},
+		{"sourceRanges", e.caps.SourceRanges, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} }},
+		{"sessionAffinity", e.caps.SessionAffinity, func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }},
 	} {
 		if f.claimed {
 			continue
 		}
 		created++
-		s, err := e.service(ctx, f.name, f.change)
+		s, err := e.service(ctx, strings.ToLower(f.name), f.change)
 		if err != nil {
 			return err
 		}
 		if err := e.retryUntilOK(ctx, "the Service "+s.Name+" gets a Warning event", func(ctx context.Context) error {
 			all, err := e.kube.CoreV1().Events(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + v1.EventTypeWarning + ",involvedObject.uid=" + string(s.UID)})
 			if err == nil && len(all.Items) == 0 {
-				err = fmt.Errorf("the Service has no Warning event, and the provider does not claim %s", f.name)
+				err = fmt.Errorf("the Service has no Warning event, although the driver does not claim the capability %q", f.name)
 			}
 			return err
 		}); err != nil {
@@ -190,7 +191,7 @@ func checkUnsupported(ctx context.Context, e *env, _ Machine) error {
 		}
 	}
 	if created == 0 {
-		return missingError("the provider claims all features that this check tests")
+		return missingError("the driver claims all capabilities that this check tests")
 	}
 	return nil
 }

@@ -281,7 +281,7 @@ func checkType(ctx context.Context, e *env, _ Machine) error {
 	}
 	return e.serviceBecomes(ctx, s, "free of the load balancer", func(s *v1.Service) error {
 		if len(addressesOf(s)) > 0 || slices.Contains(s.Finalizers, finalizer) {
-			return fmt.Errorf("status.loadBalancer has the addresses %v, and the finalizers are %v", addressesOf(s), s.Finalizers)
+			return fmt.Errorf("status.loadBalancer has the addresses %v, want none; the finalizers are %v, want no finalizer %s", addressesOf(s), s.Finalizers, finalizer)
 		}
 		return nil
 	})

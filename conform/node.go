@@ -204,7 +204,7 @@ func checkForeign(ctx context.Context, e *env) error {
 	}
 	return e.nodeStays(ctx, name, "untouched", func(n *v1.Node) error {
 		if n.Spec.ProviderID != id || hasTaint(n, taintShutdown) {
-			return fmt.Errorf("spec.providerID is %q; the Node has the shutdown taint: %t", n.Spec.ProviderID, hasTaint(n, taintShutdown))
+			return fmt.Errorf("spec.providerID is %q, want %q; the Node has the shutdown taint: %t, want false", n.Spec.ProviderID, id, hasTaint(n, taintShutdown))
 		}
 		return nil
 	})
@@ -215,7 +215,7 @@ func checkShutdown(ctx context.Context, e *env, m Machine) error {
 		return fmt.Errorf("driver: stop machine: %w", err)
 	}
 	if now, err := e.driver.GetMachine(ctx, m.Name); err != nil || now.Running {
-		return errors.Join(fmt.Errorf("driver: StopMachine stopped the machine %s, but GetMachine returns the machine as running", m.Name), err)
+		return errors.Join(fmt.Errorf("driver: StopMachine stopped the machine %s, but GetMachine does not return the machine as stopped", m.Name), err)
 	}
 	if err := e.setReady(ctx, m.Name, false); err != nil {
 		return err

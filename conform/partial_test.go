@@ -118,7 +118,7 @@ func TestPartialReport(t *testing.T) {
 func TestGrown(t *testing.T) {
 	r := conform.Report{Budgets: map[string]int{"a": 120, "b": 121, "c": 3, "d": 4, "e": 0, "new": 9}}
 	got := r.Grown(map[string]int{"a": 100, "b": 100, "c": 1, "d": 1, "e": 100, "f": 1})
-	want := []string{"b: 121 calls, the baseline has 100", "d: 4 calls, the baseline has 1", "f: the baseline has 1 calls, but this run did not measure them"}
+	want := []string{"b: 121 calls, the baseline has 100", "d: 4 calls, the baseline has 1", "f: the baseline has 1 calls, but this run did not count the calls of this action"}
 	if !slices.Equal(got, want) {
 		t.Errorf("Grown: got %q, want %q", got, want)
 	}

@@ -132,7 +132,7 @@ func (c Config) Validate() error {
 		add("a cloud is required")
 	}
 	if c.Mode.controller() && c.DiskType == "" {
-		add("the controller service needs a default disk type")
+		add("the controller service needs a default disk type: set --default-type")
 	}
 	if c.Mode.node() && c.Node.Instance == "" && c.Node.InstanceName == "" {
 		add("the node service needs the instance of this machine: set --node-instance")

@@ -132,7 +132,7 @@ func (g *groupController) findGroup(ctx context.Context, id string, snapshotIDs 
 		return group, err
 	}
 	if !groupID.MatchString(id) {
-		return group, cloudsim.Errorf(cloudsim.NotFound, "no group snapshot %q", id)
+		return group, cloudsim.Errorf(cloudsim.NotFound, "no snapshot group %q", id)
 	}
 	if group, err = g.cloud.GetSnapshotGroup(ctx, cloudsim.SnapshotGroupID(id)); err != nil {
 		return group, err

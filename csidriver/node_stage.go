@@ -84,7 +84,7 @@ func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u 
 		return err
 	}
 	if l == nil {
-		return status.Errorf(codes.FailedPrecondition, "volume %s has no device on this machine, because its disk is not attached: publish it to the node first", volume)
+		return status.Errorf(codes.FailedPrecondition, "volume %s has no device on this machine, because its disk is not attached: attach the disk to this node first (ControllerPublishVolume)", volume)
 	}
 	readOnly, err := l.IsReadOnly()
 	if err = errors.Join(err, l.Close()); err != nil {
@@ -92,7 +92,7 @@ func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u 
 	}
 	err = n.stageAt(ctx, "", path, volume, staging, readOnly, u)
 	if errors.Is(err, machine.ErrJournal) {
-		return status.Errorf(codes.FailedPrecondition, "%v, because the disk is a copy of a disk in use: attach volume %s once for writing, and stage it", err, volume)
+		return status.Errorf(codes.FailedPrecondition, "volume %s is a copy of a disk in use, so its filesystem must replay its journal: attach the volume once for writing, and stage it: %v", volume, err)
 	}
 	return err
 }
@@ -165,7 +165,7 @@ func (n *node) attachment(ctx context.Context, volume string) (d cloudsim.Disk, 
 	}
 	a, ok := d.Attachment(id)
 	if !ok || a.State != cloudsim.AttachmentAttached {
-		return d, a, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, id)
+		return d, a, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: attach the disk to this instance first (ControllerPublishVolume)", volume, id)
 	}
 	return d, a, nil
 }

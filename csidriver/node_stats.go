@@ -22,7 +22,7 @@ func (n *node) deviceAndMount(volume, path string) (*machine.Loop, machine.Mount
 		return nil, machine.Mount{}, err
 	}
 	if l == nil {
-		return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not attached to this machine", volume)
+		return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not attached to this machine, or not staged", volume)
 	}
 	for _, p := range places {
 		m, err := mountAt(l, p)

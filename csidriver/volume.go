@@ -120,7 +120,7 @@ func (c *controller) source(ctx context.Context, contentSource *csi.VolumeConten
 			o.zones = slices.DeleteFunc(o.zones, func(z string) bool { return !slices.Contains(d.Zones(), z) })
 		}
 		if len(o.zones) == 0 {
-			return 0, status.Errorf(codes.ResourceExhausted, "volume %s is in %s, and a copy must be in one of these zones", d.ID, strings.Join(d.Zones(), " and "))
+			return 0, status.Errorf(codes.ResourceExhausted, "accessibility_requirements permit none of the zones of volume %s (%s), but a copy must be in one of these zones", d.ID, strings.Join(d.Zones(), " and "))
 		}
 		return d.SizeGiB, nil
 	}
@@ -134,7 +134,7 @@ func (c *controller) source(ctx context.Context, contentSource *csi.VolumeConten
 // the disk type.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
-		return 0, status.Errorf(codes.OutOfRange, "capacity_range must allow %d GiB, the size of the source", least)
+		return 0, status.Errorf(codes.OutOfRange, "the size in capacity_range must be at least %d GiB, the size of the source", least)
 	}
 	if o.sizes.least > 0 {
 		return o.sizes.least, nil

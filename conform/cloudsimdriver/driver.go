@@ -50,14 +50,14 @@ func (d *Driver) CreateMachine(ctx context.Context, m conform.Machine) (conform.
 	if m.Zone == "" {
 		zones, err := d.Cloud.ListZones(ctx, cloudsim.ListOptions{Limit: 1})
 		if err != nil || len(zones.Items) == 0 {
-			return m, errors.Join(err, errors.New("the cloud has no zone"))
+			return m, errors.Join(err, errors.New("found no zone in the cloud for the new machine"))
 		}
 		m.Zone = zones.Items[0].Name
 	}
 	if m.Type == "" {
 		types, err := d.Cloud.ListInstanceTypes(ctx, cloudsim.ListOptions{Limit: 1})
 		if err != nil || len(types.Items) == 0 {
-			return m, errors.Join(err, errors.New("the cloud has no instance type"))
+			return m, errors.Join(err, errors.New("found no instance type in the cloud for the new machine"))
 		}
 		m.Type = types.Items[0].Name
 	}
@@ -282,7 +282,7 @@ func (d *Driver) SetFault(ctx context.Context, f conform.Fault) error {
 		return fmt.Errorf("fault %q: %w", f.Kind, conform.ErrUnsupported)
 	}
 	if d.Caller == "" {
-		return errors.New("the driver needs the name of the CCM's service account, so that a fault does not disturb the driver itself")
+		return errors.New("the driver needs the name of the CCM's service account, so that a fault does not disturb the driver itself: set --ccm-account")
 	}
 	if err := d.ClearFault(ctx); err != nil {
 		return err

@@ -40,7 +40,7 @@ func Modes() []Mode { return []Mode{Sanity, LostReply, Crash} }
 var modeTitles = map[Mode]string{
 	Sanity:    "The driver passes csi-sanity",
 	LostReply: "The driver passes csi-sanity while replies of the cloud are lost",
-	Crash:     "The driver passes csi-sanity while it is killed at each call to the cloud",
+	Crash:     "The driver passes csi-sanity although the run kills the driver at each call to the cloud",
 }
 
 // leakCheck is the ID of a check. This check finds volumes and snapshots that still exist

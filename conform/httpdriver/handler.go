@@ -52,7 +52,7 @@ func newMux(f conform.Faults) mux {
 		var after time.Time
 		if text := r.URL.Query().Get("after"); text != "" {
 			if err := after.UnmarshalText([]byte(text)); err != nil {
-				return nil, fmt.Errorf("%w: the query parameter named after: %w", errBody, err)
+				return nil, fmt.Errorf("%w: the query parameter \"after\": %w", errBody, err)
 			}
 		}
 		return recorder.Recording(r.Context(), after)

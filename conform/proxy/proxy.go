@@ -162,7 +162,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	// The proxy ignores the error, because the caller itself notices a lost connection.
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": "answer of the recording proxy"}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": "the recording proxy refused this call, because a fault is set"}})
 }
 
 // modifyAnswer changes the answer of the cloud as the fault requires.

@@ -66,7 +66,7 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, wantType string) (byte
 		}
 	}
 	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
-		return 0, errors.Join(err, fmt.Errorf("the disk is empty and attached read-only, so it cannot be formatted: %w", fs.ErrPermission))
+		return 0, errors.Join(err, fmt.Errorf("the disk has no complete filesystem and is attached read-only, so the driver cannot format the disk: attach the disk once for writing: %w", fs.ErrPermission))
 	}
 	if err := format(ctx, f, l, wantType); err != nil {
 		return 0, err
@@ -265,7 +265,7 @@ func Grow(ctx context.Context, l *Loop, path, fsType string, currentSize int64) 
 		return tool(ctx, nil, "xfs_growfs", path)
 	}
 	if !CanGrowMounted() {
-		return fmt.Errorf("growing a mounted ext4 needs CAP_SYS_RESOURCE, which this process does not have; the next staging grows it: %w", fs.ErrPermission)
+		return fmt.Errorf("to grow a mounted ext4 filesystem, this process needs CAP_SYS_RESOURCE; without it, the driver grows the filesystem at the next staging: %w", fs.ErrPermission)
 	}
 	return tool(ctx, nil, "resize2fs", l.Device())
 }

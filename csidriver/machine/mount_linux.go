@@ -91,22 +91,22 @@ func Bind(source, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {
 		if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("bind: %w", err)
+			return fmt.Errorf("bind mount of %s at %s: %w", source, path, err)
 		}
 		return nil
 	}
 	err := bindWith(source, path, bits)
 	if !errors.Is(err, unix.ENOSYS) {
 		if err != nil {
-			return fmt.Errorf("bind mount with options %q: %w", strings.Join(options, ","), err)
+			return fmt.Errorf("bind mount of %s at %s with options %q: %w", source, path, strings.Join(options, ","), err)
 		}
 		return nil
 	}
 	if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind: %w", err)
+		return fmt.Errorf("bind mount of %s at %s: %w", source, path, err)
 	}
 	if err := unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|bits, ""); err != nil {
-		return errors.Join(fmt.Errorf("bind mount with options %q: %w", strings.Join(options, ","), err), unix.Unmount(path, unix.UMOUNT_NOFOLLOW))
+		return errors.Join(fmt.Errorf("bind mount of %s at %s with options %q: %w", source, path, strings.Join(options, ","), err), unix.Unmount(path, unix.UMOUNT_NOFOLLOW))
 	}
 	return nil
 }

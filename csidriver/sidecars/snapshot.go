@@ -34,7 +34,7 @@ func (k *cluster) findSnapshotKinds(ctx context.Context) error {
 		return err
 	}
 	k.has.groups = err == nil && k.has.snapshots
-	klog.InfoS("Whether the API server has the CRDs of snapshots", "snapshots", k.has.snapshots, "groups", k.has.groups)
+	klog.InfoS("Looked for the CRDs of snapshots in the API server", "snapshots", k.has.snapshots, "groups", k.has.groups)
 	return nil
 }
 

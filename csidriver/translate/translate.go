@@ -89,8 +89,11 @@ func document(raw []byte) (all []Answer, err error) {
 
 func object(raw []byte) ([]Answer, error) {
 	var head metav1.PartialObjectMetadata
-	if err := yaml.Unmarshal(raw, &head); err != nil || head.Kind == "" {
-		return nil, errors.Join(errors.New("not a Kubernetes object: the field kind is missing"), err)
+	if err := yaml.Unmarshal(raw, &head); err != nil {
+		return nil, fmt.Errorf("not a Kubernetes object: %w", err)
+	}
+	if head.Kind == "" {
+		return nil, errors.New("not a Kubernetes object: the field kind is missing")
 	}
 	from := head.Kind + "/" + head.Name
 	read := func(into any) error {
@@ -188,7 +191,7 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 // differences that a user may overlook.
 func notesOf(before, after *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(before.Spec.AccessModes, after.Spec.AccessModes) {
-		notes = append(notes, fmt.Sprintf("access modes %v become %v, because the in-tree plugin used them in this way", before.Spec.AccessModes, after.Spec.AccessModes))
+		notes = append(notes, fmt.Sprintf("access modes %[1]v become %[2]v, because the in-tree plugin treated a volume with %[1]v like a volume with %[2]v", before.Spec.AccessModes, after.Spec.AccessModes))
 	}
 	if after.Spec.CSI != nil && strings.Contains(after.Spec.CSI.VolumeHandle, "UNSPECIFIED") {
 		notes = append(notes, "parts of the volume handle are UNSPECIFIED: the driver finds their values")
