@@ -76,7 +76,7 @@ func (c *cloudHandler) List(ctx context.Context) (informer.Listed, error) {
 		}
 	}
 	if h.synced {
-		h.notice = "The cloud was replaced or its journal was compacted at " + time.Now().UTC().Format(time.TimeOnly) + " UTC. This page shows the new state."
+		h.notice = "At " + time.Now().UTC().Format(time.TimeOnly) + " UTC, the cloud loaded another state, or deleted old events. This page shows the new state."
 	}
 	h.objects, h.rev, h.synced = objects, rev, true
 	h.dirty, h.events, h.fresh, h.reset = map[key]cloudsim.ProjectID{}, nil, nil, true

@@ -67,7 +67,7 @@ func (c *Console) serveLog(w http.ResponseWriter, r *http.Request) {
 	if q := r.URL.Query().Get("after"); q != "" {
 		n, err := strconv.ParseInt(q, 10, 64)
 		if err != nil || n < 0 {
-			writeRefusal(w, cloudsim.Invalid, "the query parameter named after must be the value of the field next in an earlier answer, got "+strconv.Quote(q))
+			writeRefusal(w, cloudsim.Invalid, `the query parameter "after" must be the value of the field "next" of an earlier answer, got `+strconv.Quote(q))
 			return
 		}
 		after = n

@@ -79,7 +79,7 @@ func ReadConfig(r io.Reader) (c Config, err error) {
 	d := json.NewDecoder(io.LimitReader(r, maxRequest))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
-		return c, fault(CodeConfig, "the configuration cannot be read: %v", err)
+		return c, fault(CodeConfig, "the plugin's configuration file (--config) is not valid: %v", err)
 	}
 	if c.MetadataURL == "" {
 		c.MetadataURL = client.DefaultMetadataURL

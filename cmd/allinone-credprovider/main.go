@@ -13,9 +13,9 @@ import (
 )
 
 func main() {
-	config := flag.String("config", credprovider.DefaultConfigFile, "the plugin's configuration")
+	config := flag.String("config", credprovider.DefaultConfigFile, "configuration file of the plugin")
 	flag.Usage = func() {
-		fmt.Fprintf(os.Stderr, "The kubelet runs it, with a request on standard input; 'allinone credprovider --help' says more.\n")
+		fmt.Fprintf(os.Stderr, "The kubelet runs this program, with a request on standard input. For more information, run 'allinone credprovider --help'. Flags:\n")
 		flag.PrintDefaults()
 	}
 	flag.Parse()

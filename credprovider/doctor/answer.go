@@ -48,7 +48,7 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	case !slices.Contains([]string{"Image", "Registry", "Global"}, r.CacheKeyType):
 		return a, fmt.Errorf("cacheKeyType of the plugin's answer is %q, but must be Image, Registry or Global", r.CacheKeyType)
 	}
-	a = Answer{CacheKeyType: r.CacheKeyType, CacheDuration: "the kubelet's default", Users: map[string]string{}}
+	a = Answer{CacheKeyType: r.CacheKeyType, CacheDuration: "defaultCacheDuration of CredentialProviderConfig", Users: map[string]string{}}
 	if r.CacheDuration != nil {
 		if _, err := time.ParseDuration(*r.CacheDuration); err != nil {
 			return a, fmt.Errorf("cacheDuration of the plugin's answer is %q, which is not a duration", *r.CacheDuration)
@@ -66,7 +66,7 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 		}
 	}
 	if len(a.Users) == 0 {
-		return a, fmt.Errorf("the plugin's answer has no credentials for %s%s; cache duration: %s", image, not, a.CacheDuration)
+		return a, fmt.Errorf("the plugin's answer has no credentials for %s%s; the kubelet keeps this answer for the cache duration: %s", image, not, a.CacheDuration)
 	}
 	return a, nil
 }

@@ -100,21 +100,21 @@ func (c Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"sync interval": c.SyncInterval, "sync interval cap": c.SyncIntervalCap, "keepalive time": c.KeepaliveTime,
-		"dial timeout": c.DialTimeout, "renew interval": c.RenewInterval, "stall grace": c.StallGrace, "stall probe": c.StallProbe,
+		"--sync-interval": c.SyncInterval, "--sync-interval-cap": c.SyncIntervalCap, "--keepalive-time": c.KeepaliveTime,
+		"--dial-timeout": c.DialTimeout, "--token-renew-interval": c.RenewInterval, "--stall-grace": c.StallGrace, "stall probe": c.StallProbe,
 	} {
 		if d <= 0 {
 			bad("%s must be greater than zero, got %s", name, d)
 		}
 	}
 	if c.CountSource != CountDefault && c.CountSource != CountMax {
-		bad("server count source must be %s or %s, got %q", CountDefault, CountMax, c.CountSource)
+		bad("--server-count-source must be %s or %s, got %q", CountDefault, CountMax, c.CountSource)
 	}
 	if c.DrainTimeout < 0 {
-		bad("drain timeout must not be negative, got %s", c.DrainTimeout)
+		bad("--graceful-shutdown-timeout must not be negative, got %s", c.DrainTimeout)
 	}
 	if c.QueueBytes < 64<<10 {
-		bad("queue must hold at least 64 KiB, got %d bytes", c.QueueBytes)
+		bad("--queue-bytes must be at least 65536, got %d", c.QueueBytes)
 	}
 	return errors.Join(errs...)
 }

@@ -122,19 +122,19 @@ func (c Config) Validate() error {
 		bad("at least one strategy is required")
 	}
 	for name, d := range map[string]time.Duration{
-		"dial timeout": c.DialTimeout, "keepalive time": c.KeepaliveTime, "frontend keepalive time": c.FrontendKeepalive,
-		"header timeout": c.HeaderTimeout, "half-close timeout": c.HalfCloseTimeout, "stall grace": c.StallGrace,
-		"review interval": c.ReviewInterval,
+		"--backend-dial-timeout": c.DialTimeout, "--keepalive-time": c.KeepaliveTime, "--frontend-keepalive-time": c.FrontendKeepalive,
+		"--header-timeout": c.HeaderTimeout, "--half-close-timeout": c.HalfCloseTimeout, "--stall-grace": c.StallGrace,
+		"--authentication-interval": c.ReviewInterval,
 	} {
 		if d <= 0 {
 			bad("%s must be greater than zero, got %s", name, d)
 		}
 	}
 	if c.DrainTimeout < 0 {
-		bad("drain timeout must not be negative, got %s", c.DrainTimeout)
+		bad("--graceful-shutdown-timeout must not be negative, got %s", c.DrainTimeout)
 	}
 	if c.QueueBytes < 64<<10 {
-		bad("queue must hold at least 64 KiB, got %d bytes", c.QueueBytes)
+		bad("--queue-bytes must be at least 65536, got %d", c.QueueBytes)
 	}
 	return errors.Join(errs...)
 }
