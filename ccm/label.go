@@ -32,8 +32,14 @@ const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 // labelPeriod is the time between two rounds of the labeler. In each round
 // the CCM compares the labels of all Nodes with the labels of their
 // instances. The CCM reads the instances from the mirror, a local copy, so
-// the comparison needs no calls to the cloud.
-const labelPeriod = 30 * time.Second
+// the comparison needs no calls to the cloud. The period must be short: if a
+// label of an instance changes between the initialisation of its Node and the
+// next round, the Node keeps the old value.
+const labelPeriod = 2 * time.Second
+
+// labelRetryDelay is the additional time before the next round if the API
+// server refused a patch.
+const labelRetryDelay = 30 * time.Second
 
 // labeler copies changed labels of instances to their Nodes. Upstream's node
 // controller copies these labels only once, when it initialises the Node.
@@ -50,7 +56,8 @@ func (l *labeler) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		backoff.Sleep(ctx, labelPeriod)
 		if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
-			l.log.Warn("labels of nodes not synchronized", "err", err)
+			l.log.Warn("labels of nodes not synchronized; retrying", "err", err)
+			backoff.Sleep(ctx, labelRetryDelay)
 		}
 	}
 }
