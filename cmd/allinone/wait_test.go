@@ -48,11 +48,11 @@ func TestWaitThatDoesNotEndWell(t *testing.T) {
 		stdout, stderr string // the expected beginning of the command's stdout and stderr
 	}{
 		{"instances create node-1 --zone sim-1a --wait --timeout 30ms -o name", 10, "i-000001\n",
-			"allinone cloud instances create: the operation has not ended after 30ms, and the cloud continues the work: see 'allinone cloud operations list'\n"},
+			"allinone cloud instances create: operation op-000001 has not ended within the time limit of 30ms (--timeout), and the cloud continues the operation: see 'allinone cloud operations list'\n"},
 		{"instances delete node-1", 0, "instance i-000001 (node-1): terminating\n", ""},
 		{"operations wait op-000001 -o name", 5, "op-000001\n",
 			"allinone cloud operations wait: op-000001 (create instance i-000001) failed: replaced by a newer operation (terminate)\n"},
-		{"instances delete node-1 --wait --timeout 30ms", 10, "instance i-000001 (node-1): being deleted\n", "allinone cloud instances delete: the operation has not ended"},
+		{"instances delete node-1 --wait --timeout 30ms", 10, "instance i-000001 (node-1): being deleted\n", "allinone cloud instances delete: operation op-000002 has not ended"},
 		{"operations wait op-000002 --timeout 0", cli.ExitInterrupted, "", "allinone cloud operations wait: interrupted\n"},
 	} {
 		var stderr bytes.Buffer

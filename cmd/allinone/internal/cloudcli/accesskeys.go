@@ -44,8 +44,9 @@ func newCreateAccessKeyCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create [NAME]", Short: "Create an access key; its secret is shown once",
 		Long: `Create an access key of a service account. The AWS CLI and the AWS SDKs sign their
-requests with an access key. The cloud shows its secret once. The command prints a
-shared credentials file to stdout, or writes it to a new file that only you can read.
+requests with an access key. The cloud shows the secret of the key once. The command
+prints a shared credentials file to stdout (with -o json or -o yaml, the access key). With
+--credentials-file it writes the credentials to a new file that only you can read.
 The AWS CLI and the SDKs read the path of this file from the environment variable
 AWS_SHARED_CREDENTIALS_FILE.`,
 		Example: `  allinone cloud access-keys create --service-account ccm --credentials-file aws.credentials`,
@@ -58,7 +59,7 @@ AWS_SHARED_CREDENTIALS_FILE.`,
 				return cloudsim.Errorf(cloudsim.Invalid, "-o name would lose the secret: set --credentials-file")
 			}
 			if file != "" {
-				k, err := createInto("credentials-file", file, func() (k cloudsim.AccessKey, text string, err error) {
+				k, err := createInto(accessKeys, "credentials-file", file, func() (k cloudsim.AccessKey, text string, err error) {
 					k, err = cl.CreateAccessKey(ctx, req)
 					return k, k.CredentialsFile(), err
 				})

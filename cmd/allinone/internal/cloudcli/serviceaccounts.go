@@ -3,6 +3,7 @@ package cloudcli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,11 +68,11 @@ of the names of the account and the role.`,
 			}
 			in := *cl
 			in.Project = made.Project
-			for _, role := range granted {
+			for i, role := range granted {
 				if _, err := in.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{
 					Name: bindingName(made.Name, role), Role: cloudsim.RoleName(role), ServiceAccount: string(made.ID),
 				}); err != nil {
-					return fmt.Errorf("service account %s is created, but the role %s is not granted: %w; grant the role with 'allinone cloud role-bindings create'", made.ID, role, err)
+					return fmt.Errorf("service account %s is created, but these roles are not granted: %s: %w; grant each role with 'allinone cloud role-bindings create'", made.ID, strings.Join(granted[i:], ", "), err)
 				}
 			}
 			return serviceAccounts.printer(c, o).One(made)

@@ -51,9 +51,9 @@ func newRotateCommand(c *cli.Connection) *cobra.Command {
 		Use: "rotate USE", Short: "Create a new key and retire the previous key",
 		Long: `Create a new key. A key with the USE identity signs identity documents, and a key with
 the USE registry signs registry passwords. The previous key no longer signs, and its
-signatures stay valid for the overlap. If the overlap is shorter than the
-lifetime of a token, the cloud refuses tokens that have not expired. Identity documents
-and registry passwords are valid for 1h.`,
+signatures stay valid for the overlap. Identity documents and registry passwords are
+valid for 1h. If the overlap is shorter, the cloud refuses identity documents or passwords
+that have not expired.`,
 		Example: `  allinone cloud signing-keys rotate registry --overlap 1h
   allinone cloud signing-keys rotate identity --overlap 0s   # after a leak: all signatures of the old key are invalid`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(cli.Fixed(cloudsim.KeyUses()...)),

@@ -24,7 +24,8 @@ provider ids and open operations, the journal, the clock, faults and holds, and 
 data of disks. For a snapshot of one disk use 'allinone cloud snapshots'.
 
 After a load or a reset each watch ends with an error of the kind gone, and clients must
-list again. Tokens of the running cloud stay valid.`,
+list again. A token of the running cloud stays valid after a load if its project and its
+service account also exist in the loaded state.`,
 		Example: `  allinone cloud state save before-upgrade
   allinone cloud state diff before-upgrade
   allinone cloud state load before-upgrade
@@ -66,8 +67,9 @@ func newSaveStateCommand(c *cli.Connection) *cobra.Command {
 instant, as after a power cut. A state holds up to 4 GiB of data; parts of disks that
 were never written do not count.
 
-With --records-only the state has no disk data. After a load a disk has the data of
-its current file, or none.`,
+With --records-only the state has no disk data. When you load such a state, each disk
+keeps the data that it has in the running cloud. A disk that the running cloud does not
+have is empty.`,
 		Example: "  allinone cloud state save before-upgrade\n  allinone cloud state save before-upgrade --records-only",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -105,8 +107,9 @@ func newLoadStateCommand(c *cli.Connection) *cobra.Command {
 	var req cloudsim.LoadState
 	cmd := &cobra.Command{
 		Use: "load NAME", Short: "Replace the cloud by a saved state",
-		Long: `Replace the cloud by a saved state in one step. Later changes are lost. Operations that
-are due by now end, as after a restart.
+		Long: `Replace the cloud by a saved state in one step. Changes after the save are lost.
+Operations that were due to end between the save and the load end at once, as after a
+restart of the cloud.
 
 If the state has disk data, it replaces the present data of all disks. Such a load is
 refused while a disk is attached, because an instance that has it mounted would
@@ -180,12 +183,15 @@ func newExportStateCommand(c *cli.Connection) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "export NAME --file FILE", Short: "Write a state to a file that any cloud can import",
-		Long:    "Write a state to a file that any cloud can import. The file has hashes of tokens and\nno secrets of the cloud, but all data of the disks. Only the owner of the file can read it.",
+		Long: `Write a state to a file that any cloud can import. The file contains secrets: the private
+signing keys and the secrets of access keys. It also contains the hashes of tokens, and
+the saved data of disks. The command creates a file that only you can read. Do not give
+the file to a person who must not have these secrets.`,
 		Example: "  allinone cloud state export before-upgrade --file lab.state",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: stateNames(c),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if file == "" {
-				return cli.BadFlag("file", file, "the file to write")
+				return cli.BadFlag("file", file, "the path of a new file, or - for standard output")
 			}
 			if file == "-" {
 				return cl.ExportState(ctx, args[0], c.Stdout)
@@ -237,12 +243,12 @@ func newImportStateCommand(c *cli.Connection) *cobra.Command {
 func newResetStateCommand(c *cli.Connection) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "reset", Short: "Delete all resources of the cloud",
-		Long:    "Make the cloud empty in one step. Projects, tokens, service accounts, roles, the clock\nand saved states stay.",
+		Use: "reset", Short: "Delete the resources of the cloud, except projects and access rights",
+		Long:    "Make the cloud empty in one step. Projects, tokens, access keys, service accounts, roles,\nrole bindings, workload trusts, the clock and saved states stay.",
 		Example: "  allinone cloud state reset --yes", Args: cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			if !yes {
-				return cloudsim.Errorf(cloudsim.Invalid, "a reset deletes all resources of the cloud: save a state first if you need them, then add --yes")
+				return cloudsim.Errorf(cloudsim.Invalid, "a reset deletes the resources of the cloud, except projects and access rights: save a state first if you need these resources, then add --yes")
 			}
 			return cl.ResetState(ctx)
 		}),

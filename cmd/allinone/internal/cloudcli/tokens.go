@@ -59,8 +59,9 @@ func newCreateTokenCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create [NAME]", Short: "Create a token; its secret is shown once",
 		Long: `Create a token of a service account, or a token with a role in the project of
---project. The cloud shows its secret once. The command prints only the secret to
-stdout, or writes it to a new file that only you can read.`,
+--project. The cloud shows the secret of the token once. The command prints only the
+secret to stdout, or with -o json or -o yaml the whole token. With --secret-file it writes
+the secret to a new file that only you can read.`,
 		Example: `  allinone cloud tokens create --service-account ccm --secret-file ccm.token
   allinone cloud tokens create guest --role reader --project workshop --ttl 8h`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
@@ -76,7 +77,7 @@ stdout, or writes it to a new file that only you can read.`,
 				return cloudsim.Errorf(cloudsim.Invalid, "-o name would lose the secret: set --secret-file")
 			}
 			if secretFile != "" {
-				t, err := createInto("secret-file", secretFile, func() (t cloudsim.Token, text string, err error) {
+				t, err := createInto(tokens, "secret-file", secretFile, func() (t cloudsim.Token, text string, err error) {
 					t, err = cl.CreateToken(ctx, req)
 					return t, t.Secret + "\n", err
 				})
@@ -113,7 +114,7 @@ stdout, or writes it to a new file that only you can read.`,
 // secret, and writes the text from createFn into the file. In the reverse order, the resource could
 // exist although the command cannot create a file for the secret. If createFn returns an error,
 // createInto removes the file. The user sets path with the flag flagName.
-func createInto[T cloudsim.Resource](flagName, path string, createFn func() (T, string, error)) (v T, err error) {
+func createInto[T cloudsim.Resource, ID ~string](k kind[T, ID], flagName, path string, createFn func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return v, cloudsim.Errorf(cloudsim.Exists, "--%s %s: the file already exists; choose another path, or remove the file", flagName, path)
@@ -127,7 +128,7 @@ func createInto[T cloudsim.Resource](flagName, path string, createFn func() (T, 
 	}
 	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return v, fmt.Errorf("%s is created, but the secret could not be written to --%s: %w; delete %s and create it again", v.Head().Name, flagName, err, v.Head().Name)
+		return v, fmt.Errorf("%[1]s %[2]s is created, but its secret could not be written to the file of --%[3]s: %[4]w; delete the %[1]s %[2]s and create it again", k.noun, k.id(v), flagName, err)
 	}
 	return v, nil
 }

@@ -47,20 +47,25 @@ func (p *waitTime) Set(s string) error {
 	return nil
 }
 
+// errWaitTimeout is the cause of a context that ends because the time limit of a wait is over.
+var errWaitTimeout = errors.New("the time limit of the wait is over")
+
 // await waits for operations and prints their progress to stderr. It returns the operations, and an
 // error for every operation that failed. After the timeout, the method returns an error, but the
 // cloud continues the operations.
 func (w waitFlags) await(ctx context.Context, c *cli.Connection, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
 	if w.timeout > 0 {
-		late := cloudsim.Errorf(cloudsim.Unavailable, "the operation has not ended after %s, and the cloud continues the work: see 'allinone cloud operations list'", w.timeout)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, late)
+		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errWaitTimeout)
 		defer cancel()
 	}
 	var ops []cloudsim.Operation
 	var errs []error
 	for _, id := range ids {
 		op, err := awaitOne(ctx, c, cl, id)
+		if errors.Is(err, errWaitTimeout) {
+			err = cloudsim.Errorf(cloudsim.Unavailable, "operation %s has not ended within the time limit of %s (--timeout), and the cloud continues the operation: see 'allinone cloud operations list'", id, w.timeout)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			if ctx.Err() != nil {
