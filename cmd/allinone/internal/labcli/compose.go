@@ -25,8 +25,9 @@ func NewComposeCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compose",
 		Short: "Run the helper services of docker-compose.yaml",
-		Long: `Run the helper services of docker-compose.yaml: creation of keys, first objects of
-cloud and cluster, nodes for the instances, and readiness probes.
+		Long: `Run the helper services of docker-compose.yaml. These services create the keys and the
+first objects of the cloud and the cluster, run the nodes of the instances, and probe
+components.
 
 'docker compose up' runs these commands. You do not need to type them.`,
 		Example: `  docker compose up --detach
@@ -70,7 +71,7 @@ configuration of each service into the service's own folder.`,
 	}
 	composedFlag(cmd.Flags(), &dir)
 	nodesFlag(cmd.Flags(), &nodes)
-	cmd.Flags().StringVar(&published, "published-api", "https://127.0.0.1:8181", "`URL` of kube-apiserver for the kubeconfig for programs outside the containers")
+	cmd.Flags().StringVar(&published, "published-api", "https://127.0.0.1:8181", "`URL` of kube-apiserver in the kubeconfig of programs outside the containers")
 	return cmd
 }
 
@@ -105,8 +106,8 @@ func newComposeHypervisorCommand(e cli.Env) *cobra.Command {
 		Use:   "hypervisor",
 		Short: "Run a hollow node for each instance of the cloud",
 		Long: `Run a hollow node, which kwok keeps alive, for each instance of the cloud. The
-service must be in the network of the cloud's load balancers, because it listens at
-the addresses of the nodes.`,
+command must run in the network namespace of the cloud, because it listens at the
+addresses of the nodes.`,
 		Example: `  allinone compose hypervisor --dir /lab`,
 	})
 }
@@ -118,10 +119,10 @@ func newComposeRouterCommand(e cli.Env) *cobra.Command {
 	}
 	cmd := composeWork(e, work, cobra.Command{
 		Use:   "router",
-		Short: "Create the network of real machines, and route in it",
-		Long: `Create the network of the real machines, and serve as its router: the router has the
+		Short: "Create the network of the real nodes, and run its router",
+		Long: `Create the network of the real nodes, and serve as its router: the router has the
 routes of the cloud's route table, the metadata service, and a route to
-kube-apiserver. The router must be in the network of the cloud's load balancers. Machines
+kube-apiserver. The router must run in the network namespace of the cloud. Machines
 keep running when the router stops. The next router takes over their links.
 
 The router logs which running instances have no machine because no host serves
@@ -157,13 +158,13 @@ func newComposeMachinesCommand(e cli.Env) *cobra.Command {
 	}
 	cmd := composeWork(e, work, cobra.Command{
 		Use:   "machines",
-		Short: "Run a real machine for each instance in some zones",
-		Long: `Run a machine with a kubelet for each instance in some zones, as a cloud's host in
-these zones does. The command must be the only program in its container;
+		Short: "Run a real node for each instance in some zones",
+		Long: `Run a machine with a kubelet for each instance in the zones of --zone. The command is
+the host of these zones. It must be the only program in its container;
 docs/howto/compose.md lists the permissions of the container. The container must be
-in the same network namespace as 'allinone compose router'. If the command is killed,
-its machines end, and the next start boots these machines again. If the command is
-stopped, it shuts its machines down.`,
+in the same network namespace as 'allinone compose router'. After SIGTERM, the command
+shuts its machines down. If the command is killed (SIGKILL), its machines end at once. The
+next start of the command boots the machines again.`,
 		Example: `  allinone compose machines --zone sim-1a
   allinone compose machines --zone sim-1b --zone sim-1c`,
 	})
@@ -195,9 +196,9 @@ func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := servecli.NewCloudsimCommand(e)
-	cmd.Use, cmd.Short = "cloud", "Serve the cloud, with addresses for the kind of nodes"
-	cmd.Long = `Serve the simulated cloud as 'allinone cloudsim' does, with addresses for the kind of
-nodes: hollow nodes have addresses on loopback, real nodes in a network of the cloud.`
+	cmd.Use, cmd.Short = "cloud", "Serve the cloud, with addresses that fit the kind of nodes in --nodes"
+	cmd.Long = `Serve the simulated cloud as 'allinone cloudsim' does, with addresses that fit the kind of
+nodes in --nodes: hollow nodes have addresses on loopback, real nodes in a network of the cloud.`
 	cmd.Example = `  allinone compose cloud --nodes real --data-dir /data`
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		var errs []error
@@ -215,8 +216,8 @@ func newComposeEnterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enter NODE [COMMAND [ARGUMENT...]]",
 		Short: "Run a shell or a command on a real node",
-		Long: `Run a shell or a command on a real node, as 'allinone enter' does. Run it in the
-container of the host that has the node's machine.`,
+		Long: `Run a shell or a command on a real node, as 'allinone enter' does. Run 'allinone
+compose enter' in the container of the host that has the node's machine.`,
 		Example: `  docker compose exec node-sim-1a allinone compose enter node-1`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -233,7 +234,7 @@ func newComposeAddonsCommand(e cli.Env) *cobra.Command {
 	var noInternet bool
 	cmd := &cobra.Command{
 		Use:   "addons",
-		Short: "Install the add-ons that real machines need into the cluster",
+		Short: "Install into the cluster the add-ons that real nodes need",
 		Long: `Install the DNS server of the cluster, the permission of kubelets to pull images, the
 CRDs of snapshots and the storage classes.`,
 		Example: `  allinone compose addons --dir /lab`,

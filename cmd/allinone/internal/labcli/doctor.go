@@ -65,7 +65,7 @@ func checkMachine(nodes lab.Nodes, checks []process.Check) error {
 		}
 	}
 	if missing > 0 {
-		return cloudsim.Errorf(cloudsim.Unavailable, "a lab with %s nodes cannot run on this machine: %d requirements above are missing", nodes, missing)
+		return cloudsim.Errorf(cloudsim.Unavailable, "a lab with %s nodes cannot run on this machine; missing requirements in the list above: %d", nodes, missing)
 	}
 	return nil
 }

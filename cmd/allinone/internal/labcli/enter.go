@@ -19,10 +19,10 @@ func NewEnterCommand(e cli.Env) *cobra.Command {
 		Use:   "enter NODE [COMMAND [ARGUMENT...]]",
 		Short: "Run a shell or a command on a real node",
 		Long: `Run a shell or a command on a real node of a lab, as root, and in all Linux namespaces
-and the cgroup of the node's machine. So the command ends with the machine, and can use only
-the memory and the disks of the machine. The programs of the machine are in /opt:
-containerd's ctr in /opt/machine, kubectl and kubelet in /opt/kube. The command needs
-root, and nsenter from util-linux.`,
+and the cgroup of the node's machine. So the shell or command ends when the machine ends, and
+can use only the memory and the disks of the machine. The programs of the machine are in /opt:
+containerd's ctr in /opt/machine, kubectl and kubelet in /opt/kube. 'allinone enter'
+needs root, and nsenter from util-linux.`,
 		Example: `  sudo allinone enter node-1
   sudo allinone enter node-1 ps -ef
   sudo allinone enter node-1 /opt/machine/ctr -n k8s.io images list`,

@@ -49,8 +49,8 @@ func newComposeImagesCommand(e cli.Env) *cobra.Command {
 	const prefix = "docker compose exec -T node-sim-1a allinone compose"
 	c := &imagesCLI{Env: e, prefix: prefix, loads: []string{"docker save web:v1 | " + prefix + " images load -"}, open: compose.Images}
 	cmd := c.command()
-	cmd.Long = `Load, list and remove container images on the real nodes of one host. Run it in the
-container of the host, once for each host.`
+	cmd.Long = `Load, list and remove container images on the real nodes of one host. Run this
+command in the container of the host, once for each host.`
 	return cmd
 }
 
@@ -82,7 +82,7 @@ func labImages(dataDir string, nodes []string) (real.Images, error) {
 		return real.Images{}, fmt.Errorf("%w, or use 'allinone compose images' for a lab of Docker Compose", noLab(r))
 	}
 	if r.Nodes != "real" {
-		return real.Images{}, fmt.Errorf("the nodes of the lab are %s, and only real nodes have images; start a lab with 'allinone up --nodes real'", r.Nodes)
+		return real.Images{}, fmt.Errorf("the lab runs with --nodes %s, and only real nodes have images; 'sudo allinone up --detach --nodes real --data-dir ANOTHER --port-base 0' starts another lab with real nodes", r.Nodes)
 	}
 	return dir.Images(nodes), nil
 }
@@ -185,9 +185,9 @@ func (c *imagesCLI) remove() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove IMAGE...", Short: "Remove images from real nodes", Args: cobra.MinimumNArgs(1),
 		Long: `Remove images from the running machines of real nodes. Containers that run continue
-to run. Without --nodes, machines that are created later do not have the images either,
-except the images of archives in the folder of 'up --image-archives', which does not
-change. A machine that is off keeps its images.`,
+to run. Without --nodes, machines that are created later do not have the images either.
+The command does not change the folder of 'up --image-archives', so later machines still
+get the images of the archives in this folder. A machine that is off keeps its images.`,
 		Example: "  " + c.prefix + " images remove web:v1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := c.open(c.nodes)

@@ -215,7 +215,7 @@ func (c *labCLI) start() *cobra.Command {
 					return err
 				}
 				fmt.Fprint(c.Stdout, l.Intro)
-				fmt.Fprintf(c.Stdout, "Type the commands in a terminal with the variables of this lab:\n\n    . %s\n\n", shell.Word(p.report.EnvFile))
+				fmt.Fprintf(c.Stdout, "Type the commands in a terminal. First set the variables of this lab there:\n\n    . %s\n\n", shell.Word(p.report.EnvFile))
 			}
 			p.sayStep(l)
 			return nil
@@ -235,8 +235,8 @@ func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 		return err
 	}
 	if string(p.report.Nodes) != l.Nodes {
-		return cloudsim.Errorf(cloudsim.Conflict, "guided lab %s needs %s nodes, but the lab in %s has %s nodes; "+
-			"'allinone up --nodes %s --data-dir ANOTHER' starts a lab with such nodes", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
+		return cloudsim.Errorf(cloudsim.Conflict, "guided lab %s needs a lab with --nodes %s, but the lab in %s runs with --nodes %s; "+
+			"'allinone up --detach --nodes %s --data-dir ANOTHER --port-base 0' starts such a lab", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
 	}
 	if p.progress.Now == "" || p.progress.Now == l.ID && !p.progress.Over(l) {
 		return nil

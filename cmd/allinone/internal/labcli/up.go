@@ -88,14 +88,14 @@ and cloud again.`,
 	fl.IntVar(&f.Instances, "instances", f.Instances, "number of instances that the first start of a data dir creates")
 	fl.StringVar(&f.Profile, "profile", f.Profile, "durations of the cloud's operations: instant or realistic")
 	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` with the regions, zones and types of the cloud; see 'allinone cloudsim'")
-	fl.IntVar(&f.portBase, "port-base", process.DefaultPortBase, "first port of the lab; 0 chooses free ports (default: the ports of the last start)")
+	fl.IntVar(&f.portBase, "port-base", process.DefaultPortBase, "first port of the lab; 0 chooses free ports; without this flag, a lab keeps the ports of its last start")
 	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with the programs of a Kubernetes release, instead of the program bin/kube")
 	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or Docker archives, *.tar")
 	noInternetFlag(fl, &f.NoInternet)
 	mirrorFlag(fl, &f.Mirrors)
 	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "connect kube-apiserver to nodes through the lab's network proxy")
 	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "file with the EgressSelectorConfiguration of an existing network proxy, instead of the lab's network proxy")
-	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "in-tree volume plugins whose volumes the CSI driver also serves (CSI migration, KEP-625): "+cli.Join(csidriver.LegacyNames()))
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "CSI drivers of other clouds whose in-tree volumes the lab's CSI driver also serves (CSI migration, KEP-625): "+cli.Join(csidriver.LegacyNames()))
 	fl.BoolVar(&f.Volumes, "volumes", f.Volumes, "start the CSI driver and its sidecars for pods on real nodes; 'make csi' builds the sidecars")
 	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "time limit until everything is ready")
 	fl.DurationVar(&f.Grace, "grace", f.Grace, "time limit for a process to stop, before the lab kills it")
@@ -274,7 +274,7 @@ func consoleHint(ctx context.Context, r process.Report) string {
 	defer cancel()
 	link, err := console.RequestLink(ctx, lab.Administrator(r.CloudURL, r.DataDir.AdminToken()), r.ConsoleURL, console.CreateLink{})
 	if err != nil {
-		return "'allinone console open' opens the web console. There is no link yet: " + err.Error()
+		return "'allinone console open' opens the web console. The lab could not create a link: " + err.Error()
 	}
 	return "Open the web console. This link works once, within two minutes. 'allinone console open' creates another link:\n\n  " + link
 }
