@@ -60,7 +60,8 @@ func newCredproviderConfigCommand(e cli.Env) *cobra.Command {
 	f := credproviderConfig{}
 	cmd := &cobra.Command{
 		Use: "config", Short: "Write the kubelet's configuration for the plugin",
-		Long: `Write files into a folder. A kubelet needs these files to run the plugin:
+		Long: `Write files into a folder. A kubelet needs kubelet.yaml and credprovider.json to run
+the plugin. Apply rbac.yaml to the cluster with kubectl:
 
   kubelet.yaml       for the kubelet's flag --image-credential-provider-config
   credprovider.json  configuration of the plugin
@@ -70,8 +71,9 @@ func newCredproviderConfigCommand(e cli.Env) *cobra.Command {
 With --audience the plugin uses the token of the pod's service account instead of
 the node's identity (KEP-4412). The cloud must trust this service account: see
 'allinone cloud workload-trusts create'. With --opt-in-annotation the plugin uses
-only the tokens of service accounts with this annotation. If such a service account
-has no permission, the plugin does not try the node's identity instead.`,
+only the tokens of service accounts with this annotation, and the node's identity for
+all other pods. If the cloud refuses a service account with this annotation, the plugin
+does not try the node's identity instead.`,
 		Example: `  allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node --audience registry.cloudsim`,
 		Args: cobra.NoArgs,
@@ -86,7 +88,7 @@ has no permission, the plugin does not try the node's identity instead.`,
 	fl := cmd.Flags()
 	fl.StringSliceVar(&f.Registries, "registry", nil, "registry that gets credentials, as host[:port]; may be repeated")
 	fl.StringVar(&f.CloudURL, "node-cloud-url", "", "URL at which nodes reach the cloud")
-	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "path on nodes of the file with the CA certificate (PEM) for an https --node-cloud-url")
+	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "file on nodes with the certificate authority of an https --node-cloud-url (PEM)")
 	fl.StringVar(&f.MetadataURL, "metadata-url", client.DefaultMetadataURL, "URL at which nodes reach their metadata service")
 	fl.StringVar(&f.CacheDir, "cache-dir", "/var/lib/cloudsim/credprovider", "folder on nodes for cached credentials; empty for no cache")
 	fl.StringVar(&f.to, "dir", "", "folder for the files; the command creates a missing folder")

@@ -66,7 +66,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket on which the driver serves")
 	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "services to run: controller, node or all")
 	fl.StringVar(&f.Name, "driver-name", f.Name, "name of the driver in StorageClasses and PersistentVolumes")
-	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "additional in-tree drivers to serve, each at the socket NAME.sock in the folder of the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "CSI drivers of other clouds whose in-tree volumes this driver also serves (KEP-625), each at the socket NAME.sock in the folder of the endpoint: "+strings.Join(csidriver.LegacyNames(), ", "))
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass has no type")
 	fl.StringVar(&f.instance, "node-instance", "", "instance (id or name) of this machine; required by the node service")
 	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder of the disks' files, or /dev/disk/by-id if the hypervisor creates the devices (default cloud/disks in the data dir)")

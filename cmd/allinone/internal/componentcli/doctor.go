@@ -31,7 +31,7 @@ type credproviderDoctor struct {
 func newCredproviderDoctorCommand(e cli.Env) *cobra.Command {
 	d := credproviderDoctor{}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check whether the kubelet would call the plugin for an image, and call it",
+		Use: "doctor", Short: "Check whether the kubelet would run the plugin for an image",
 		Long: `Explain whether a kubelet with this configuration would run the plugin for this
 image. If the kubelet would not run the plugin, the command prints the reason, such
 as a different port, capital letters, a pattern in a path, an IPv6 address, or a scheme
@@ -111,7 +111,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	case asked == 0:
 		return cloudsim.Errorf(cloudsim.NotFound, "the kubelet runs no provider for %s: it pulls without credentials and reports no error", name)
 	case len(problems) > 0:
-		return cloudsim.Errorf(cloudsim.Invalid, "the configuration has %d problems: see the output above", len(problems))
+		return cloudsim.Errorf(cloudsim.Invalid, "problems of the configuration: %d; see the lines with 'problem:' above", len(problems))
 	}
 	return nil
 }
@@ -169,9 +169,9 @@ func (d credproviderDoctor) runPlugin(ctx context.Context, e cli.Env, p doctor.P
 	}
 	if err := run.Run(); err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("the plugin runs for more than %s", pluginTimeout)
+			err = fmt.Errorf("the plugin did not end within %s", pluginTimeout)
 		}
-		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: %s (%w): the kubelet would pull without credentials", p.Name, strings.TrimSpace(said.String()), err)
+		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: the plugin failed (%w), so the kubelet would pull without credentials; stderr of the plugin: %q", p.Name, err, strings.TrimSpace(said.String()))
 	}
 	a, err := p.ReadAnswer(out.Bytes(), image)
 	if err != nil {

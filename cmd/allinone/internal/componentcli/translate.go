@@ -95,7 +95,7 @@ func writeTranslations(w io.Writer, all []translate.Answer) error {
 			fmt.Fprintf(&b, "# %s cannot be translated: %s\n", a.From, a.Why)
 			continue
 		}
-		fmt.Fprintf(&b, "# %s: %s and %s\n", a.From, a.Plugin, a.Driver)
+		fmt.Fprintf(&b, "# %s: in-tree plugin %s, CSI driver %s\n", a.From, a.Plugin, a.Driver)
 		for _, n := range a.Notes {
 			fmt.Fprintf(&b, "# %s\n", n)
 		}

@@ -22,8 +22,8 @@ func newCleanupCommand(e cli.Env) *cobra.Command {
 		Use:   "cleanup",
 		Short: "Delete the objects of interrupted runs",
 		Long: `Delete the machines, routes and load balancers that interrupted runs have left in the cloud,
-and with --kubeconfig also their Services, Nodes and Namespaces. A run that ends normally, or
-after Ctrl-C, needs no cleanup.
+and with --kubeconfig also the Services, Nodes and Namespaces of these runs. A run that ends
+normally, or after Ctrl-C, needs no cleanup.
 
 The command finds machines by the name of the run that the driver stores in the cloud, for
 example in the label conform.cloudsim.dev/run. It finds load balancers and routes by their

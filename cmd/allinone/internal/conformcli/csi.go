@@ -38,8 +38,8 @@ csi-sanity once for each mode:
   sanity     no disturbance; the run counts the calls to the cloud
   lostreply  in each RPC, for each kind of change: the cloud executes the change, but the
              driver does not get the first reply
-  crash      in each RPC: the driver is killed at its first call to the cloud, in the second
-             attempt at its second call, and so on
+  crash      in attempt 1 of each RPC, the driver is killed at its first call to the cloud; in
+             attempt 2, at its second call, and so on
 
 After a disturbance, the command repeats the RPC until it succeeds, as Kubernetes' sidecars do. So
 csi-sanity still passes if the driver is idempotent. After each mode, the command compares the
@@ -51,8 +51,8 @@ CSI_ENDPOINT, the socket on which the driver must serve. The environment variabl
 runs the program csi-sanity, or a Go test with the package
 github.com/kubernetes-csi/csi-test/v5/pkg/sanity.
 
-The exit code is 1 if a check fails or a call budget has grown. It is 10 if the run is not
-complete, for example because the driver does not start.`,
+The exit code is 1 if a check fails, or if a number of calls exceeds its budget (--baseline).
+It is 10 if the run is not complete, for example because the driver does not start.`,
 		Example: `  # Hetzner's CSI driver with the real cloud
   go install github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.6.0
   allinone conform csi --upstream https://api.hetzner.cloud/v1 --report ./report \

@@ -44,7 +44,7 @@ type driverFlags struct {
 func (f *driverFlags) addTo(cmd *cobra.Command) {
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.driver, "driver", driverCloudsim, "cloud of the CCM: cloudsim for the cloud at --cloud-url, hcloud for Hetzner Cloud (HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK), fake for a cloud and a CCM in this process, the URL of a driver, or exec:COMMAND")
+	fl.StringVar(&f.driver, "driver", driverCloudsim, "cloud of the CCM: cloudsim for the cloud at --cloud-url, hcloud for Hetzner Cloud (HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK), fake for a cloud and a CCM in this process, the URL of a driver, or exec:COMMAND for a shell command that runs once for each call of the driver (conform/httpdriver/openapi.yaml)")
 	fl.StringVar(&f.dialect, "dialect", "", "dialect through which the CCM uses the cloud at --cloud-url: aws for AWS's CCM with KubernetesClusterID = conform; empty if the CCM uses the cloud's own API")
 	fl.StringVar(&f.account, "ccm-account", "ccm", "name of the service account or token with which the CCM calls cloudsim; faults affect only the calls of this caller, and the checks count only these calls")
 	fl.StringVar(&f.clusterCIDR, "routes-cidr", "", "IPv4 range for pods (--cluster-cidr of the CCM); empty if the CCM creates no routes")

@@ -33,8 +33,8 @@ replaces secrets in paths and bodies by the word REDACTED.
 
 In the CCM's configuration, set the URL of the cloud's API to the address of --listen. The
 address of --control has the paths /fault, /calls and /recording of the HTTP driver
-(conform/httpdriver/openapi.yaml). Give its URL to 'allinone conform run --proxy'. The checks
-then inject faults through the proxy.
+(conform/httpdriver/openapi.yaml). Give the URL of this address to 'allinone conform run
+--proxy'. The checks then inject faults through the proxy.
 
 Neither address uses TLS, so both should be on loopback. The proxy changes the Host header. An
 API that checks a signature of this header, such as the API of AWS, refuses forwarded calls.`,

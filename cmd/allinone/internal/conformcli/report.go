@@ -15,16 +15,13 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// verdict returns errMust if a check of the level MUST failed.
-var errMust = errors.New("checks of the level MUST failed")
-
 // reportFlags contains the flags for reports and call budgets. A call budget is the measured number
 // of calls to the cloud for one action.
 type reportFlags struct{ report, baseline, writeBaseline string }
 
 func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 	fl.StringVar(&f.report, "report", "", "folder for the reports (default no reports)")
-	fl.StringVar(&f.baseline, "baseline", "", "report of an earlier run, with call budgets; the command fails if a number of calls exceeds its budget by more than 20 % and more than 2 calls")
+	fl.StringVar(&f.baseline, "baseline", "", "file from --write-baseline of an earlier run, with the number of calls to the cloud for each action (call budget); the command fails if a number of calls exceeds its budget by more than 20 % and more than 2 calls")
 	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
 }
 
@@ -40,7 +37,7 @@ func (f *reportFlags) verdict(ctx context.Context, r conform.Report, baseline ma
 	}
 	var errs []error
 	if must, _ := r.Failed(); must > 0 {
-		errs = append(errs, fmt.Errorf("%d %w", must, errMust))
+		errs = append(errs, fmt.Errorf("failed checks of the level MUST: %d", must))
 	}
 	for _, text := range r.Grown(baseline) {
 		errs = append(errs, fmt.Errorf("--baseline: %s", text))

@@ -50,8 +50,8 @@ func newRunCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the checks",
-		Long: `Run the checks, print one line for each check, and write the reports report.html,
-report.json, report.md and junit.xml.
+		Long: `Run the checks, and print one line for each check. With --report, write the reports
+report.html, report.json, report.md and junit.xml.
 
 Without --kubeconfig, the command starts etcd and kube-apiserver from the folder of
 --kube-bin-dir. With --ccm-command, it starts the CCM with the environment variable
@@ -61,9 +61,10 @@ must already run.
 Set a short --node-monitor-period for the CCM, such as 1s. --observe must be longer than this
 period.
 
-The exit code is 1 if a check of the level MUST fails or a call budget has grown. It is 10 if
-the run is not complete, because the API server, the driver or the CCM has ended. It is 130
-after Ctrl-C. In all these cases the command cleans up, and writes the reports.`,
+The exit code is 1 if a check of the level MUST fails, or if a number of calls exceeds its
+budget (--baseline). It is 10 if the run is not complete, for example because the API server,
+the driver or the CCM has ended. It is 130 after Ctrl-C. In all these cases the command deletes
+the objects of the checks, and with --report writes the reports.`,
 		Example: `  # Upstream's controllers with a cloud in memory, with the bug of a leaked load balancer
   allinone conform run --driver fake --bug Leak --focus 'lb\..*'
 
@@ -80,10 +81,10 @@ after Ctrl-C. In all these cases the command cleans up, and writes the reports.`
 	fl.StringVar(&f.programs, "kube-bin-dir", "", "folder that contains the program kube, or the programs etcd and kube-apiserver (default $KUBEBUILDER_ASSETS, or the folder of this program)")
 	fl.StringVar(&f.ccm, "ccm-command", "", "shell command that starts the CCM; begin the last program with exec")
 	fl.StringVar(&f.capabilities, "capabilities", "", "YAML file with the capabilities of the CCM, which replace the capabilities from the driver")
-	fl.StringVar(&f.upstream, "upstream", "", "URL of the cloud's API, in front of which the command puts a recording proxy; CONFORM_API_URL is the proxy's URL for --ccm-command")
+	fl.StringVar(&f.upstream, "upstream", "", "URL of the cloud's API; the command starts a recording proxy for this API, and --ccm-command gets the URL of the proxy in the environment variable CONFORM_API_URL")
 	fl.StringVar(&f.proxy, "proxy", "", "control URL of a recording proxy that already runs between the CCM and the cloud's API")
 	fl.StringVar(&f.rbac, "ccm-rbac", "", "manifest with the service account and the roles of the CCM; KUBECONFIG of --ccm-command then authenticates as this account")
-	fl.StringArrayVar(&f.claims, "claim", nil, "capability of the CCM as YAML, in addition to the capabilities from the driver, such as 'leaderElection: true'; repeatable")
+	fl.StringArrayVar(&f.claims, "claim", nil, "capability of the CCM as YAML, such as 'leaderElection: true', in addition to the capabilities from the driver; may be repeated")
 	f.reportFlags.addTo(fl)
 	fl.StringVar(&f.level, "level", string(conform.Should), "lowest level of the checks: MUST or SHOULD")
 	fl.StringVar(&f.focus, "focus", "", "regular expression that selects checks by their names")

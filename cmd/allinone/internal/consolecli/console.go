@@ -131,10 +131,10 @@ func newLinkCommand(c *cli.Connection, name, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name,
 		Short: short,
-		Long: short + `. The link signs in one browser, and is valid for two minutes and for
-one use. The link of an administrator without --project can change everything. With
---project, the link can change the resources of one project. With --read-only, the
-link can only read one project.`,
+		Long: short + `. One browser can sign in with the link, once, within two minutes. The
+link of an administrator without --project can change everything. With --project, the
+link can change the resources of one project. With --read-only, the link can only read,
+and only the project of --project (default: the caller's project).`,
 		Example: `  allinone console ` + name + `
   allinone console ` + name + ` --read-only --ttl 4h --project default`,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
@@ -206,6 +206,6 @@ func openBrowser(ctx context.Context, w io.Writer, link string) error {
 		}
 		return nil
 	}
-	fmt.Fprintf(w, "This machine has no program that opens a browser. Open this link within two minutes:\n\n  %s\n", link)
+	fmt.Fprintf(w, "No program on this machine could open a browser. Open this link within two minutes:\n\n  %s\n", link)
 	return nil
 }

@@ -63,7 +63,7 @@ func newServeCommand(e cli.Env, d dialect.Dialect) *cobra.Command {
 	f := serveFlags{Connection: cli.Connection{Env: e}, logFormat: logging.Text}
 	callers := "use tokens of the cloud"
 	if d.CredentialsVariable != "" {
-		callers = "sign with access keys of the cloud"
+		callers = "sign their requests with access keys of the cloud"
 	}
 	cmd := &cobra.Command{
 		Use:   d.Name,

@@ -41,8 +41,8 @@ func newProxyConfigCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Write the configuration of kube-apiserver, a server and agents",
-		Long: `Write the files that kube-apiserver, a network proxy server and its agents need into
-a folder:
+		Long: `Write into a folder the files that kube-apiserver, a network proxy server and its
+agents need:
 
   *.crt, *.key    certificates and keys (mode 0600). Agents and clients have
                   different certificate authorities, so an agent cannot act as a
@@ -162,8 +162,8 @@ func (f *proxyConfigFlags) nextCommands() string {
     --ca-cert %s --agent-cert %s --agent-key %s
   kube-apiserver --egress-selector-config-file %s …
 
-Or run agents in the cluster: see the comments at the top of %s. The server
-then has these flags instead of --cluster-ca-cert:
+Or run agents in the cluster: see the comments at the top of %s. Then start
+the server with these flags instead of --cluster-ca-cert:
 
   --agent-namespace kube-system --agent-service-account network-proxy-agent \
     --authentication-audience network-proxy --kubeconfig FILE

@@ -41,12 +41,12 @@ So the control plane needs no route to the nodes for logs, exec, port-forward,
 webhooks and aggregated APIs.
 
 The server and the agent also work with upstream's agent, server and clients
-(kubernetes-sigs/apiserver-network-proxy). They have the same flags.`,
+(kubernetes-sigs/apiserver-network-proxy), and accept the flags of upstream's programs.`,
 		Example: `  # Write keys, certificates and configuration, and print the commands that start all components
   allinone proxy config --out ./proxy
 
   # Watch the connections of a server
-  allinone proxy status --watch`,
+  allinone proxy status --server unix:///run/network-proxy/admin.sock --connections --watch`,
 	}
 	cmd.AddCommand(newProxyServerCommand(e), newProxyAgentCommand(e), newProxyConfigCommand(e), newProxyStatusCommand(e))
 	return cmd

@@ -97,7 +97,7 @@ func fetchProxyStatus(ctx context.Context, url string) (s server.Status, err err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "no network proxy server answers at %s; start one with 'allinone proxy server --admin-socket': %w", url, err)
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "no network proxy server answers at %s: %w; start a server with 'allinone proxy server --admin-socket PATH', and run this command as the same user", url, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

@@ -108,14 +108,14 @@ func (f *certificatesFlags) run(w io.Writer, now time.Time) error {
 	if err := errors.Join(f.writePair(cloudServer, server), f.replaceFile("secrets.yaml", secrets)); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, `Wrote the certificate authority, the cloud's certificate (until %s) and secrets.yaml
-into %s. Use one of:
+	_, err = fmt.Fprintf(w, `%s contains the certificate authority, a new certificate of the cloud (valid until %s)
+and a new secrets.yaml. Use one of:
 
   allinone cloudsim --tls-cert-file %s --tls-private-key-file %s
   kubectl apply -f %s
 
 Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
-`, server.Cert.NotAfter.Format(time.DateOnly), f.out, shell.Word(f.path(cloudServer+".crt")), shell.Word(f.path(cloudServer+".key")),
+`, f.out, server.Cert.NotAfter.Format(time.DateOnly), shell.Word(f.path(cloudServer+".crt")), shell.Word(f.path(cloudServer+".key")),
 		shell.Word(f.path("secrets.yaml")), shell.Word(f.path(cloudCA+".crt")))
 	return err
 }
@@ -138,11 +138,11 @@ func (f *certificatesFlags) openAuthority(now time.Time) (*cert.Pair, error) {
 		}
 		return ca, f.writePair(cloudCA, ca)
 	case err != nil:
-		return nil, fmt.Errorf("read the certificate authority: %w", err)
+		return nil, fmt.Errorf("read the certificate authority: %w: restore ca.crt and ca.key, or move these files away and run the command again to create a new authority", err)
 	case !ca.Cert.IsCA:
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the certificate authority: %s is not the certificate of an authority: move this file and ca.key away, and run the command again", f.path(cloudCA+".crt"))
 	case now.AddDate(1, 0, 0).After(ca.Cert.NotAfter):
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "the certificate authority %s expires on %s: move ca.crt and ca.key away, run the command again to create a new authority, and give the new ca.crt to all clients",
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the certificate authority %s expires on %s, earlier than a new certificate, which is valid for one year: move ca.crt and ca.key away, run the command again to create a new authority, and give the new ca.crt to all clients",
 			f.path(cloudCA+".crt"), ca.Cert.NotAfter.Format(time.DateOnly))
 	}
 	return ca, nil

@@ -116,9 +116,9 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "range of the addresses of load balancers with the scheme internal (default the same range as other load balancers)")
 	fl.StringVar(&f.internalRange6, "internal-load-balancer-range6", "", "IPv6 range of the addresses of load balancers with the scheme internal")
 	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: additional ports of a host at which listeners can be reached, e.g. 127.0.0.1:30080-30099")
-	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine on which the cloud opens the ports of --published-ports, if another program forwards the ports of their HOST to this machine (default HOST of --published-ports)")
+	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine on which the cloud opens the ports of --published-ports; set it if another program, such as a container engine, forwards the ports of HOST to this machine (default HOST)")
 	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "add the load balancers' ranges to the addresses of this machine while the cloud runs; needs Linux and CAP_NET_ADMIN")
-	fl.BoolVar(&f.showClients, "show-clients", false, "keep the source addresses of clients outside the cloud's networks, so that targets see them; targets must route their answers through this machine; needs Linux and CAP_NET_ADMIN")
+	fl.BoolVar(&f.showClients, "show-clients", false, "let targets see the source addresses of clients that are outside the cloud's networks; targets must route their answers through this machine; needs Linux and CAP_NET_ADMIN")
 	fl.StringVar(&f.metadataListen, "metadata-listen", "", "address of the metadata service for instances that share this machine's loopback, e.g. 127.0.0.1:8181")
 	fl.BoolVar(&f.metadataTrust, "metadata-trust-loopback", false, trustLoopbackHelp)
 	fl.StringSliceVar(&f.dialects, "dialect", nil, "`NAME=HOST:PORT`: API of another cloud to serve as well, e.g. hcloud="+cli.DefaultDialectAddress+"; may be repeated; see 'allinone dialect'")
@@ -140,7 +140,7 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.Uint64Var(&f.randSeed, "seed", 0, "seed of random choices other than secrets, for repeatable runs; 0 chooses a random seed")
 	fl.StringVar(&f.applyFile, "apply", "", "`FILE` with resources to create before the cloud is ready; see 'allinone cloud apply'")
 	fl.StringVar(&f.record, "record", "", "new `FILE` for a transcript of every call, without secrets; see 'allinone cloud replay'")
-	fl.StringVar(&f.frozenAt, "frozen-at", "", "`TIME` (RFC 3339) at which the clock of a new cloud is stopped; see 'allinone cloud clock'")
+	fl.StringVar(&f.frozenAt, "frozen-at", "", "`TIME` (RFC 3339) that the clock of a new cloud shows; this clock is stopped from the start; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "minimum time between two modifications of a disk")
 	fl.Var(&f.logFormat, "log-format", "log format: text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging, with every request")
@@ -180,7 +180,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		f.disks.Files = diskfiles.NewFiles(f.disks.Dir)
 		cfg.DiskFiles = f.disks.Files
 	}
-	ln, err := f.openListener(log, f.listen[0])
+	ln, err := f.openListener(log, "--listen "+f.listen[0], f.listen[0])
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, pages, run.Limits{}) })
 	}
 	for _, addr := range f.listen[1:] {
-		further, err := f.openListener(log, addr)
+		further, err := f.openListener(log, "--listen "+addr, addr)
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
@@ -343,8 +343,8 @@ func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng 
 }
 
 // openListener opens a listener at addr. If the flags contain a certificate, the listener uses
-// TLS.
-func (f *cloudsimFlags) openListener(log *slog.Logger, addr string) (net.Listener, error) {
+// TLS. The text flag names the flag that contains addr, for errors.
+func (f *cloudsimFlags) openListener(log *slog.Logger, flag, addr string) (net.Listener, error) {
 	var conf *tls.Config
 	if f.tls.Cert != "" {
 		var err error
@@ -354,7 +354,7 @@ func (f *cloudsimFlags) openListener(log *slog.Logger, addr string) (net.Listene
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("--listen %s: %w", addr, err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	if conf == nil {
 		return ln, nil

@@ -22,10 +22,14 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	cfg := engine.Default()
 	var err error
 	var bad []error
-	prefix := func(flag, s string) netip.Prefix {
+	prefix := func(flag, s string, ipv6 bool) netip.Prefix {
 		p, err := netip.ParsePrefix(s)
 		if err != nil || p.Addr().BitLen()-p.Bits() < 2 {
-			bad = append(bad, fmt.Errorf("--%s must be a range of at least four addresses, such as 127.64.0.0/16, got %q", flag, s))
+			want := "IPv4 addresses, such as 127.64.0.0/16"
+			if ipv6 {
+				want = "IPv6 addresses, such as fd00:64::/64"
+			}
+			bad = append(bad, fmt.Errorf("--%s must be a range of at least four %s, got %q", flag, want, s))
 			return netip.Prefix{}
 		}
 		return p.Masked()
@@ -47,7 +51,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		if r.given == "" && !r.must {
 			continue
 		}
-		*r.set = prefix(r.flag, r.given)
+		*r.set = prefix(r.flag, r.given, r.ipv6)
 		if r.set.IsValid() && r.set.Addr().Is6() != r.ipv6 {
 			want := "IPv4"
 			if r.ipv6 {

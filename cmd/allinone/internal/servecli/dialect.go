@@ -3,7 +3,6 @@ package servecli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,12 +23,12 @@ func (f *cloudsimFlags) serveDialects(log *slog.Logger, api http.Handler, metric
 	}
 	var open []net.Listener
 	for _, d := range all {
-		ln, err := f.openListener(log, d.Address)
+		ln, err := f.openListener(log, "--dialect "+d.Name, d.Address)
 		if err != nil {
 			for _, ln := range open {
 				err = errors.Join(err, ln.Close())
 			}
-			return nil, fmt.Errorf("--dialect %s: %w", d.Name, err)
+			return nil, err
 		}
 		open = append(open, ln)
 		h := dialect.New(log.With("component", "dialect"), d.Dialect, dialect.Config{URL: "http://cloud", Transport: inProcess{api}, Metrics: metrics}) //nolint:contextcheck // each request has its own context

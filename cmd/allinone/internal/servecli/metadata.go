@@ -36,8 +36,9 @@ func NewMetadataCommand(e cli.Env) *cobra.Command {
 		Long: `Serve the metadata of instances: id, type, zone, addresses, labels, user data,
 notices of maintenance and preemption, and signed identity documents.
 
-With --instance, the service treats every caller as this instance. Then listen where
-only this instance can call, such as ` + metadata.Address + ` in its network namespace.
+With --instance, the service treats every caller as this instance. Then set --listen
+to an address that only this instance can reach, such as ` + metadata.Address + ` in
+the instance's network namespace.
 Without --instance, the source address of a connection identifies the instance.
 
 The token of this service needs the role metadata, because the service acts for any

@@ -49,7 +49,7 @@ func readSecret(path string) (string, error) {
 	// The group may have the permission to read the file, because the files of a Secret in a pod
 	// belong to the group of the pod.
 	if info.Mode().Perm()&0o037 != 0 {
-		return "", fmt.Errorf("other users can read %s (mode %04o): run chmod 600 on this file", path, info.Mode().Perm())
+		return "", fmt.Errorf("other users can read or change %s (mode %04o): run chmod 600 on this file", path, info.Mode().Perm())
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
