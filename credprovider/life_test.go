@@ -61,21 +61,21 @@ func serveLifetime(t *testing.T, seconds int64) (url string) {
 // remaining life, and the duration is half of the result, at most 30 minutes.
 // Every answer has a cache duration. Without a cache duration in the answer,
 // the kubelet would use its own default.
-func TestReuse(t *testing.T) {
+func TestCacheDuration(t *testing.T) {
 	_, cfg := node(t)
 	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
 		cfg.CloudURL = serveLifetime(t, seconds)
 		a, err := run(t, cfg, strings.NewReader(ask(host+"/a", "")))
 		if want == "" {
 			if code(err) != credprovider.CodeExpired {
-				t.Errorf("%d s are left: %+v %v", seconds, a, err)
+				t.Errorf("password that expires in %d s: got the answer %+v, error %v; want the error code %s", seconds, a, err, credprovider.CodeExpired)
 			}
 			continue
 		}
 		got, bad := time.ParseDuration(a.CacheDuration)
 		most, _ := time.ParseDuration(want)
 		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the duration of the run shortens the remaining life
-			t.Errorf("%d s are left: kept for %s, %v; want %s", seconds, a.CacheDuration, err, want)
+			t.Errorf("password that expires in %d s: got the cache duration %q, error %v; want %s, or up to 30 s less", seconds, a.CacheDuration, err, want)
 		}
 	}
 }

@@ -122,8 +122,9 @@ func (endlessReader) Read(p []byte) (int, error) {
 }
 
 // For every invalid input, the program ends in time and writes one line with
-// the error.
-func TestProgramReadsAnything(t *testing.T) {
+// the error. If the input is valid, the program answers even if the input does
+// not end.
+func TestProgramRefusesInvalidInput(t *testing.T) {
 	_, cfg := node(t)
 	for name, tc := range map[string]struct {
 		stdin io.Reader
@@ -154,7 +155,7 @@ func TestProgramReadsAnything(t *testing.T) {
 			case written == "":
 				got.checkFailed(t, credprovider.CodeInput)
 			case got.code != 0 || got.stderr != "" || got.took > limit:
-				t.Errorf("%+v", got)
+				t.Errorf("valid input without an end: got %+v, want exit code 0 within %s and an empty stderr", got, limit)
 			}
 		})
 	}
@@ -338,7 +339,7 @@ func startProxy(t *testing.T, cl *client.Client, onRequest func(*http.Request)) 
 }
 
 // A run that waits for a lock of another run also ends in time.
-func TestProgramsWaitInTime(t *testing.T) {
+func TestWaitForCacheLockEnds(t *testing.T) {
 	_, good := node(t)
 	cfg := credprovider.Config{CloudURL: faultyURLs(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}
 	var all sync.WaitGroup

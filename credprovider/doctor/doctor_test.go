@@ -147,10 +147,10 @@ func TestAnnotations(t *testing.T) {
 		RequiredServiceAccountAnnotationKeys: []string{"a/role"}, OptionalServiceAccountAnnotationKeys: []string{"a/more"},
 	}}
 	if got := p.MissingAnnotation(map[string]string{"a/more": "x"}); got != "a/role" {
-		t.Errorf("%q is missing", got)
+		t.Errorf("missing annotation: got %q, want a/role", got)
 	}
 	all := map[string]string{"a/role": "r", "a/more": "x", "else": "y"}
 	if got := p.PassedAnnotations(all); p.MissingAnnotation(all) != "" || len(got) != 2 || got["a/role"] != "r" {
-		t.Errorf("%v", got)
+		t.Errorf("got the passed annotations %v and the missing annotation %q, want a/role=r, a/more and no missing annotation", got, p.MissingAnnotation(all))
 	}
 }

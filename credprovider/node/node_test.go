@@ -51,6 +51,6 @@ func TestFiles(t *testing.T) {
 	}
 	c.Registries = nil
 	if _, err := c.Files(); err == nil {
-		t.Error("the configuration names no registry")
+		t.Error("Files accepted a configuration without a registry")
 	}
 }
