@@ -524,7 +524,7 @@ func visit(ctx context.Context, c *console.Console, secret string, d time.Durati
 
 // Without viewers, the hub makes no calls. It stops its watches 30 seconds after the last viewer
 // has left, and starts new watches for the next viewer.
-func TestIdleHub(t *testing.T) {
+func TestNoCallsWithoutViewers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := cloudtest.Start(t, cloudtest.InBubble())
 		secret := secretOf(t, cloud)
