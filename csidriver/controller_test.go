@@ -42,10 +42,9 @@ func TestOneNameIsOneVolume(t *testing.T) {
 	}
 }
 
-// TestOneCallEach proves that the driver does not poll an operation that the
-// cloud finishes at once. For the lifecycle of a volume, the controller needs
-// only four calls to the cloud.
-func TestOneCallEach(t *testing.T) {
+// TestOneCloudCallPerRPC proves that the driver does not poll an operation that the cloud finishes
+// at once. For the lifecycle of a volume, the controller needs only four calls to the cloud.
+func TestOneCloudCallPerRPC(t *testing.T) {
 	b := newBench(t)
 	if err := b.cloud.ResetBill(t.Context()); err != nil {
 		t.Fatal(err)

@@ -108,7 +108,7 @@ func TestLostReplies(t *testing.T) {
 	undo()
 	d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk)
 	if d.SizeGiB != 2 || len(d.Attachments) != 0 {
-		t.Errorf("the disk has %d GiB and is attached to %v", d.SizeGiB, d.Attachments)
+		t.Errorf("the disk has %d GiB and the attachments %v, want 2 GiB and no attachment", d.SizeGiB, d.Attachments)
 	}
 	undo = b.injectFault("disks.*", lose, 3)
 	defer undo()

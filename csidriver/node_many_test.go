@@ -9,10 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// TestManyAtOnce proves that concurrent staging calls, which compete for the
-// free device numbers, get separate devices. After the unstaging calls, no
-// device exists.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentStaging proves that concurrent staging calls, which compete for the free device
+// numbers, get separate devices. After the unstaging calls, no device exists.
+func TestConcurrentStaging(t *testing.T) {
 	first := newNodeBench(t)
 	b := first.secondDriver("node-2", "large")
 	const many = 16

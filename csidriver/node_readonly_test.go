@@ -203,9 +203,9 @@ func TestStageAgain(t *testing.T) {
 	}
 }
 
-// TestExpandAtAReader proves that the driver grows a filesystem through a
-// writable mount, even if the request contains the path of a read-only mount.
-func TestExpandAtAReader(t *testing.T) {
+// TestExpandThroughReadOnlyPath proves that the driver grows a filesystem through a writable mount,
+// even if the request contains the path of a read-only mount.
+func TestExpandThroughReadOnlyPath(t *testing.T) {
 	b := newNodeBench(t)
 	c := mounted("xfs")
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })

@@ -69,11 +69,10 @@ func newFarBench(t *testing.T) *bench {
 	return b
 }
 
-// TestSourceElsewhere proves that the driver makes a volume only in a zone in
-// which its source is available. If the source is not available in any
-// permitted zone, the driver returns RESOURCE_EXHAUSTED, so that the scheduler
-// tries another node.
-func TestSourceElsewhere(t *testing.T) {
+// TestVolumeInZoneOfSource proves that the driver makes a volume only in a zone in which its source
+// is available. If the source is not available in any permitted zone, the driver returns
+// RESOURCE_EXHAUSTED, so that the scheduler tries another node.
+func TestVolumeInZoneOfSource(t *testing.T) {
 	b := newFarBench(t)
 	in := func(zones ...string) func(*csi.CreateVolumeRequest) {
 		return func(r *csi.CreateVolumeRequest) {

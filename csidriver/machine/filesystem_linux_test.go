@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestToTheEnd proves that the work of runToTheEnd continues after the deadline
-// of the caller. Until this work ends, the file stays locked and the device
-// stays attached. So the next call waits.
-func TestToTheEnd(t *testing.T) {
+// TestRunToTheEndAfterDeadline proves that the work of runToTheEnd continues after the deadline of
+// the caller. Until this work ends, the file stays locked and the device stays attached. So the
+// next call waits.
+func TestRunToTheEndAfterDeadline(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")
 	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {

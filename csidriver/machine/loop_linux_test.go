@@ -60,10 +60,10 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	}
 }
 
-// TestLapses proves that the kernel detaches a device with the autoclear flag
-// after the last unmount, and not earlier. The kernel does this even if the
-// device's file was deleted.
-func TestLapses(t *testing.T) {
+// TestAutoclearDetachesDevice proves that the kernel detaches a device with the autoclear flag
+// after the last unmount, and not earlier. The kernel does this even if the device's file was
+// deleted.
+func TestAutoclearDetachesDevice(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
 	path, at := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at")
@@ -198,10 +198,10 @@ func TestLinkIsNoDisk(t *testing.T) {
 	}
 }
 
-// TestGuardGoesWithTheFile proves that the read-only flag of a loop device does
-// not apply to the next file that gets the same device number. This is also
-// true if another program has detached the first file.
-func TestGuardGoesWithTheFile(t *testing.T) {
+// TestReadOnlyFlagEndsWithItsFile proves that the read-only flag of a loop device does not apply to
+// the next file that gets the same device number. This is also true if another program has detached
+// the first file.
+func TestReadOnlyFlagEndsWithItsFile(t *testing.T) {
 	needsVolumes(t)
 	detached := func(l *Loop) error { return l.Detach() }
 	cleared := func(l *Loop) error {

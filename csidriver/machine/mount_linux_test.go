@@ -112,9 +112,9 @@ func TestFindNear(t *testing.T) {
 	}
 }
 
-// TestSeenIsInTheTable proves that Seen returns the last mount at a path in the kernel's mount
+// TestSeenMatchesMountTable proves that Seen returns the last mount at a path in the kernel's mount
 // table. The test checks filesystems on loop devices, and mounts that cover these filesystems.
-func TestSeenIsInTheTable(t *testing.T) {
+func TestSeenMatchesMountTable(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
 	file, at, again := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at"), filepath.Join(dir, "again")
@@ -164,7 +164,7 @@ func TestSeenIsInTheTable(t *testing.T) {
 			t.Fatalf("Seen(%s) returned no mount: %v", step.at, err)
 		}
 		if got.Path != last.Path || got.Major != last.Major || got.Minor != last.Minor || got.FSType != last.FSType || got.ReadOnly() != last.ReadOnly() {
-			t.Errorf("Seen(%s): got %+v, want %+v as in the table", step.at, *got, last)
+			t.Errorf("Seen(%s): got %+v, want %+v as in the mount table", step.at, *got, last)
 		}
 		if l.Has(*got) != step.ours || got.ReadOnly() != step.ro {
 			t.Errorf("Seen(%s): got %+v, want ours: %t, read-only: %t", step.at, *got, step.ours, step.ro)

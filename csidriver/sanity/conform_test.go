@@ -269,9 +269,8 @@ func TestConformFindsBugs(t *testing.T) {
 	}
 }
 
-// TestConformProvesNothing proves that 'allinone conform csi' fails if
-// csi-sanity makes no RPC.
-func TestConformProvesNothing(t *testing.T) {
+// TestConformFailsWithoutRPC proves that 'allinone conform csi' fails if csi-sanity makes no RPC.
+func TestConformFailsWithoutRPC(t *testing.T) {
 	t.Parallel()
 	r, out := check(t, "", "no such spec", "--mode", "sanity")
 	if len(r.Results) != 2 || r.Results[0].Verdict != "FAIL" || !strings.Contains(r.Results[0].Reason, "no RPC of the controller succeeded") || !strings.HasSuffix(out, "exit status 1") {
