@@ -29,7 +29,7 @@ func TestBackoff(t *testing.T) {
 }
 
 // A wait ends when its context ends.
-func TestForEndsWithItsContext(t *testing.T) {
+func TestWaitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	backoff.Sleep(ctx, time.Hour)

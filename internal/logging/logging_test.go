@@ -15,7 +15,7 @@ import (
 
 // A record of klog appears once in the logger's format, with its keys. A record
 // with a verbosity that the logger's level excludes does not appear.
-func TestKlogComesOutAsOurs(t *testing.T) {
+func TestKlogUsesLoggerFormat(t *testing.T) {
 	var out bytes.Buffer
 	logging.Klog(logging.New(&out, slog.LevelInfo, logging.JSON))
 	defer klog.ClearLogger()

@@ -9,7 +9,7 @@ import (
 
 // The test compares the text of an id with a literal, because existing nodes contain ids of this
 // form.
-func TestFormatIsForEver(t *testing.T) {
+func TestFormatDoesNotChange(t *testing.T) {
 	const wire = "cloudsim://sim-1/sim-1a/i-000001"
 	id := providerid.ID{Region: "sim-1", Zone: "sim-1a", Instance: "i-000001"}
 	if id.String() != wire {

@@ -45,7 +45,7 @@ func TestDrainRetries(t *testing.T) {
 // A caller may add a name while a worker handles this name. The queue then
 // returns the name again after the worker has finished. Until then, no second
 // worker takes the name.
-func TestDrainHasANameOnce(t *testing.T) {
+func TestOneWorkerPerName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, time.Second)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-func TestFirstOutStopsAll(t *testing.T) {
+func TestFirstReturnStopsAll(t *testing.T) {
 	boom := errors.New("boom")
 	for name, want := range map[string]error{"error": boom, "clean exit": nil} {
 		t.Run(name, func(t *testing.T) {

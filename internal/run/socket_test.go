@@ -51,9 +51,9 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := run.Socket(t.Context(), path); err == nil {
-		t.Error("Listen replaced a regular file")
+		t.Error("Socket at the path of a regular file returned no error")
 	}
 	if raw, err := os.ReadFile(path); err != nil || string(raw) != "mine" {
-		t.Errorf("%q, %v", raw, err)
+		t.Errorf("regular file after Socket: got the contents %q, error %v; want mine", raw, err)
 	}
 }
