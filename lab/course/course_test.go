@@ -179,10 +179,10 @@ func TestMatches(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := course.Command{Want: tc.want}
 			if got := c.Matches(tc.printed); got != tc.shown {
-				t.Errorf("shown: %v", got)
+				t.Errorf("Command.Matches: got %v, want %v", got, tc.shown)
 			}
 			if got := (course.Check{Command: c}).Matches(tc.printed); got != tc.wanted {
-				t.Errorf("wanted: %v", got)
+				t.Errorf("Check.Matches: got %v, want %v", got, tc.wanted)
 			}
 		})
 	}

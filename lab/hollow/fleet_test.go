@@ -48,7 +48,7 @@ func TestFleet(t *testing.T) {
 }
 
 // If the machine has booted since the call of get, changeMachine does not change the machine.
-func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
+func TestFleetIgnoresChangeOfEarlierBoot(t *testing.T) {
 	f := newFleet(slog.New(slog.DiscardHandler), nil)
 	i := cloudsim.Instance{ID: "i-1", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1"}}
 	f.put(i)

@@ -165,7 +165,7 @@ func TestRebootTakesTheNodeDown(t *testing.T) {
 // A new instance may have the name of an earlier instance. The new instance
 // waits until the cloud controller manager has deleted the earlier instance's
 // Node.
-func TestSameNameWaits(t *testing.T) {
+func TestNewInstanceWaitsForOldNode(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")
 	b.awaitNode("one", "Ready", isReady)

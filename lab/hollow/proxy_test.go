@@ -428,7 +428,7 @@ func TestUDP(t *testing.T) {
 		answers++
 	}
 	if answers != 1 {
-		t.Errorf("got %d answers to one answer and one question, want 1", answers)
+		t.Errorf("sent a datagram that looks like an answer, and a question: got %d answers, want 1", answers)
 	}
 }
 

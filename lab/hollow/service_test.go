@@ -43,7 +43,7 @@ func forNode(n string) func(*discoveryv1.Endpoint) {
 	}
 }
 
-var fromCases = []struct {
+var endpointCases = []struct {
 	name          string
 	endpoints     []discoveryv1.Endpoint
 	cluster       []string
@@ -103,9 +103,9 @@ var fromCases = []struct {
 	},
 }
 
-// TestFrom checks which endpoints a node port uses on node n1 in zone z1.
-func TestFrom(t *testing.T) {
-	for _, tc := range fromCases {
+// TestEndpointsOfNodePort checks which endpoints a node port uses on node n1 in zone z1.
+func TestEndpointsOfNodePort(t *testing.T) {
+	for _, tc := range endpointCases {
 		t.Run(tc.name, func(t *testing.T) {
 			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
 			svc.Spec = corev1.ServiceSpec{

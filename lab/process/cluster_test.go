@@ -164,13 +164,13 @@ func (c *cluster) testNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(n.Status.Addresses, got.Status.Addresses); diff != "" {
-		t.Error("only the cloud may set addresses: ", diff)
+		t.Error("a component other than the cloud changed the addresses of the Node (-want +got):\n", diff)
 	}
 	if diff := cmp.Diff(n.Status.Capacity, got.Status.Capacity); diff != "" {
-		t.Error("only the hypervisor may set the capacity: ", diff)
+		t.Error("a component other than the hypervisor changed the capacity of the Node (-want +got):\n", diff)
 	}
 	if !slices.ContainsFunc(got.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitializedTaint }) {
-		t.Error("only the cloud controller manager may remove the taint:", got.Spec.Taints)
+		t.Errorf("a component other than the cloud controller manager removed the taint %s of the Node: got the taints %v", uninitializedTaint, got.Spec.Taints)
 	}
 }
 

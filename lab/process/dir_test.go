@@ -70,7 +70,7 @@ func TestDirAt(t *testing.T) {
 	}
 	for _, path := range []string{"link/lab", "real/lab"} {
 		if d, err := DirAt(path); err != nil || d.machineName() != made.machineName() || d.cable() != made.cable() {
-			t.Errorf("by %s, the lab of %s is %s, %v", path, made, d, err)
+			t.Errorf("DirAt(%q) of the claimed lab %s: got %s, error %v; want a Dir with the same machine name and cable", path, made, d, err)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestOpenLogRotates(t *testing.T) {
 	}
 }
 
-func TestLastWords(t *testing.T) {
+func TestLastLogLines(t *testing.T) {
 	d := newDir(t)
 	said := strings.Repeat("begin\n", 1000) + "the port is taken\nthe port is taken\n\n"
 	if err := os.WriteFile(d.LogFile("x"), []byte(said), 0o600); err != nil {

@@ -138,7 +138,7 @@ func TestConfigSaysAllThatIsWrong(t *testing.T) {
 	good := Default()
 	good.DataDir, good.Self, good.Kube = "/somewhere", "/bin/allinone", "/bin/kube"
 	if err := good.Validate(); err != nil {
-		t.Errorf("default ports: %v", err)
+		t.Errorf("Validate of a valid configuration: %v", err)
 	}
 	bad := Config{DataDir: "relative", Nodes: "virtual", Instances: -1, Profile: "slow", PortBase: new(65530), Grace: -1, ECRPlugin: "relative"}
 	err := bad.Validate()

@@ -114,7 +114,7 @@ func TestDamagedStateIsNamed(t *testing.T) {
 
 // If no lab runs, a damaged run.json does not prevent a start, a Down or a Reset. If a lab runs,
 // Down returns an error, because it cannot find the lab's process.
-func TestDamagedRecordIsForgotten(t *testing.T) {
+func TestDownAndResetWithDamagedRecord(t *testing.T) {
 	dir := newDir(t)
 	damage := func() {
 		t.Helper()

@@ -183,7 +183,7 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 	}
 	for _, c := range pids {
 		if c.Process.PID == 0 || c.Process.isRunning() {
-			t.Errorf("%s still runs, or never did: %+v", c.Name, c)
+			t.Errorf("%s still runs, or has no pid: %+v", c.Name, c)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestKillsProcessesThatDoNotStop(t *testing.T) {
 	}
 }
 
-func TestStartsThatAlwaysFailEnd(t *testing.T) {
+func TestComponentThatCannotStartEndsLab(t *testing.T) {
 	r := supervise(t, func(r *rig) []component {
 		good := testServer("good", freeAddr(t), r.journal)
 		bad := testServer("bad", freeAddr(t), r.journal)
@@ -263,7 +263,7 @@ func TestStartsThatAlwaysFailEnd(t *testing.T) {
 	}
 }
 
-func TestPartOfTheProcessStartsAgainToo(t *testing.T) {
+func TestFunctionComponentRestarts(t *testing.T) {
 	runs := 0 // runs do not overlap
 	r := supervise(t, func(r *rig) []component {
 		return []component{{name: "inside", run: func(ctx context.Context) error {
@@ -277,7 +277,7 @@ func TestPartOfTheProcessStartsAgainToo(t *testing.T) {
 			return nil
 		}}}
 	})
-	eventually.NoError(t, "it is started again", func() error { _, err := os.Stat(r.journal); return err })
+	eventually.NoError(t, "the function runs again", func() error { _, err := os.Stat(r.journal); return err })
 	r.stop()
 	if err := r.waitResult(t); err != nil {
 		t.Error(err)
@@ -313,7 +313,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 	eventually.True(t, "a grandchild ends with its parent", func() bool { return !who.isRunning() })
 }
 
-func TestTableMustBeInOrder(t *testing.T) {
+func TestComponentOrderIsChecked(t *testing.T) {
 	_, err := newUnits([]component{{name: "a", startAfter: []string{"b"}}, {name: "b"}})
 	if err == nil || !strings.Contains(err.Error(), "component a depends on b, which must come before it in the table") {
 		t.Errorf("got %v", err)

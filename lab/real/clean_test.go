@@ -15,7 +15,7 @@ import (
 
 // Runs finds each kind of resource, even if no other resource remains. After Clean, Runs
 // finds nothing.
-func TestRuns(t *testing.T) {
+func TestRunsFindsEachResource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short mode: the test creates loop devices")
 	}
@@ -68,17 +68,17 @@ func TestRuns(t *testing.T) {
 			}
 		}
 		if runs, err := Runs(dir, name, link); runs != (leave != nil) || err != nil {
-			t.Errorf("clean after a hypervisor that left %s: got %v, %v", what, runs, err)
+			t.Errorf("Runs after a hypervisor left %s: got %v, error %v; want %v", what, runs, err, leave != nil)
 		}
 		if err := Clean(t.Context(), dir, name, link); err != nil {
 			t.Fatal(err)
 		}
 		// The test waits, because udev opens a loop device when the device changes. The kernel
 		// removes the device only after udev has closed it.
-		eventually.NoError(t, what+" is gone after Clean", func() error {
+		eventually.NoError(t, "Runs returns false after Clean of "+what, func() error {
 			runs, err := Runs(dir, name, link)
 			if err == nil && runs {
-				err = errors.New("it runs")
+				err = errors.New("got true, want false")
 			}
 			return err
 		})

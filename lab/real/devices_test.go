@@ -246,7 +246,7 @@ func TestForcedDetachFences(t *testing.T) {
 	}
 	freeze(t, one.cgroup, false)
 	if err := old.Wait(); err != nil || said.Len() == 0 { // the shell ends when a write fails, and prints the reason
-		t.Errorf("the old machine ended with %v, and the writes with %q", err, said.String())
+		t.Errorf("shell of the old machine: got error %v and output %q, want no error and the reason of the failed write", err, said.String())
 	}
 	if got := string(data()); got != "new" {
 		t.Errorf("data of the disk: got %q, want the data of the new machine", got)
@@ -469,9 +469,9 @@ func TestReportAfterLoadState(t *testing.T) {
 }
 
 // A file in the folder spares contains the number of a disk's second loop device.
-// TestUnfinishedSpare proves that the disk can be detached and attached again if this file is
+// TestEmptySecondDeviceFile proves that the disk can be detached and attached again if this file is
 // empty. The file is empty if the host's disk was full, or after a power cut.
-func TestUnfinishedSpare(t *testing.T) {
+func TestEmptySecondDeviceFile(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
 	d := b.h.newMachine("i-000001").devices

@@ -18,7 +18,7 @@ import (
 
 // containerd has a record for each name of an image, and also records with a digest in place of a
 // name. The removal of the last name also removes the records with a digest.
-func TestWithRecords(t *testing.T) {
+func TestRemovalIncludesDigestRecords(t *testing.T) {
 	all := parseList(`REF TYPE DIGEST SIZE PLATFORMS LABELS
 example.org/a:1 application/vnd.oci.image.manifest.v1+json sha256:aa 61.0 MiB linux/amd64 -
 sha256:cc application/vnd.oci.image.manifest.v1+json sha256:aa 61.0 MiB linux/amd64 -

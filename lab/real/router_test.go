@@ -24,7 +24,7 @@ import (
 // If a running instance has no machine, missingMachines.update reports the instance one time, after
 // the time that a machine may take to boot. It reports the instance a second time when the instance
 // has a machine again.
-func TestMissing(t *testing.T) {
+func TestMissingMachinesAreReported(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}
 	one, both := map[string]bool{"i-000001": true}, map[string]bool{"i-000001": true, "i-000002": true}

@@ -55,10 +55,10 @@ func TestDetachDisks(t *testing.T) {
 		return n
 	}
 	if err := detachDisks(name, []int{os.Getpid()}, off); err != nil || left() != 2 {
-		t.Errorf("%d devices of a machine that runs, %v", left(), err)
+		t.Errorf("got %d devices after detachDisks for a running machine, error %v; want 2", left(), err)
 	}
 	if err := detachDisks(name+"-beside", nil, off); err != nil || left() != 2 {
-		t.Errorf("got %d devices after another hypervisor detached its own devices, %v", left(), err)
+		t.Errorf("got %d devices after another hypervisor detached its own devices, error %v; want 2", left(), err)
 	}
 	if err := unix.Unmount(shown, 0); err != nil {
 		t.Fatal(err)

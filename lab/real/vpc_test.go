@@ -14,7 +14,7 @@ import (
 
 // Machines cache the hardware address of the router. The router's interface is a bridge. Normally a
 // bridge can change its hardware address when it gets another port, but this must not happen here.
-func TestRouterKeepsItsCard(t *testing.T) {
+func TestRouterKeepsItsHardwareAddress(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}

@@ -12,13 +12,13 @@ import (
 // afterwards. This is also true for the process's first thread. The file /proc/self/ns/net shows
 // the namespace of the first thread. The test starts a new process with many goroutines. The first
 // thread of this process has no other work, so it runs one of these goroutines.
-func TestAway(t *testing.T) {
+func TestThreadReturnsToItsNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}
-	if os.Getenv("AWAY") == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestAway$")
-		cmd.Env = append(os.Environ(), "AWAY=1")
+	if os.Getenv("NETNS_TEST_CHILD") == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestThreadReturnsToItsNamespace$")
+		cmd.Env = append(os.Environ(), "NETNS_TEST_CHILD=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
