@@ -173,10 +173,10 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// TestSilenceAfterHalfCloseEnds proves that HalfCloseTimeout applies to a connection if the client
-// has closed its direction and the target sends no bytes. The server ends this connection after
-// HalfCloseTimeout.
-func TestSilenceAfterHalfCloseEnds(t *testing.T) {
+// TestHalfCloseTimeoutEndsConnection proves that HalfCloseTimeout applies to a connection if the
+// client has closed its direction and the target sends no bytes. The server ends this connection
+// after HalfCloseTimeout.
+func TestHalfCloseTimeoutEndsConnection(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HalfCloseTimeout = 100 * time.Millisecond })
 	b.agent("one")
 	held := make(chan struct{})

@@ -253,7 +253,7 @@ func isStalled(b *bench, n int64) bool {
 
 // In upstream's protocol, the server cuts the connection of a client that does
 // not read, and other connections continue.
-func TestStalledReaderIsCutOnUpstreamsWire(t *testing.T) {
+func TestStalledReaderIsCutInUpstreamProtocol(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.StallGrace = 200 * time.Millisecond })
 	b.agent("one", func(c *agent.Config) { c.Streams = false })
 	flooding := target(t, flood)
@@ -293,7 +293,7 @@ func TestAgentVanishes(t *testing.T) {
 }
 
 // A dial ends after the dial timeout, even if the agent does not answer.
-func TestDialsAreBounded(t *testing.T) {
+func TestDialTimeout(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.DialTimeout = 300 * time.Millisecond })
 	// This agent never answers.
 	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "mute")

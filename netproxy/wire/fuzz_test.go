@@ -93,7 +93,7 @@ func FuzzChunk(f *testing.F) {
 }
 
 // protobuf can decode all packets that this package encodes.
-func TestPacketsAreUpstreams(t *testing.T) {
+func TestUpstreamDecodesPackets(t *testing.T) {
 	for _, p := range []*Packet{
 		DialRequest(-9, "tcp", "a:1"), DialResponse(4, 5), DialFailed(4, "no"), DialClose(3), CloseRequest(2), CloseResponse(2, "gone"), Drain(),
 		DataPacket(1<<40, mem.BufferSlice{mem.SliceBuffer("hello "), mem.SliceBuffer("world")}), DataPacket(1, nil),

@@ -38,7 +38,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-func TestBeyond(t *testing.T) {
+func TestIdentifiersBeyondGrant(t *testing.T) {
 	const granted = "host=node-1&ipv4=10.0.0.1&ipv6=fd00::1&cidr=10.1.0.0/24"
 	for stated, want := range map[string]string{
 		"":                                 "",
