@@ -387,17 +387,19 @@ func reportProxy(b *testing.B, mode string, got map[string]results, stalled floa
 		b.Log(line)
 	}
 	b.Logf("%-12s stalled      ours keeps %.0f %%", mode, stalled*100)
-	limit := func(name string, v float64, ok bool) {
+	check := func(name string, v float64, ok bool, bound string, limit float64) {
 		b.ReportMetric(v, strings.ReplaceAll(name, " ", "-"))
 		if !ok {
-			b.Errorf("%s: %s is %.2f, which is outside its limit", mode, name, v)
+			b.Errorf("%s: %s: got %.2f, want %s %.2f", mode, name, v, bound, limit)
 		}
 	}
+	atLeast := func(name string, v, limit float64) { check(name, v, v >= limit, "at least", limit) }
+	atMost := func(name string, v, limit float64) { check(name, v, v <= limit, "at most", limit) }
 	for d, least := range map[string]float64{"d16": minFromTarget, "u16": minToTarget} {
-		limit(d+" throughput-ratio", ratio[d+" MB/s"], ratio[d+" MB/s"] >= least)
-		limit(d+" cpu-ratio", ratio[d+" cpu-s/GB"], ratio[d+" cpu-s/GB"] <= maxCPU)
+		atLeast(d+" throughput-ratio", ratio[d+" MB/s"], least)
+		atMost(d+" cpu-ratio", ratio[d+" cpu-s/GB"], maxCPU)
 	}
-	limit("dial ratio", ratio["dials/s"], ratio["dials/s"] >= minDials)
-	limit("idle ratio", ratio["idle KiB"], ratio["idle KiB"] <= maxIdle)
-	limit("stalled ratio", stalled, stalled >= minStalled)
+	atLeast("dial ratio", ratio["dials/s"], minDials)
+	atMost("idle ratio", ratio["idle KiB"], maxIdle)
+	atLeast("stalled ratio", stalled, minStalled)
 }

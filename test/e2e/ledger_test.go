@@ -187,8 +187,8 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 	return errors.Join(all...)
 }
 
-// TestLedgerFindsLies proves that the ledger finds each kind of wrong answer.
-func TestLedgerFindsLies(t *testing.T) {
+// TestLedgerFindsWrongAnswers proves that the ledger finds each kind of wrong answer.
+func TestLedgerFindsWrongAnswers(t *testing.T) {
 	put := cloudsim.Event{Rev: 1, Type: cloudsim.EventPut, Kind: cloudsim.KindAddress, ID: "addr-000001", Object: json.RawMessage(`{}`)}
 	for name, told := range map[string]ack{
 		"object is missing":           {kind: put.Kind, id: "addr-000002", rev: 1, object: []byte(`{}`)},

@@ -19,16 +19,16 @@ import (
 	"github.com/cloudsim-dev/allinone/test/proxylab"
 )
 
-// TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated API
-// through the network proxy. The proxy has three agents, and two servers that share one address.
-// The test kills one server, and then the agents. After the last agent has ended, the error message
-// of kubectl contains the reason.
-func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
+// TestLabTunnelWithTwoServers proves that kube-apiserver reaches kubelets, a webhook and an
+// aggregated API through the network proxy. The proxy has three agents, and two servers that share
+// one address. The test kills one server, and then the agents. After the last agent has ended, the
+// error message of kubectl contains the reason.
+func TestLabTunnelWithTwoServers(t *testing.T) { newLab(t).testTunnelWithTwoServers(hollowTunnel) }
 
-// TestRealTunnelOfMany is TestLabTunnelOfMany with real nodes.
-func TestRealTunnelOfMany(t *testing.T) {
+// TestRealTunnelWithTwoServers is TestLabTunnelWithTwoServers with real nodes.
+func TestRealTunnelWithTwoServers(t *testing.T) {
 	l := newRealLab(t)
-	l.throughMany(realTunnel)
+	l.testTunnelWithTwoServers(realTunnel)
 	if pid := l.agentPID("node-1"); pid != 0 {
 		t.Errorf("node-1 has an agent (pid %d), although the network proxy is not the lab's", pid)
 	}
@@ -112,7 +112,7 @@ func (l *labRun) hostAddress() string {
 	return ""
 }
 
-func (l *labRun) throughMany(what tunnelTargets) {
+func (l *labRun) testTunnelWithTwoServers(what tunnelTargets) {
 	t, p := l.t, proxylab.New(l.t)
 	servers, agentPorts := p.Many(2)
 	config, err := egress.Selector{

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,7 +165,7 @@ func (l *labRun) testRealPullWithoutCloud(t *testing.T, r string) {
 	}
 	defer func() {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			t.Error(fmt.Errorf("the cloud did not process requests in time: %w", err))
+			t.Errorf("continue the stopped cloud (pid %d): %v", pid, err)
 		}
 	}()
 	l.runOn("node-2", "present", r+"/team-a/web:v3", nil, "netexec")

@@ -93,7 +93,7 @@ func (l *labRun) testSmallDelete(t *testing.T) {
 	l.untilPrints("the node goes", "", "get", "node", "node-1", "--ignore-not-found", "-o", "name")
 	for _, what := range l.hostResources() {
 		if strings.Contains(what, "i-000001") {
-			t.Errorf("the deleted machine did not remove %s", what)
+			t.Errorf("%s still exists after the deletion of the machine", what)
 		}
 	}
 }
