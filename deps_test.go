@@ -188,10 +188,10 @@ func TestArchitecture(t *testing.T) {
 		}
 		allowed, ok := mayImport[name]
 		if !ok {
-			t.Errorf("%s: add it to mayImport", name)
+			t.Errorf("%s is missing in mayImport: add the package and its permitted imports", name)
 		}
 		if p.Doc == "" {
-			t.Errorf("%s: say in a package comment what it is and what it refuses to do", name)
+			t.Errorf("%s has no package comment: write what the package is and what it refuses to do", name)
 		}
 		for _, imp := range p.Imports {
 			checkImport(t, name, imp, allowed)
