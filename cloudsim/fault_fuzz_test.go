@@ -29,13 +29,13 @@ func FuzzFault(f *testing.F) {
 		v := cloudsim.Fault{ID: "fault-000001", FaultSpec: req.FaultSpec}
 		_ = v.Match.Covers(operation)
 		if hit := v.Strikes(n); hit != v.Strikes(n) {
-			t.Errorf("%s: call %d is hit and is not", raw, n)
+			t.Errorf("fault %s: Strikes(%d) returned true and false", raw, n)
 		}
 		if d, most := v.Latency(n), time.Duration(v.Effect.LatencyMillis+v.Effect.JitterMillis)*time.Millisecond; d < 0 || d > most {
-			t.Errorf("%s: %s more, of %s", raw, d, most)
+			t.Errorf("fault %s: got delay %s, want 0s to %s", raw, d, most)
 		}
 		if v.Hits = v.When.Max; v.When.Max != 0 && v.ActiveAt(time.Unix(at%(1<<40), 0)) {
-			t.Errorf("%s: active after its last hit", raw)
+			t.Errorf("fault %s: active after its last hit", raw)
 		}
 	})
 }

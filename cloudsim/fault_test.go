@@ -86,10 +86,10 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 	}
 }
 
-// TestFaultDiceAreFixed proves that a fault with the same seed and id always hits the same
+// TestFaultHitsAreDeterministic proves that a fault with the same seed and id always hits the same
 // calls. A test with faults therefore has the same results on every machine and with every
 // version of Go.
-func TestFaultDiceAreFixed(t *testing.T) {
+func TestFaultHitsAreDeterministic(t *testing.T) {
 	f := Fault{ID: "fault-000001", FaultSpec: FaultSpec{
 		When:   FaultWhen{Probability: new(0.3), Seed: 7, Skip: 2},
 		Effect: FaultEffect{Type: FaultLatency, LatencyMillis: 100, JitterMillis: 50},
@@ -99,10 +99,10 @@ func TestFaultDiceAreFixed(t *testing.T) {
 		hits += map[bool]string{true: "x", false: "."}[f.Strikes(n)]
 	}
 	if want := "....x.x..x.........x.x..x.x.x.x.x...x.x."; hits != want {
-		t.Errorf("hits %s; want %s", hits, want)
+		t.Errorf("hits of 40 calls: got %s, want %s", hits, want)
 	}
-	if d := f.Latency(3); d != 146_068_850*time.Nanosecond {
-		t.Errorf("the third call is late by %s", d)
+	if d, want := f.Latency(3), 146_068_850*time.Nanosecond; d != want {
+		t.Errorf("latency of the third call: got %s, want %s", d, want)
 	}
 	for name, other := range map[string]func(*Fault){
 		"seed": func(f *Fault) { f.When.Seed++ },
@@ -114,7 +114,7 @@ func TestFaultDiceAreFixed(t *testing.T) {
 			same = same && f.Strikes(n) == g.Strikes(n)
 		}
 		if same {
-			t.Errorf("another %s throws the same", name)
+			t.Errorf("fault with another %s: got the same hits, want other hits", name)
 		}
 	}
 	count := 0
@@ -124,11 +124,11 @@ func TestFaultDiceAreFixed(t *testing.T) {
 			count++
 		}
 		if d := f.Latency(n); d < 100*time.Millisecond || d >= 150*time.Millisecond {
-			t.Fatalf("latency %s", d)
+			t.Fatalf("latency of call %d: got %s, want 100ms to 150ms", n, d)
 		}
 	}
 	if count < 2850 || count > 3150 {
-		t.Errorf("%d of 10000 hit; the chance is 0.3", count)
+		t.Errorf("hits of 10000 calls with probability 0.3: got %d, want 2850 to 3150", count)
 	}
 }
 

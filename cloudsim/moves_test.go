@@ -179,20 +179,20 @@ func TestOperationMoves(t *testing.T) {
 	})
 }
 
-func TestKindsTravelByName(t *testing.T) {
+func TestKindToTextAndBack(t *testing.T) {
 	for _, k := range Kinds() {
 		raw, err := k.MarshalText()
 		if err != nil || len(raw) == 0 {
-			t.Fatalf("%d has no name", k)
+			t.Fatalf("text of kind %d: got %q, error %v, want a name", k, raw, err)
 		}
 		var back Kind
 		if err := back.UnmarshalText(raw); err != nil || back != k {
-			t.Errorf("%s comes back as %s", raw, back)
+			t.Errorf("UnmarshalText(%q): got kind %s, error %v, want %s", raw, back, err, k)
 		}
 	}
 	k := Exists
 	if err := k.UnmarshalText([]byte("from_the_future")); err != nil || k != Internal {
-		t.Errorf("an unknown name is %v, %v; want internal", k, err)
+		t.Errorf("UnmarshalText of an unknown name: got kind %v, error %v, want internal", k, err)
 	}
 }
 

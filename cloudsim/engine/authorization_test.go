@@ -89,20 +89,20 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	}
 	other := enter(t, e, tok.Secret, "")
 	if _, err := e.GetInstance(other, mine.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("get: %v", err)
+		t.Errorf("read of an instance of another project: got error %v, want NotFound", err)
 	}
 	if _, err := e.StopInstance(other, mine.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("stop: %v", err)
+		t.Errorf("stop of an instance of another project: got error %v, want NotFound", err)
 	}
 	if _, err := e.CreateLoadBalancer(other, loadBalancer("lb", mine.ID)); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("instance of another project as target: got error %v", err)
+		t.Errorf("instance of another project as target: got error %v, want Invalid", err)
 	}
 	theirs := mustCreate(t, e, other, "a") // the same name is free in another project
 	if theirs.ID == mine.ID || theirs.Project != shop.ID {
-		t.Errorf("instance %s is in project %s", theirs.ID, theirs.Project)
+		t.Errorf("second instance with the same name: got id %s in project %s, want a new id in project %s", theirs.ID, theirs.Project, shop.ID)
 	}
 	if l, err := e.ListInstances(other, cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 || l.Items[0].ID != theirs.ID {
-		t.Errorf("list: %+v, %v", l.Items, err)
+		t.Errorf("ListInstances of another project: got %+v, error %v, want only %s", l.Items, err, theirs.ID)
 	}
 	if l, err := e.ListZones(other, cloudsim.ListOptions{Name: "sim-1b"}); err != nil || len(l.Items) != 1 {
 		t.Errorf("zones of another project: got %+v, error %v", l.Items, err)
@@ -113,7 +113,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	}
 	for _, ev := range evs.Items {
 		if ev.ID == string(mine.ID) || ev.Kind == cloudsim.KindToken {
-			t.Errorf("the watch received an event of %s %s", ev.Kind, ev.ID)
+			t.Errorf("ListEvents of another project: got an event of %s %s, want none", ev.Kind, ev.ID)
 		}
 	}
 	if err := e.DeleteProject(admin, shop.ID); !errors.Is(err, cloudsim.Conflict) {
@@ -170,16 +170,16 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again := mustCreate(t, e, with("k1"), "a"); again.ID != a.ID || again.State != cloudsim.InstanceStopped {
-			t.Errorf("same idempotency key: got %+v", again)
+			t.Errorf("same idempotency key: got %+v, want the stopped instance %s", again, a.ID)
 		}
 		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "b", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("same idempotency key for another request: got error %v", err)
+			t.Errorf("same idempotency key for another request: got error %v, want Conflict", err)
 		}
 		if _, err := e.DeleteInstance(with(""), a.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(a.ID)) {
-			t.Errorf("idempotency key of a deleted object: got error %v, want an error", err)
+			t.Errorf("idempotency key of a deleted object: got error %v, want Conflict with the id %s", err, a.ID)
 		}
 		for n, name := range []string{"x", "y"} { // two callers can use the same name and the same idempotency key
 			tok, err := e.CreateToken(with(""), cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleWriter, Project: []cloudsim.ProjectID{"proj-000001", ""}[n]})

@@ -18,36 +18,36 @@ func TestCancelCopies(t *testing.T) {
 	defer stop()
 	d := mustCreateDisk(t, e, ctx, "data")
 	advance(t, e, ctx, time.Hour)
-	calledOff := func(what string, op cloudsim.OperationID, get func() error) {
+	expectCancelled := func(what string, op cloudsim.OperationID, get func() error) {
 		t.Helper()
 		if err := get(); err != nil {
-			t.Fatalf("%s: before: %v", what, err)
+			t.Fatalf("%s before the cancellation: got error %v", what, err)
 		}
 		got, err := e.CancelOperation(ctx, op)
 		if err != nil || got.State != cloudsim.OperationCancelled {
-			t.Errorf("%s: %+v: %v", what, got, err)
+			t.Errorf("operation of %s after the cancellation: got %+v, error %v, want state cancelled", what, got, err)
 		}
 		if err := get(); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("%s that was called off: %v", what, err)
+			t.Errorf("%s after the cancellation: got error %v, want NotFound", what, err)
 		}
 	}
 	for _, later := range []time.Duration{0, time.Hour} { // first cancel in state creating, then in state copying
 		s := mustSnapshot(t, e, ctx, "snap", d.ID)
 		advance(t, e, ctx, later)
-		calledOff("a snapshot", s.Operation, func() error { _, err := e.GetSnapshot(ctx, s.ID); return err })
+		expectCancelled("a snapshot", s.Operation, func() error { _, err := e.GetSnapshot(ctx, s.ID); return err })
 
 		g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
 		advance(t, e, ctx, later)
-		calledOff("a group", g.Operation, func() error { _, err := e.GetSnapshotGroup(ctx, g.ID); return err })
+		expectCancelled("a group", g.Operation, func() error { _, err := e.GetSnapshotGroup(ctx, g.ID); return err })
 		_, err := e.GetSnapshot(ctx, g.Snapshots[0])
-		expectRefused(t, "its member", err, cloudsim.NotFound, "")
+		expectRefused(t, "read of the member after the cancellation of its group", err, cloudsim.NotFound, "")
 
 		c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: d.Zone, Type: d.Type, SourceDisk: d.ID}))(t)
 		advance(t, e, ctx, later)
-		calledOff("a copy", c.Operation, func() error { _, err := e.GetDisk(ctx, c.ID); return err })
+		expectCancelled("a copy", c.Operation, func() error { _, err := e.GetDisk(ctx, c.ID); return err })
 	}
 	if _, err := e.DeleteDisk(ctx, d.ID); err != nil {
-		t.Errorf("copied data: %v", err)
+		t.Errorf("deletion of the source disk after the cancellations: got error %v", err)
 	}
 }
 

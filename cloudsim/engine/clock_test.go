@@ -176,7 +176,7 @@ func TestAdvanceOfARunningClock(t *testing.T) {
 		advance(t, e, ctx, 10*time.Minute)
 		i, err := e.GetInstance(ctx, i.ID)
 		if diff := cmp.Diff(began.Add(slow.Provision), i.UpdatedAt); err != nil || i.State != cloudsim.InstanceRunning || diff != "" {
-			t.Errorf("%s, %v, %s", i.State, err, diff)
+			t.Errorf("instance after the advance: got state %s, error %v, want running since its due time (-want +got):\n%s", i.State, err, diff)
 		}
 		time.Sleep(time.Second)
 		if got, want := e.Now(), began.Add(10*time.Minute+time.Second); !got.Equal(want) {

@@ -50,7 +50,7 @@ func TestDiskLife(t *testing.T) {
 		} {
 			got, err := step.act()
 			if err != nil || got.State != step.via {
-				t.Fatalf("%s, %v; want %s", got.State, err, step.via)
+				t.Fatalf("disk directly after the call: got state %s, error %v, want %s", got.State, err, step.via)
 			}
 			if again, err := step.act(); err != nil || again.Revision != got.Revision {
 				t.Errorf("repeated request while the disk is %s: got revision %d after %d, %v", got.State, again.Revision, got.Revision, err)
@@ -61,22 +61,22 @@ func TestDiskLife(t *testing.T) {
 			time.Sleep(11 * time.Second)
 			synctest.Wait()
 			if got, err = e.GetDisk(ctx, d.ID); err != nil || got.State != step.state {
-				t.Fatalf("%s, %v; want %s", got.State, err, step.state)
+				t.Fatalf("disk after the due time of its operation: got state %s, error %v, want %s", got.State, err, step.state)
 			}
 			if op, err := e.GetOperation(ctx, got.Operation); err != nil || op.State != cloudsim.OperationDone {
-				t.Errorf("operation: %+v, %v", op, err)
+				t.Errorf("operation after its due time: got %+v, error %v, want state done", op, err)
 			}
 		}
 		if got, err := e.DeleteDisk(ctx, d.ID); err != nil || got.State != cloudsim.DiskDeleting || got.SizeGiB != 12 || len(got.Attachments) != 0 {
 			t.Fatalf("deletion of a resized disk: got %+v, error %v", got, err)
 		}
 		if _, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "fast", SizeGiB: 10}); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("new disk with the name of a disk in deletion: got error %v", err)
+			t.Errorf("new disk with the name of a disk in deletion: got error %v, want Conflict", err)
 		}
 		time.Sleep(21 * time.Second)
 		synctest.Wait()
 		if _, err := e.GetDisk(ctx, d.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("read of the deleted disk: got error %v", err)
+			t.Errorf("read of the deleted disk: got error %v, want NotFound", err)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestDiskCreateIsIdempotentAndChecked(t *testing.T) {
 			_, err := e.CreateDisk(ctx, req)
 			ce, ok := errors.AsType[*cloudsim.Error](err)
 			if !ok || ce.Kind != tc.kind || tc.field != "" && (len(ce.Fields) != 1 || ce.Fields[0].Field != tc.field) {
-				t.Errorf("= %v", err)
+				t.Errorf("CreateDisk: got error %v, want kind %s and field %q", err, tc.kind, tc.field)
 			}
 		})
 	}
@@ -140,10 +140,10 @@ func TestAttachRules(t *testing.T) {
 		return e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: to, ReadOnly: readOnly})
 	}
 	if _, err := attach(d, "i-ffffff", false); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("attachment to an unknown instance: got error %v", err)
+		t.Errorf("attachment to an unknown instance: got error %v, want NotFound", err)
 	}
 	if _, err := attach(d, far.ID, false); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("attachment to an instance in another zone: got error %v", err)
+		t.Errorf("attachment to an instance in another zone: got error %v, want Invalid", err)
 	}
 	first, err := attach(d, a.ID, false)
 	if err != nil {
@@ -153,10 +153,10 @@ func TestAttachRules(t *testing.T) {
 		t.Errorf("repeated attachment: got revision %d after %d, %v", again.Revision, first.Revision, err)
 	}
 	if _, err := attach(d, a.ID, true); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("repeated attachment with another mode: got error %v", err)
+		t.Errorf("repeated attachment with another mode: got error %v, want Conflict", err)
 	}
 	if _, err := attach(d, b.ID, false); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("elsewhere: %v", err)
+		t.Errorf("attachment to a second instance: got error %v, want Conflict", err)
 	}
 	for n, to := range []cloudsim.InstanceID{a.ID, b.ID} {
 		got, err := attach(many, to, false)
@@ -177,7 +177,7 @@ func TestAttachRules(t *testing.T) {
 		}
 	}
 	if _, err := attach(mustCreateDisk(t, e, ctx, "ninth"), a.ID, false); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("attachment above the limit: got error %v", err)
+		t.Errorf("attachment above the limit: got error %v, want Exhausted", err)
 	}
 	if got, err := e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: b.ID}); err != nil || got.State != cloudsim.DiskInUse {
 		t.Errorf("detachment from an instance that does not have the disk: got %+v, %v", got, err)
@@ -210,7 +210,7 @@ func TestReportDisk(t *testing.T) {
 		t.Errorf("disk after two equal reports: got %+v, want one event after revision %d", got, d.Revision)
 	}
 	if err := e.ReportDisk(ctx, "disk-ffffff", cloudsim.DiskStatus{}); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("attachment of an unknown disk: got error %v", err)
+		t.Errorf("report about an unknown disk: got error %v, want NotFound", err)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	for id, want := range map[cloudsim.DiskID]bool{zonal.ID: true, regional.ID: false} {
 		hit := must(e.Decide(ctx, engine.Subject{Operation: "disks.detach", Target: string(id)}))(t)
 		if (hit.Fault != nil) != want {
-			t.Errorf("%s is hit: %t", id, !want)
+			t.Errorf("call disks.detach about %s: got hit %t, want hit %t", id, !want, want)
 		}
 	}
 	must(e.DetachDisk(ctx, regional.ID, cloudsim.DetachDisk{Instance: a.ID, Force: true}))(t)

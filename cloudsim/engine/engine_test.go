@@ -140,22 +140,22 @@ func TestInstanceLife(t *testing.T) {
 		} {
 			got, err := step.act(ctx, i.ID)
 			if err != nil || got.State != step.via {
-				t.Fatalf("%s, %v; want %s", got.State, err, step.via)
+				t.Fatalf("instance directly after the call: got state %s, error %v, want %s", got.State, err, step.via)
 			}
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			if got, err = e.GetInstance(ctx, i.ID); err != nil || got.State != step.state || got.InternalIP() != ip {
-				t.Fatalf("%s at %s, %v; want %s at %s", got.State, got.InternalIP(), err, step.state, ip)
+				t.Fatalf("instance two minutes after the call: got state %s with address %s, error %v, want %s with address %s", got.State, got.InternalIP(), err, step.state, ip)
 			}
 		}
 		if _, err := e.StartInstance(ctx, i.ID); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("start of a running instance: got error %v", err)
+			t.Errorf("start of a running instance: got error %v, want Conflict", err)
 		}
 		if _, err := e.DeleteInstance(ctx, i.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("new instance with the name of a terminating instance: got error %v", err)
+			t.Errorf("new instance with the name of a terminating instance: got error %v, want Conflict", err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -175,7 +175,7 @@ func TestCrash(t *testing.T) {
 		defer down()
 		i := mustCreate(t, e, ctx, "a")
 		if _, err := e.CrashInstance(ctx, i.ID); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("crash of an instance that is not running yet: got error %v", err)
+			t.Errorf("crash of an instance that is not running yet: got error %v, want Conflict", err)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
@@ -184,10 +184,10 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("crash: got %+v, error %v, want a running instance with a crash time", crashed, err)
 		}
 		if again, err := e.CrashInstance(ctx, i.ID); err != nil || again.Revision != crashed.Revision {
-			t.Errorf("twice: %+v, %v", again, err)
+			t.Errorf("second crash: got %+v, error %v, want no change", again, err)
 		}
 		if i, err = e.RebootInstance(ctx, i.ID); err != nil || i.Crashed != nil {
-			t.Errorf("rebooted: %+v, %v", i, err)
+			t.Errorf("instance after the reboot: got %+v, error %v, want no crash time", i, err)
 		}
 	})
 }
@@ -551,7 +551,7 @@ func TestBadWorkIsDropped(t *testing.T) {
 		defer down()
 		synctest.Wait()
 		if i, err = e.GetInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceRunning {
-			t.Errorf("%s, %v: want it to run", i.State, err)
+			t.Errorf("instance after a failed work item: got state %s, error %v, want running", i.State, err)
 		}
 	})
 }

@@ -77,7 +77,7 @@ func TestFullDisk(t *testing.T) {
 		before = ready()
 	}
 	if n := ready(); n == many {
-		t.Fatal("the disk was not full")
+		t.Fatal("all instances run on a full disk, want some to wait until the disk has space")
 	}
 	for n := 0; err == nil && n < many; n++ {
 		_, err = e.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprint("a", n), Labels: large})

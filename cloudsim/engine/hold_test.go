@@ -76,15 +76,16 @@ func TestCancel(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := e.GetInstance(ctx, a.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("instance of a cancelled creation: got error %v", err)
+		t.Errorf("instance of a cancelled creation: got error %v, want NotFound", err)
 	}
 	b := mustCreate(t, e, ctx, "b")
 	if b.InternalIP() != a.InternalIP() {
 		t.Errorf("the address of the cancelled creation is not free again: %s", b.InternalIP())
 	}
 	advance(t, e, ctx, time.Hour)
-	if b, _ = e.StopInstance(ctx, b.ID); !errors.Is(cancel(b.Operation), cloudsim.Conflict) {
-		t.Error("a stop was cancelled")
+	b, _ = e.StopInstance(ctx, b.ID)
+	if err := cancel(b.Operation); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("cancellation of a stop: got error %v, want Conflict", err)
 	}
 	advance(t, e, ctx, time.Hour)
 	b, err := e.StartInstance(ctx, b.ID)
@@ -92,11 +93,11 @@ func TestCancel(t *testing.T) {
 		t.Error(err)
 	}
 	if err := cancel(b.Operation); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("twice: %v", err)
+		t.Errorf("second cancellation of the start: got error %v, want Conflict", err)
 	}
 	advance(t, e, ctx, time.Hour) // the due time of the cancelled start has passed
 	if b, _ = e.GetInstance(ctx, b.ID); b.State != cloudsim.InstanceStopped {
-		t.Errorf("state after a cancelled start: got %s", b.State)
+		t.Errorf("state after a cancelled start: got %s, want stopped", b.State)
 	}
 }
 
@@ -166,13 +167,13 @@ func TestDurations(t *testing.T) {
 	advance(t, e, ctx, time.Millisecond)
 	after, _ := e.GetInstance(ctx, i.ID)
 	if before.State != cloudsim.InstanceProvisioning || after.State != cloudsim.InstanceRunning {
-		t.Errorf("after 499 ms %s, after 500 %s", before.State, after.State)
+		t.Errorf("state of the new instance: got %s after 499 ms and %s after 500 ms, want provisioning and running", before.State, after.State)
 	}
 	if i, err := e.StopInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceStopped {
-		t.Errorf("stop without a delay: got %s, %v", i.State, err)
+		t.Errorf("stop without a delay: got state %s, error %v, want stopped", i.State, err)
 	}
 	if i, err := e.StartInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceStarting {
-		t.Errorf("start with the delay of the profile: got %s, %v", i.State, err)
+		t.Errorf("start with the delay of the profile: got state %s, error %v, want starting", i.State, err)
 	}
 }
 

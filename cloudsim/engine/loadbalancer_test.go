@@ -275,6 +275,6 @@ func TestListLoadBalancerStats(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff([]string{"a", "c"}, got); err != nil || d != "" {
-		t.Errorf("%v\n%s", err, d)
+		t.Errorf("names of the load balancers with statistics: got error %v (-want +got):\n%s", err, d)
 	}
 }

@@ -365,7 +365,7 @@ func TestNetworkLife(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if op := must(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Kind != cloudsim.KindSubnet {
-			t.Errorf("operation: %+v", op)
+			t.Errorf("operation of the subnet: got %+v, want state done and kind subnet", op)
 		}
 		must(e.DeleteSubnet(ctx, s.ID))(t)
 		_, err = e.CreateInstance(ctx, in("a", s.ID))
@@ -378,14 +378,14 @@ func TestNetworkLife(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if _, err := e.GetNetwork(ctx, n.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("subnet after its deletion: got error %v", err)
+			t.Errorf("network after its deletion: got error %v, want NotFound", err)
 		}
 	})
 }
 
-// TestConfiguredRangesKeepClear proves that the cloud refuses to start if the
+// TestConfiguredRangesAreChecked proves that the cloud refuses to start if the
 // configured ranges are invalid or overlap existing networks.
-func TestConfiguredRangesKeepClear(t *testing.T) {
+func TestConfiguredRangesAreChecked(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant)
 	shop(t, e, ctx)

@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestNoticesComeTrue proves that the action of a notice happens at the announced time, even after
-// a restart. If a caller postpones a notice, its action happens at the new time. A withdrawn notice
-// has no effect.
-func TestNoticesComeTrue(t *testing.T) {
+// TestNoticeActionsHappenOnTime proves that the action of a notice happens at the announced time,
+// even after a restart. If a caller postpones a notice, its action happens at the new time. A
+// withdrawn notice has no effect.
+func TestNoticeActionsHappenOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)
 		e, down := boot(t, path, instant)
@@ -34,7 +34,7 @@ func TestNoticesComeTrue(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := e.WithdrawNotice(ctx, spared.ID, "preemption"); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("second withdrawal: got error %v", err)
+			t.Errorf("second withdrawal: got error %v, want NotFound", err)
 		}
 		if _, err := e.StopInstance(ctx, stopped.ID); err != nil {
 			t.Fatal(err)
@@ -46,22 +46,22 @@ func TestNoticesComeTrue(t *testing.T) {
 		ctx = enter(t, e, "secret", "")
 		synctest.Wait()
 		if i, err := e.GetInstance(ctx, doomed.ID); err != nil || len(i.Notices) != 1 {
-			t.Errorf("a postponed notice took effect at its first time: %+v %v", i, err)
+			t.Errorf("instance after the first time of a postponed notice: got %+v, error %v, want one notice", i, err)
 		}
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		if i, err := e.GetInstance(ctx, doomed.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("preempted: %+v %v", i, err)
+			t.Errorf("instance after its preemption: got %+v, error %v, want NotFound", i, err)
 		}
 		i, err := e.GetInstance(ctx, rebooted.ID)
 		if err != nil || i.State != cloudsim.InstanceRunning || len(i.Notices) != 0 || i.Operation == rebooted.Operation {
-			t.Errorf("rebooted: %+v %v", i, err)
+			t.Errorf("instance after its maintenance: got %+v, error %v, want running, with a new operation and no notice", i, err)
 		}
 		if i, err := e.GetInstance(ctx, spared.ID); err != nil || i.Operation != spared.Operation {
-			t.Errorf("spared: %+v %v", i, err)
+			t.Errorf("instance with a withdrawn notice: got %+v, error %v, want no new operation", i, err)
 		}
 		if i, err := e.GetInstance(ctx, stopped.ID); err != nil || i.State != cloudsim.InstanceStopped || len(i.Notices) != 0 {
-			t.Errorf("stopped: %+v %v", i, err)
+			t.Errorf("stopped instance after the time of its maintenance: got %+v, error %v, want stopped, without a notice", i, err)
 		}
 	})
 }

@@ -36,14 +36,14 @@ func TestQuotaIsExactInACrowd(t *testing.T) {
 	}
 	wg.Wait()
 	if made.Load() != limit {
-		t.Fatalf("created %d of %d", made.Load(), limit)
+		t.Fatalf("concurrent creates: got %d instances, want %d, the quota", made.Load(), limit)
 	}
 	l, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again := mustCreate(t, e, ctx, l.Items[0].Name); again.ID != l.Items[0].ID {
-		t.Errorf("repeated request: got %s", again.ID)
+		t.Errorf("repeated request: got %s, want %s", again.ID, l.Items[0].ID)
 	}
 	_, err = e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "more", Zone: "sim-1a", Type: "small"})
 	for _, word := range []string{"instances", "proj-000001", "7 used", "limit 7", "quotas set instances=8"} {

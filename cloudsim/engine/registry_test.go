@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestRegistryTokensHaveAUse proves that a registry token is valid only for its registry, its
+// TestRegistryTokenValidity proves that a registry token is valid only for its registry, its
 // issuer and its use (password or bearer token). The token becomes invalid exactly at its expiry
 // time on the cloud's clock, with no tolerance.
-func TestRegistryTokensHaveAUse(t *testing.T) {
+func TestRegistryTokenValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)
 		of := func(issuer, registry string) func(*engine.Config) {

@@ -88,7 +88,7 @@ func TestServiceAccount(t *testing.T) {
 		}
 	}
 	if err := e.DeleteRole(admin, "keeper"); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("deletion of a role with a binding: got error %v", err)
+		t.Errorf("deletion of a role with a binding: got error %v, want Conflict", err)
 	}
 	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: "sa-a"})
 	if err != nil || len(l.Items) != 1 {
@@ -98,13 +98,13 @@ func TestServiceAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := allows("", "disks.create", engine.Write); !errors.Is(err, cloudsim.Denied) {
-		t.Errorf("deletion of a role after its binding: got error %v", err)
+		t.Errorf("operation after the deletion of the role binding: got error %v, want Denied", err)
 	}
 	if err := e.DeleteServiceAccount(admin, "sa-000001"); err != nil {
 		t.Fatal(err)
 	}
 	if err := allows("", "disks.create", engine.Enter); !errors.Is(err, cloudsim.Unauthenticated) {
-		t.Errorf("token after the deletion of its account: got error %v", err)
+		t.Errorf("token after the deletion of its account: got error %v, want Unauthenticated", err)
 	}
 }
 
@@ -381,12 +381,12 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 	})
 }
 
-// TestReaderOfAllIsNoAdminOfAll proves that a role in one project gives no
+// TestProjectAdminInOtherProjects proves that a role in one project gives no
 // permissions in other projects, even if the caller has another role in all
 // projects. The caller is a reader of all projects and an administrator of the
 // project shop. The caller cannot delete tokens or bindings for all projects,
 // and cannot use accounts of the project bank.
-func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
+func TestProjectAdminInOtherProjects(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", engine.DefaultProject)
@@ -406,25 +406,25 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 		"a binding": e.DeleteRoleBinding(as(secret, "roleBindings.delete", engine.Manage), bound.ID),
 	} {
 		if !errors.Is(err, cloudsim.Denied) {
-			t.Errorf("%s of all projects is deleted: %v", name, err)
+			t.Errorf("deletion of %s of all projects: got error %v, want Denied", name, err)
 		}
 	}
 	_, err1 := e.CreateToken(as(secret, "tokens.create", engine.Manage), cloudsim.CreateToken{ServiceAccount: string(theirs.ID)})
 	_, err2 := e.CreateInstance(as(secret, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(theirs.ID)})
 	for name, err := range map[string]error{"a token": err1, "an instance": err2} {
 		if !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%s of an account of another project: %v", name, err)
+			t.Errorf("creation of %s with an account of another project: got error %v, want Invalid", name, err)
 		}
 	}
 	writer := account(t, e, shop, "writer", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, AllProjects: true})
 	if _, err := e.CreateInstance(as(writer, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(theirs.ID)}); !errors.Is(err, cloudsim.Denied) {
-		t.Errorf("a writer of all projects created an instance with an account that has more permissions: %v", err)
+		t.Errorf("creation of an instance with an account that has more permissions than the caller: got error %v, want Denied", err)
 	}
 	err1 = e.DeleteRoleBinding(as("secret", "roleBindings.delete", engine.Manage), bound.ID)
 	second := must(e.CreateToken(enter(t, e, "secret", "*"), cloudsim.CreateToken{Name: "second", Role: cloudsim.RoleAdmin}))(t)
 	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // the admin token cannot delete itself, so this call uses another token
 	if err := errors.Join(err1, err2); err != nil {
-		t.Errorf("an admin of all projects could not create the instance: %v", err)
+		t.Errorf("an admin of all projects could not delete the binding or the token of all projects: %v", err)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestRouteFollowsItsNextHop(t *testing.T) {
 			time.Sleep(after)
 			synctest.Wait()
 			if got := must(e.GetRoute(ctx, r.ID))(t); got.State != want {
-				t.Errorf("%s; want %s", got.State, want)
+				t.Errorf("state of the route: got %s, want %s", got.State, want)
 			}
 		}
 		is(cloudsim.RouteCreating, 0)

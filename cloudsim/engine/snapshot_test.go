@@ -270,7 +270,7 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 		_, err = e.GetSnapshotGroup(ctx, g.ID)
 		expectRefused(t, "deleted", err, cloudsim.NotFound, "")
 		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
-			t.Errorf("left: %+v", l.Items)
+			t.Errorf("snapshots after the deletion: got %+v, want none", l.Items)
 		}
 	})
 }
@@ -307,7 +307,7 @@ func TestSnapshotGroup(t *testing.T) {
 		for _, id := range g.Snapshots {
 			s := must(e.GetSnapshot(ctx, id))(t)
 			if s.Group != g.ID || s.ReadyToUse != (s.State == cloudsim.SnapshotReady) {
-				t.Errorf("member: %+v", s)
+				t.Errorf("member: got %+v, want group %s, and ReadyToUse only in state ready", s, g.ID)
 			}
 			all = append(all, s.State)
 		}
@@ -323,12 +323,12 @@ func TestSnapshotGroup(t *testing.T) {
 		}
 		for _, s := range states() {
 			if s != step.want {
-				t.Errorf("%d reported: %s", len(step.report), s)
+				t.Errorf("snapshot or group after %d reports of complete data: got state %s, want %s", len(step.report), s, step.want)
 			}
 		}
 	}
 	if op := must(e.GetOperation(ctx, g.Operation))(t); op.State != cloudsim.OperationDone || op.Target != string(g.ID) {
-		t.Errorf("operation: %+v", op)
+		t.Errorf("operation of the group: got %+v, want state done and target %s", op, g.ID)
 	}
 	_, err = e.DeleteSnapshot(ctx, g.Snapshots[0])
 	expectRefused(t, "deleting a member", err, cloudsim.Conflict, "")

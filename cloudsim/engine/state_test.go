@@ -116,11 +116,11 @@ func TestLoadKeepsSecrets(t *testing.T) {
 	}
 }
 
-// TestLoadMovesNoToken proves that LoadState never changes the identity of a
+// TestLoadKeepsIdentityOfTokens proves that LoadState never changes the identity of a
 // token. After the load, a token of the running cloud has the same project and
 // account as before, or is invalid. In the saved state, the ids of this project
 // and account may belong to other resources.
-func TestLoadMovesNoToken(t *testing.T) {
+func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
 	// side describes the content of a cloud. If account is not "", the last of the projects
 	// contains a service account with this name. If role is not "", the last project contains a
@@ -184,9 +184,13 @@ func TestLoadMovesNoToken(t *testing.T) {
 			if err := e.LoadState(ctx, "then", cloudsim.LoadState{}); err != nil {
 				t.Fatal(err)
 			}
-			for access, want := range map[engine.Access]error{engine.Read: tc.read, engine.Write: tc.write} {
-				if _, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Access: access}); !errors.Is(err, want) {
-					t.Errorf("access %d: %v; want %v", access, err, want)
+			for _, call := range []struct {
+				name   string
+				access engine.Access
+				want   error
+			}{{"read", engine.Read, tc.read}, {"write", engine.Write, tc.write}} {
+				if _, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Access: call.access}); !errors.Is(err, call.want) {
+					t.Errorf("%s call with the token after the load: got error %v, want %v", call.name, err, call.want)
 				}
 			}
 		})
@@ -283,23 +287,23 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	}
 	for range 2 {
 		if err := <-running; !errors.Is(err, cloudsim.Gone) {
-			t.Errorf("running watch: got error %v", err)
+			t.Errorf("running watch: got error %v, want Gone", err)
 		}
 	}
 	after, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil || after.Revision <= before.Revision {
-		t.Errorf("the revision changed from %d to %d, %v", before.Revision, after.Revision, err)
+		t.Errorf("revision after the load: got %d, error %v, want more than %d", after.Revision, err, before.Revision)
 	}
 	mustCreate(t, e, ctx, "b")
 	for _, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: before.Revision}) {
 		if !errors.Is(err, cloudsim.Gone) {
-			t.Errorf("watch from a revision before the load: got error %v", err)
+			t.Errorf("watch from a revision before the load: got error %v, want Gone", err)
 		}
 		break
 	}
 	for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: after.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}}) {
 		if err != nil || ev.ID != "i-000002" {
-			t.Errorf("watch from a revision after the load: got %+v, %v", ev, err)
+			t.Errorf("watch from the revision after the load: got %+v, error %v, want an event of i-000002", ev, err)
 		}
 		break
 	}

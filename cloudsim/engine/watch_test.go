@@ -210,12 +210,15 @@ func TestEventsEndWithALoad(t *testing.T) {
 		now := must(e.ListInstances(ctx, cloudsim.ListOptions{}))(t).Revision
 		for since, want := range map[uint64]error{1: cloudsim.Gone, saved: cloudsim.Gone, last: cloudsim.Gone, 0: nil, now: nil} {
 			if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: since}); !errors.Is(err, want) {
-				t.Errorf("after %s, since %d: %v; want %v", what, since, err, want)
+				t.Errorf("ListEvents since revision %d after %s: got error %v, want %v", since, what, err, want)
 			}
 		}
 		l := must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t)
-		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision}); err != nil || l.Revision != now {
-			t.Errorf("after %s: the list has objects up to revision %d of %d, and the watch returned %v", what, l.Revision, now, err)
+		if l.Revision != now {
+			t.Errorf("list of events after %s: got revision %d, want %d", what, l.Revision, now)
+		}
+		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision}); err != nil {
+			t.Errorf("ListEvents since revision %d of the list of events after %s: got error %v", l.Revision, what, err)
 		}
 	}
 }

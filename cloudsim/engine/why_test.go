@@ -42,7 +42,7 @@ func TestWhy(t *testing.T) {
 	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
 	w := whyOf(t, e, as("req-why", "why.get"), "instance/node-1")
 	if w.ID != string(i.ID) || w.State != "stopping" || len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "slow-stop prevents the end of operation") {
-		t.Errorf("held: %+v", w)
+		t.Errorf("why of the held stop: got %+v, want state stopping and one wait for the hold slow-stop", w)
 	}
 	for _, want := range []struct{ request, cause, text string }{
 		{"req-make", "instances.create", "created: provisioning"},

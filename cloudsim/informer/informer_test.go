@@ -149,7 +149,7 @@ func startFollowing(t *testing.T) (*client.Client, *names, *line) {
 		informer.Run(ctx, by.Watch, n, backoff.Backoff{First: time.Millisecond, Most: 10 * time.Millisecond})
 	})
 	t.Cleanup(func() { cancel(); l.cut(true); running.Wait() })
-	n.await(t, "it knows the first", func() bool { return n.there["one"] && n.heard > 0 })
+	n.await(t, "Run lists the first instance and calls OnSync", func() bool { return n.there["one"] && n.heard > 0 })
 	return cloud, n, l
 }
 
@@ -167,31 +167,31 @@ func TestDroppedStream(t *testing.T) {
 	for try := range 5 {
 		name := fmt.Sprintf("more-%d", try)
 		l.cut(true)
-		n.await(t, "it is lost", func() bool { return len(n.lost) == try+1 })
+		n.await(t, "Run calls OnError after the broken watch", func() bool { return len(n.lost) == try+1 })
 		create(t, cloud, name)
 		l.cut(false)
-		n.await(t, "it knows what came while it was lost", func() bool { return n.there[name] && n.again == try+1 })
+		n.await(t, "Run passes the event of the interruption to Take, and calls OnSync again", func() bool { return n.there[name] && n.again == try+1 })
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.lists != 1 {
-		t.Errorf("it listed %d times, want once", n.lists)
+		t.Errorf("List: got %d calls, want 1", n.lists)
 	}
 	for _, err := range n.lost {
 		if !errors.Is(err, cloudsim.Unavailable) {
-			t.Errorf("it was lost because of %v", err)
+			t.Errorf("OnError: got error %v, want Unavailable", err)
 		}
 	}
 }
 
-// TestQuietCloudIsOnSyncAtOnce proves that Run calls OnSync as soon as a new watch works, even if
-// no resource changes.
-func TestQuietCloudIsOnSyncAtOnce(t *testing.T) {
+// TestOnSyncWithoutEvents proves that Run calls OnSync as soon as a new watch works, even if no
+// resource changes.
+func TestOnSyncWithoutEvents(t *testing.T) {
 	_, n, l := startFollowing(t)
 	l.cut(true)
-	n.await(t, "it is lost", func() bool { return len(n.lost) == 1 })
+	n.await(t, "Run calls OnError after the broken watch", func() bool { return len(n.lost) == 1 })
 	l.cut(false)
-	n.await(t, "it is heard", func() bool { return n.again == 1 })
+	n.await(t, "Run calls OnSync again", func() bool { return n.again == 1 })
 }
 
 // TestExpiredRevision proves that Run lists everything again if the watch ends with the error Gone
@@ -203,16 +203,16 @@ func TestExpiredRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, cloud, "two")
-	n.await(t, "it knows the second", func() bool { return n.there["two"] })
+	n.await(t, "Run passes the event of the second instance to Take", func() bool { return n.there["two"] })
 	if err := cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
-	n.await(t, "it forgot the second", func() bool { return !n.there["two"] && n.there["one"] && n.lists == 2 && n.again == 1 })
+	n.await(t, "Run lists the resources again, without the second instance", func() bool { return !n.there["two"] && n.there["one"] && n.lists == 2 && n.again == 1 })
 	if !errors.Is(n.lost[0], cloudsim.Gone) {
-		t.Errorf("it was lost because of %v, want Gone", n.lost[0])
+		t.Errorf("OnError: got error %v, want Gone", n.lost[0])
 	}
 	create(t, cloud, "three")
-	n.await(t, "it knows the third", func() bool { return n.there["three"] })
+	n.await(t, "Run passes the event of the third instance to Take", func() bool { return n.there["three"] })
 }
 
 // TestEventThatCannotBeTaken proves that Run lists everything again if Take returns an error.
@@ -222,7 +222,7 @@ func TestEventThatCannotBeTaken(t *testing.T) {
 	n.ruin = errors.New("what is that")
 	n.mu.Unlock()
 	create(t, cloud, "two")
-	n.await(t, "it knows the second all the same", func() bool { return n.there["two"] && n.lists >= 2 })
+	n.await(t, "Run lists the second instance after the error of Take", func() bool { return n.there["two"] && n.lists >= 2 })
 }
 
 // scriptedHandler is a Handler for a cloud with scripted failures.
@@ -239,10 +239,12 @@ func (s *scriptedHandler) Take(_ context.Context, e cloudsim.Event) error {
 	return nil
 }
 
-func (s *scriptedHandler) OnSync(again bool) { s.told = append(s.told, fmt.Sprintf("heard %v", again)) }
+func (s *scriptedHandler) OnSync(again bool) {
+	s.told = append(s.told, fmt.Sprintf("OnSync(%v)", again))
+}
 
 func (s *scriptedHandler) OnError(err error, news bool) {
-	s.told = append(s.told, fmt.Sprintf("lost %v %v", err, news))
+	s.told = append(s.told, fmt.Sprintf("OnError(%v, %v)", err, news))
 }
 
 // TestBackoff proves that the backoff grows while the cloud does not answer, and that an event
@@ -276,18 +278,18 @@ func TestBackoff(t *testing.T) {
 		informer.Run(ctx, watch, p, backoff.Backoff{First: time.Second, Most: 4 * time.Second})
 		for i, most := range []time.Duration{0, 1, 2, 4, 4, 1, 2} {
 			if most *= time.Second; asked[i] > most || asked[i] < most/2 {
-				t.Errorf("pause %d was %s, want half of %s to all of it", i, asked[i], most)
+				t.Errorf("pause before watch %d: got %s, want %s to %s", i+1, asked[i], most/2, most)
 			}
 		}
 		if lists != 1 {
-			t.Errorf("it listed %d times, want once", lists)
+			t.Errorf("List: got %d calls, want 1", lists)
 		}
 		want := []string{
-			"heard false", "lost slow down true", "lost slow down false", "lost slow down false", "lost slow down false",
-			"heard true", "lost slow down true", "lost slow down false",
+			"OnSync(false)", "OnError(slow down, true)", "OnError(slow down, false)", "OnError(slow down, false)", "OnError(slow down, false)",
+			"OnSync(true)", "OnError(slow down, true)", "OnError(slow down, false)",
 		}
 		if !slices.Equal(p.told, want) {
-			t.Errorf("it was told %q, want %q", p.told, want)
+			t.Errorf("calls of OnSync and OnError: got %q, want %q", p.told, want)
 		}
 	})
 }
@@ -303,7 +305,7 @@ func TestListsOfTwoMoments(t *testing.T) {
 	watch := func(_ context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 		return func(yield func(cloudsim.Event, error) bool) {
 			if o.Since != 5 || !slices.Equal(o.Kinds, []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindLoadBalancer}) {
-				t.Errorf("it watches %+v", o)
+				t.Errorf("watch: got options %+v, want Since 5 and the kinds instance and loadBalancer", o)
 			}
 			for _, e := range []cloudsim.Event{
 				{Rev: 6, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut}, // older than the list of its kind
@@ -311,7 +313,7 @@ func TestListsOfTwoMoments(t *testing.T) {
 				{Rev: 9, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut},
 			} {
 				if e.Rev < 9 && len(p.told) > 0 {
-					t.Errorf("before %d it was told %q", e.Rev, p.told)
+					t.Errorf("calls of OnSync and OnError before revision %d: got %q, want none", e.Rev, p.told)
 				}
 				if !yield(e, nil) {
 					return
@@ -321,7 +323,7 @@ func TestListsOfTwoMoments(t *testing.T) {
 		}
 	}
 	informer.Run(ctx, watch, p, backoff.Backoff{})
-	if len(p.taken) != 2 || p.taken[0].Rev != 7 || p.taken[1].Rev != 9 || !slices.Equal(p.told, []string{"heard false"}) {
-		t.Errorf("it took %+v and was told %q", p.taken, p.told)
+	if len(p.taken) != 2 || p.taken[0].Rev != 7 || p.taken[1].Rev != 9 || !slices.Equal(p.told, []string{"OnSync(false)"}) {
+		t.Errorf("Take: got events %+v, want revisions 7 and 9\ncalls of OnSync and OnError: got %q, want OnSync(false)", p.taken, p.told)
 	}
 }

@@ -122,19 +122,19 @@ func (d *disk) has(repo, content string) bool {
 }
 
 // If a repository was deleted and created again with the same name, a request that began before the
-// deletion can still have the record of the deleted repository. TestOwnerOfNow proves that such a
-// request does not empty the folder of the new repository.
-func TestOwnerOfNow(t *testing.T) {
+// deletion can still have the record of the deleted repository. TestClaimWithOutdatedRecord proves
+// that such a request does not empty the folder of the new repository.
+func TestClaimWithOutdatedRecord(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]
 	d.ids["a/web"] = cloudsim.Repository{ID: "repo-000003"}
 	d.ok(d.claimFolder("a/web", d.ids["a/web"], d.records))
 	d.image("a/web", "v1", "layer")
 	if err := d.claimFolder("a/web", before, d.records); !errors.Is(err, oci.ErrNameUnknown) {
-		t.Errorf("own with an outdated record: got error %v, want ErrNameUnknown", err)
+		t.Errorf("claimFolder with an outdated record: got error %v, want ErrNameUnknown", err)
 	}
 	if !d.has("a/web", "layer") {
-		t.Error("own deleted the images of the current repository")
+		t.Error("claimFolder with an outdated record deleted the images of the current repository")
 	}
 }
 

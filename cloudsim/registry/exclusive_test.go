@@ -21,10 +21,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// TestUploadIsOneRequestsAtATime proves that two requests cannot have the same upload open at the
+// TestConcurrentRequestsOfAnUpload proves that two requests cannot have the same upload open at the
 // same time. Without this limit, a second request could still write to the file after the file
 // became a blob, which all repositories share.
-func TestUploadIsOneRequestsAtATime(t *testing.T) {
+func TestConcurrentRequestsOfAnUpload(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-b/*")
 	c, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
@@ -75,7 +75,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, got := w.do(t, "GET", "/v2/team-b/api/blobs/"+string(d), bearer, ""); resp.StatusCode == http.StatusOK {
-		t.Errorf("upload with a wrong digest: got the blob %.30q, want none", got)
+		t.Errorf("blob of a refused upload: got %.30q, want none", got)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestHTTP2Settings(t *testing.T) {
 	}
 	const streams, window, frame = 3, 4, 5
 	if got[streams] != 32 || got[window] != 64<<10 || got[frame] != 16<<10 {
-		t.Errorf("HTTP/2 frame: got type %d with settings %v", head[3], got)
+		t.Errorf("HTTP/2 settings: got a frame of type %d with settings %v, want 32 streams (3), a window of 64 KiB (4) and frames of 16 KiB (5)", head[3], got)
 	}
 }
 

@@ -428,9 +428,9 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestOnDisk proves that a running registry removes unused files periodically,
+// TestUnusedFilesAndFileModes proves that a running registry removes unused files periodically,
 // and that other users cannot read its private files.
-func TestOnDisk(t *testing.T) {
+func TestUnusedFilesAndFileModes(t *testing.T) {
 	var given string
 	w := start(t, func(c *registry.Config) {
 		given = filepath.Join(c.Dir, ".new-given-up")

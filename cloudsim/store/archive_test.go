@@ -207,10 +207,10 @@ func TestFlippedByteInFile(t *testing.T) {
 	}
 }
 
-// TestReplaceGoesOn proves that the revisions after Replace are greater than all revisions in the
-// journals of both stores. Afterwards, Epoch returns the revision of Replace.
-func TestReplaceGoesOn(t *testing.T) {
-	for name, n := range map[string]struct{ own, other int }{"own is ahead": {9, 3}, "the other is": {3, 9}} {
+// TestRevisionsAfterReplace proves that the revisions after Replace are greater than all revisions
+// in the journals of both stores. Afterwards, Epoch returns the revision of Replace.
+func TestRevisionsAfterReplace(t *testing.T) {
+	for name, n := range map[string]struct{ own, other int }{"own journal is ahead": {9, 3}, "other journal is ahead": {3, 9}} {
 		t.Run(name, func(t *testing.T) {
 			r, err := statefile.NewReader(bytes.NewReader(makeArchive(t, n.other)))
 			if err != nil {
