@@ -103,12 +103,12 @@ func TestShippedContainersStart(t *testing.T) {
 	}
 }
 
-// TestShippedContainersAreUsers checks the users and the probes of the containers in deploy. Each
+// TestShippedUsersAndProbes checks the users and the probes of the containers in deploy. Each
 // container sets its user, because the image has no suitable user. A privileged container runs as
 // root, because any other user would have no capabilities. Containers that share a folder run as
 // the same user, so that each container can use the sockets of the other containers. A probe uses a
 // port that exists and that the kubelet can reach.
-func TestShippedContainersAreUsers(t *testing.T) {
+func TestShippedUsersAndProbes(t *testing.T) {
 	for name, m := range deployedObjects(t) {
 		pod, shares := m.Spec.Template.Spec, map[string]int64{}
 		for _, c := range pod.Containers {

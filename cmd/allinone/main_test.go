@@ -13,7 +13,7 @@ import (
 // signal, superviseWork returns at once, even if the work still runs.
 func TestSupervise(t *testing.T) {
 	if got := superviseWork(nil, func(context.Context) int { return 7 }); got != 7 {
-		t.Errorf("undisturbed: %d, want 7", got)
+		t.Errorf("exit code without a signal: got %d, want 7", got)
 	}
 	signals := make(chan os.Signal, 2)
 	signals <- os.Interrupt

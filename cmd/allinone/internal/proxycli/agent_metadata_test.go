@@ -49,7 +49,7 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "cidr=10.11.0.0%2F24&host=node-1&ipv4=10.10.1.2&ipv6=fd10%3A0%3A0%3A1%3A%3A2"; early.Identifiers.String() != want || early.Zone != "sim-1b" || early.ID != string(i.ID) {
-		t.Errorf("%s in %s is for %s; want %s", early.ID, early.Zone, early.Identifiers, want)
+		t.Errorf("agent: got ID %s, zone %s and identifiers %s, want ID %s, zone sim-1b and identifiers %s", early.ID, early.Zone, early.Identifiers, i.ID, want)
 	}
 
 	told := &proxyAgentFlags{metadataURL: "http://" + addr, agentID: "mine"}
@@ -58,7 +58,7 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"node-1", "db"}, told.Identifiers.Host); diff != "" || told.ID != "mine" || told.Zone != "elsewhere" {
-		t.Errorf("the metadata changed the value of a flag: %s in %s: %s", told.ID, told.Zone, diff)
+		t.Errorf("agent with flags: got ID %s and zone %s, want mine and elsewhere, hosts (-want +got):\n%s", told.ID, told.Zone, diff)
 	}
 
 	over, cancel := context.WithCancel(ctx)

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestShippedAgentsAreTheProxys proves that the file deploy/proxy/agent.yaml has the same content
-// as the manifest that 'allinone proxy config' writes.
-func TestShippedAgentsAreTheProxys(t *testing.T) {
+// TestShippedAgentManifest proves that the file deploy/proxy/agent.yaml has the same content as the
+// manifest that 'allinone proxy config' writes.
+func TestShippedAgentManifest(t *testing.T) {
 	written, err := template.New("").Parse(proxyManifests)
 	if err != nil {
 		t.Fatal(err)
