@@ -193,7 +193,7 @@ func BenchmarkMembership(b *testing.B) {
 	})
 	found, _, err := cloudsim.All(b.Context(), r.cloud.ListLoadBalancers, cloudsim.ListOptions{})
 	if err != nil || len(found) != services {
-		b.Fatalf("%d load balancers, %v", len(found), err)
+		b.Fatalf("load balancers: got %d, error %v; want %d", len(found), err, services)
 	}
 	for i, lb := range found {
 		lbs[i] = lb.ID

@@ -105,10 +105,10 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 			}
 			eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
 			if s := p.getService(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 1 {
-				t.Errorf("the CCM changed the Service of another class: %+v", s)
+				t.Errorf("the CCM changed the Service of another controller: %+v", s)
 			}
 			if servicehelpers.HasLBFinalizer(r.provider.View(p.getService(t))) {
-				t.Error("upstream's controller repeats the request for the load balancer")
+				t.Error("the Service that upstream's controller sees has the finalizer, so upstream's controller would act on the finalizer of another controller")
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 		return there, err
 	}
 	if there, err := get(); there || err == nil || !strings.Contains(err.Error(), servicehelpers.LoadBalancerCleanupFinalizer) {
-		t.Errorf("a load balancer of an unknown owner: got exists=%v, error %v; want an error that names the finalizer", there, err)
+		t.Errorf("finalizer of an unknown owner: got exists=%v, error %v; want an error that names the finalizer", there, err)
 	}
 	r.ensure(t, newService())
 	if there, err := get(); !there || err != nil {

@@ -91,7 +91,7 @@ func TestCommandRefuses(t *testing.T) {
 // A flag that the user sets to an empty value, false or 0 takes precedence over
 // the file. The flags for the URL, the token file and the CA file are
 // exceptions. A flag that the user does not set has no effect.
-func TestFlagBeatsFileWithNothing(t *testing.T) {
+func TestEmptyFlagBeatsFile(t *testing.T) {
 	token := writeTemp(t, "token", "hush")
 	config := writeTemp(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")
 	for name, tc := range map[string]struct {

@@ -238,7 +238,7 @@ func TestProvidedNodeIP(t *testing.T) {
 
 // While calls to the cloud fail, the CCM keeps Nodes that are not ready. It
 // deletes a Node when the cloud reports that the instance is deleted.
-func TestNodeSurvivesTheCloud(t *testing.T) {
+func TestNodeSurvivesCloudOutage(t *testing.T) {
 	r := newRig(t)
 	i, other := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	p := r.start(t)
@@ -262,7 +262,7 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	asked := len(r.wire.takeCalls(false))
 	eventually.True(t, "the cloud is asked many times again", func() bool { return len(r.wire.takeCalls(false)) > asked+20 })
 	if p.getNode(t, "node-1") == nil {
-		t.Fatal("the CCM deleted the Node before the cloud deleted the instance")
+		t.Fatal("the CCM deleted the Node of the deleted instance while the cloud did not answer")
 	}
 	down.Store(false)
 	eventually.True(t, "the Node goes", func() bool { return p.getNode(t, "node-1") == nil })
@@ -423,6 +423,6 @@ func TestCachesAreStripped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got.ManagedFields) > 0 {
-		t.Errorf("kept %v", got.ManagedFields)
+		t.Errorf("managedFields in the cache: got %v, want none", got.ManagedFields)
 	}
 }

@@ -73,7 +73,7 @@ func decodeObject[T any](t *testing.T, docs map[string][]byte, name string) (v T
 
 // The RBAC rules in the folder deploy/ccm are equal to the rules with which `allinone up` runs the
 // CCM in a lab. The tests of the lab therefore also test the rules in this folder.
-func TestShippedRulesAreTheLabs(t *testing.T) {
+func TestShippedRulesEqualLabRules(t *testing.T) {
 	shipped, lab := readManifest(t, deployed+"/rbac.yaml"), readManifest(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"
 	if d := cmp.Diff(decodeObject[rbacv1.ClusterRole](t, lab, role).Rules, decodeObject[rbacv1.ClusterRole](t, shipped, role).Rules); d != "" {
@@ -81,7 +81,7 @@ func TestShippedRulesAreTheLabs(t *testing.T) {
 	}
 }
 
-func TestDeploymentRuns(t *testing.T) {
+func TestDeploymentManifest(t *testing.T) {
 	d := decodeObject[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager")
 	c := d.Spec.Template.Spec.Containers[0]
 	cmd := ccm.NewCommand(func(string) string { return "" }, io.Discard)

@@ -152,14 +152,14 @@ func TestPodsAreTargets(t *testing.T) {
 				r.ensure(t, svc, initialisedNode(one), initialisedNode(two))
 				l, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: r.balancers().GetLoadBalancerName(t.Context(), cluster, svc)})
 				if err != nil || len(l.Items) != 1 {
-					t.Fatalf("%+v, %v", l.Items, err)
+					t.Fatalf("load balancers of the Service: got %+v, error %v; want 1", l.Items, err)
 				}
 				var got []string
 				for _, target := range l.Items[0].Targets {
 					got = append(got, target.IP)
 				}
 				if d := cmp.Diff(tc.want, got); d != "" {
-					t.Error(d)
+					t.Errorf("addresses of the targets (-want +got):\n%s", d)
 				}
 				if n := l.Items[0].Listeners[0].TargetPort; n != tc.number || l.Items[0].HealthCheck.Protocol != cloudsim.HealthTCP || l.Items[0].HealthCheck.Port != 0 {
 					t.Errorf("the load balancer forwards to port %d and its health check is %+v", n, l.Items[0].HealthCheck)
@@ -177,21 +177,21 @@ func TestPodsAreTargets(t *testing.T) {
 
 // With the annotation for HTTP health checks, the health check of pods has the same path as that of
 // nodes.
-func TestPodsAreAskedForAPath(t *testing.T) {
+func TestPodHealthCheckHasPath(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, withoutNodePorts(annotate("health-check-protocol", "http")), initialisedNode(r.createMachine(t, "node-1")))
 	if c := r.onlyLoadBalancer(t).HealthCheck; c.Protocol != cloudsim.HealthHTTP || c.Path != "/healthz" {
-		t.Errorf("health check: got %+v", c)
+		t.Errorf("health check: got %+v, want the protocol http and the path /healthz", c)
 	}
 }
 
 // If a Service has only UDP ports and its targets are pods, its load balancer
 // has no health check.
-func TestUDPPodsAreNotAsked(t *testing.T) {
+func TestUDPPodsHaveNoHealthCheck(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, withoutNodePorts(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialisedNode(r.createMachine(t, "node-1")))
 	if h := r.onlyLoadBalancer(t).HealthCheck; h.Protocol != cloudsim.HealthNone {
-		t.Errorf("%+v", h)
+		t.Errorf("health check: got %+v, want the protocol none", h)
 	}
 }
 
@@ -254,7 +254,7 @@ func (p plane) repairCount(t *testing.T) int {
 
 // Before the informer has listed the pods, the CCM does not remove targets from
 // a load balancer.
-func TestUnknownPodsAreNotNone(t *testing.T) {
+func TestTargetsStayUntilPodsAreListed(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.createMachine(t, "node-1")
 	r.pods = []*discoveryv1.EndpointSlice{newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))}

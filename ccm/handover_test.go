@@ -108,7 +108,7 @@ func TestLeaderIsKilled(t *testing.T) {
 			begun = l.Items[0]
 			return nil
 		}
-		return fmt.Errorf("%d load balancers, %w", len(l.Items), err)
+		return fmt.Errorf("load balancers: got %d, error %v; want 1", len(l.Items), err)
 	})
 	first.kill()
 	if begun.State != cloudsim.LoadBalancerProvisioning {
@@ -122,7 +122,7 @@ func TestLeaderIsKilled(t *testing.T) {
 		return err
 	})
 	if now := s.leaseHolder(t.Context(), leaseAfter); now == holder || now == "" {
-		t.Errorf("%q leads, as before", now)
+		t.Errorf("holder of the lease: got %q, want a process other than %q", now, holder)
 	}
 	if err := s.kube.CoreV1().Services("default").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestHealthOfAManager(t *testing.T) {
 	health := func(want int, says ...string) error {
 		status, said, err := requestPage(at + shipped.ReadinessProbe.HTTPGet.Path)
 		if err == nil && (status != want || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(said, s) })) {
-			err = fmt.Errorf("%d %s", status, said)
+			err = fmt.Errorf("health check: got status %d and body %q, want status %d and the texts %q", status, said, want, says)
 		}
 		return err
 	}
@@ -232,7 +232,7 @@ func TestHealthOfAManager(t *testing.T) {
 		return health(http.StatusInternalServerError, "[-]cloud-health-controller failed", "[+]leaderElection ok")
 	})
 	if status, said, err := requestPage(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
-		t.Errorf("the liveness probe fails while only the cloud is down: %d %s, %v", status, said, err)
+		t.Errorf("liveness probe while only the cloud is down: got status %d, body %q, error %v; want status 200", status, said, err)
 	}
 }
 
@@ -266,7 +266,7 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 		_, err := s.kube.CoreV1().Services("default").Get(ctx, "one", metav1.GetOptions{})
 		l, listErr := cloud.ListLoadBalancers(ctx, cloudsim.ListOptions{})
 		if !apierrors.IsNotFound(err) || listErr != nil || len(l.Items) != 1 || l.Items[0].IP == first.IP {
-			return fmt.Errorf("the Service exists: %w, %w, %+v", err, listErr, l.Items)
+			return fmt.Errorf("read of the Service: got error %v, want not found; load balancers: got %+v, error %v; want only that of the second Service", err, l.Items, listErr)
 		}
 		return nil
 	})
@@ -279,12 +279,12 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 	}
 	awaitSlow(t, "the Node of the deleted instance is deleted", func() error {
 		if _, err := s.kube.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Node exists: %w", err)
+			return fmt.Errorf("read of the Node: got error %v, want not found", err)
 		}
 		return nil
 	})
 	if events, err := s.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{}); err != nil || !slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == "DeletingNode" }) {
-		t.Errorf("no event about the Node: %v", err)
+		t.Errorf("no event with the reason DeletingNode; error of the list: %v", err)
 	}
 	for line := range strings.Lines(said.String()) {
 		if strings.Contains(strings.ToLower(line), "forbidden") {
@@ -322,7 +322,7 @@ func getBody(t *testing.T, url string) string {
 	t.Helper()
 	status, said, err := requestPage(url)
 	if err != nil || status != http.StatusOK {
-		t.Fatalf("%s: %d, %v", url, status, err)
+		t.Fatalf("GET %s: got status %d, error %v; want status 200", url, status, err)
 	}
 	return said
 }

@@ -34,7 +34,7 @@ func withSlowProfile(change func(*engine.Profile)) cloudtest.Option {
 // an error the framework keeps the Node. After the result (false, nil) of
 // InstanceExists the framework would delete the Node. InstanceShutdown has one
 // exception: for a Node without a provider id it may return (false, nil).
-func TestDoubtIsNeverAbsence(t *testing.T) {
+func TestUnclearCasesReturnErrors(t *testing.T) {
 	always := func(f fault) func(int, *http.Request) fault {
 		return func(int, *http.Request) fault { return f }
 	}
@@ -147,36 +147,36 @@ func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 // find an instance in the new cloud or project. If a Node has neither a provider id nor the taint
 // of a new Node, the CCM finds the instance by the Node's name. This instance does not prove that
 // the project is correct, because another project can have an instance of this name.
-func TestDoubtOfThePlace(t *testing.T) {
+func TestAbsenceNeedsAnotherFoundInstance(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	r.deleteInstance(t, gone)
-	doubts := func(when string, want bool) {
+	checkAbsence := func(when string, wantErr bool) {
 		t.Helper()
 		there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
-		if there || (err != nil) != want {
-			t.Errorf("%s: %v, %v", when, there, err)
+		if there || (err != nil) != wantErr {
+			t.Errorf("InstanceExists %s: got %v, error %v; want false, and an error: %t", when, there, err, wantErr)
 		}
 	}
-	doubts("at first", true)
+	checkAbsence("at first", true)
 	if _, err := r.instances().InstanceExists(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}); err != nil {
 		t.Fatal(err)
 	}
-	doubts("after a name", true)
+	checkAbsence("after the CCM found an instance by name", true)
 	r.letFind(t, other)
-	doubts("after another", false)
+	checkAbsence("after the CCM found another instance", false)
 	right := r.api.Token
 	r.api.Token = cloudtest.As(t, r.otherProject(t), "moved", cloudsim.RoleCCM).Token
-	doubts("with a token of another project", true)
+	checkAbsence("with a token of another project", true)
 	r.api.Token = r.cloud.Token
-	doubts("with a token of all projects", false)
+	checkAbsence("with a token of all projects", false)
 	r.api.Token = right
 	r.provider.Reload(ccm.Config{URL: "http://elsewhere.example"})
-	doubts("after another URL", true)
+	checkAbsence("after a change of the URL", true)
 	r.letFind(t, other)
-	doubts("after another there", false)
+	checkAbsence("after the CCM found another instance at the new URL", false)
 	r.provider = r.restarted()
-	doubts("after a restart", true)
+	checkAbsence("after a restart", true)
 }
 
 // InstanceExists returns true in every state except terminated.
@@ -420,10 +420,10 @@ func TestNodeDeletionGrace(t *testing.T) {
 		return !there
 	})
 	if lasted := time.Since(began); lasted < 200*time.Millisecond {
-		t.Errorf("the message appeared after %s", lasted)
+		t.Errorf("InstanceExists returned false after %s, want at least 200ms", lasted)
 	}
 	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 1 {
-		t.Errorf("unexpected log: %q", said)
+		t.Errorf("events: got %q, want one event InstanceGone", said)
 	}
 }
 
@@ -453,12 +453,12 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r.deleteInstance(t, i)
 	for _, when := range []string{"at first", "much later"} {
 		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || !there {
-			t.Errorf("%s: %v, %v", when, there, err)
+			t.Errorf("InstanceExists %s: got %v, error %v; want true", when, there, err)
 		}
 		r.provider.Age(2 * time.Hour)
 	}
 	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 2 {
-		t.Errorf("unexpected log: %q", said)
+		t.Errorf("events: got %q, want two events InstanceGone", said)
 	}
 }
 
@@ -474,11 +474,11 @@ func TestNodeDeletionGraceWithRareCalls(t *testing.T) {
 	r.deleteInstance(t, i)
 	for minute := 0; minute <= 6; minute += 2 {
 		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || there != (minute < 5) {
-			t.Errorf("after %d minutes: got %v, %v; want %v", minute, there, err, minute < 5)
+			t.Errorf("InstanceExists after %d minutes: got %v, error %v; want %v", minute, there, err, minute < 5)
 		}
 		r.provider.Age(2 * time.Minute)
 	}
 	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 1 {
-		t.Errorf("unexpected log: %q", said)
+		t.Errorf("events: got %q, want one event InstanceGone", said)
 	}
 }

@@ -167,24 +167,24 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 		t.Errorf("the framework deleted the route: %+v, %v", now, err)
 	}
 	if got := podCIDRs(t, kube, "node-1"); len(got) != 0 {
-		t.Errorf("pod ranges of the Node before its route exists: got %v", got)
+		t.Errorf("pod ranges of the Node before its route exists: got %v, want none", got)
 	}
 	if got := r.listRoutes(t, cluster); len(got) != 0 {
-		t.Errorf("routes that the framework sees: got %v", got)
+		t.Errorf("routes that the framework sees: got %v, want none", got)
 	}
 	eventually.True(t, "the Node has its ranges", func() bool {
 		r.hourLater(t)
 		return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges)
 	})
 	if got := made(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(i.PodRanges))) {
-		t.Errorf("next hops of the routes: got %v", got)
+		t.Errorf("destinations of the routes: got %v, want %v", got, i.PodRanges)
 	}
 	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listRoutes(t, cluster)) == 2 })
 }
 
-// If a Node is deleted before it gets its ranges, ListRoutes returns the route
-// to these ranges, so that the framework can delete the route.
-func TestRouteOfANodeThatWent(t *testing.T) {
+// If a Node is deleted while the cloud creates its first route, ListRoutes returns this route, so
+// that the framework can delete it.
+func TestRouteOfNodeDeletedDuringCreation(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.createMachine(t, "node-1")
 	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
@@ -198,9 +198,9 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 	eventually.True(t, "the framework sees it", func() bool { return len(r.listRoutes(t, cluster)) == 1 })
 }
 
-// If a Node is deleted while the CCM creates the routes to its ranges,
-// ListRoutes returns these routes, so that the framework can delete them.
-func TestRoutesOfANodeThatIsGone(t *testing.T) {
+// If a Node is deleted before the CCM writes its ranges, the patch with the ranges finds no Node.
+// ListRoutes then returns the routes to these ranges, so that the framework can delete them.
+func TestRoutesIfPatchFindsNoNode(t *testing.T) {
 	r := newPodRig(t)
 	i := r.createMachine(t, "node-1")
 	kube := fake.NewClientset()

@@ -126,10 +126,10 @@ func TestChangesInPlace(t *testing.T) {
 			r.ensure(t, newService(tc.change))
 			after := r.onlyLoadBalancer(t)
 			if !tc.check(after) {
-				t.Errorf("got %+v", after.LoadBalancerSpec)
+				t.Errorf("spec of the load balancer: got %+v, want a spec that matches the changed Service", after.LoadBalancerSpec)
 			}
 			if after.ID != before.ID || after.IP != before.IP || after.Labels["owner"] != "ann" {
-				t.Errorf("was %s %s, is %s %s %v", before.ID, before.IP, after.ID, after.IP, after.Labels)
+				t.Errorf("id, address and labels: got %s, %s, %v; want %s, %s and the label owner=ann", after.ID, after.IP, after.Labels, before.ID, before.IP)
 			}
 		})
 	}
@@ -281,13 +281,13 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 // At every attempt of the CCM to create a load balancer, the cloud still has an earlier load
 // balancer of this name and is deleting it. The CCM stops after some attempts, and returns an
 // error.
-func TestPredecessorsWithoutEnd(t *testing.T) {
+func TestCreateStopsAfterSomeAttempts(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, newService())
 	deleting, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(deleting.Items) != 1 || deleting.Items[0].State != cloudsim.LoadBalancerDeleting {
-		t.Fatalf("%+v, %v", deleting, err)
+		t.Fatalf("load balancers: got %+v, error %v; want one in the state deleting", deleting.Items, err)
 	}
 	again, err := json.Marshal(deleting)
 	if err != nil {
@@ -303,14 +303,14 @@ func TestPredecessorsWithoutEnd(t *testing.T) {
 		return fault{}
 	})
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil); err == nil || !strings.Contains(err.Error(), "changed during every attempt") {
-		t.Errorf("EnsureLoadBalancer = %v", err)
+		t.Errorf("EnsureLoadBalancer = %v; want an error that says the load balancer changed during every attempt", err)
 	}
 }
 
 // EnsureLoadBalancer and EnsureLoadBalancerDeleted wait for a short time until the cloud has
 // created or deleted the load balancer. If the cloud finishes in this time, they return no error.
 // So Services get no Warning events.
-func TestPatience(t *testing.T) {
+func TestEnsureWaitsForCloud(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = 200 * time.Millisecond }))
 	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events)
 	b, _ := p.LoadBalancer()
@@ -343,13 +343,15 @@ func TestNothingForAServiceThatGoes(t *testing.T) {
 
 // If the load balancer with the Service's name belongs to another cluster or to
 // another Service, the CCM does not change this load balancer.
-func TestNotOurs(t *testing.T) {
+func TestForeignLoadBalancerIsNotChanged(t *testing.T) {
 	for _, key := range []string{ccm.LabelCluster, ccm.LabelServiceUID} {
-		t.Run(key, func(t *testing.T) { withAndWithoutMirror(t, func(t *testing.T, r *rig) { notOurs(t, r, key) }) })
+		t.Run(key, func(t *testing.T) {
+			withAndWithoutMirror(t, func(t *testing.T, r *rig) { checkForeignLoadBalancer(t, r, key) })
+		})
 	}
 }
 
-func notOurs(t *testing.T, r *rig, key string) {
+func checkForeignLoadBalancer(t *testing.T, r *rig, key string) {
 	s := newService()
 	r.ensure(t, s)
 	lb := r.onlyLoadBalancer(t)

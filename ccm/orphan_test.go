@@ -57,7 +57,7 @@ func TestOrphanIsReportedOnce(t *testing.T) {
 	}
 	said := r.takeEvents()
 	if strings.Count(said, "OrphanedLoadBalancer") != 1 || !strings.Contains(said, string(orphan.ID)) || !strings.Contains(said, "--delete-orphans") {
-		t.Errorf("unexpected log: %q", said)
+		t.Errorf("events: got %q, want one event OrphanedLoadBalancer with the id %s and --delete-orphans", said, orphan.ID)
 	}
 	if n := len(r.balancersInCloud(t)); n != 4 {
 		t.Errorf("%d load balancers are left of 4", n)
@@ -128,7 +128,7 @@ func TestOrphansOfOneService(t *testing.T) {
 	said := r.takeEvents()
 	for _, id := range []cloudsim.LoadBalancerID{orphan.ID, second.ID} {
 		if !strings.Contains(said, "DeletedOrphan Deleted the load balancer "+string(id)) {
-			t.Errorf("log about %s: got %q", id, said)
+			t.Errorf("events: got %q, want an event DeletedOrphan with the id %s", said, id)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 				}
 			}
 			if n, said := len(r.balancersInCloud(t)), r.takeEvents(); n != 4 || said != "" {
-				t.Fatalf("got %d of 4 load balancers; log: %q", n, said)
+				t.Fatalf("got %d of 4 load balancers and the events %q; want all load balancers and no events", n, said)
 			}
 			tc.leaves(gone, orphan)
 			if _, err := kube.CoreV1().Services(gone.Namespace).Update(t.Context(), gone, metav1.UpdateOptions{}); err != nil {

@@ -149,11 +149,11 @@ func TestRepairComesSecond(t *testing.T) {
 		p.update(t, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
 		time.Sleep(3 * time.Second) // a second before the end of this wait, the change of the load balancer triggers the repairer
 		if calls := p.wire.takeCalls(true); len(calls) != 1 {
-			t.Errorf("calls 3 s after the Service changed: got %v, want only those of upstream's controller", calls)
+			t.Errorf("calls 3 s after the Service changed: got %v, want only one of upstream's controller", calls)
 		}
 		time.Sleep(1500 * time.Millisecond) // upstream retries only after 5 s, so the next call comes from the repairer
 		if calls := p.wire.takeCalls(true); len(calls) != 2 {
-			t.Errorf("calls 4 s after the last change: got %v, want one of the repair", calls)
+			t.Errorf("calls 4.5 s after the Service changed: got %v, want one of upstream's controller and one of the repairer", calls)
 		}
 		p.wire.spoil(nil)
 		awaitEverySecond(t, time.Minute, "the load balancer matches the Service", func() bool { return p.onlyLoadBalancer(t).Listeners[0].Port == 81 })

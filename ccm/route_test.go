@@ -197,7 +197,7 @@ func TestRouteConflict(t *testing.T) {
 		})
 		err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24"))
 		if err == nil || apierrors.IsConflict(err) != tc.conflict {
-			t.Errorf("%s: %v, a conflict: %v", kind, err, apierrors.IsConflict(err))
+			t.Errorf("%s: got error %v, conflict %t; want an error, conflict %t", kind, err, apierrors.IsConflict(err), tc.conflict)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestResyncForRoutes(t *testing.T) {
 	}{{false, false, upstreams}, {true, true, upstreams}, {true, false, time.Minute}} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, watchedRoutes, tc.gate)
 		if got, err := ccm.Resync(tc.chosen); err != nil || got != tc.want {
-			t.Errorf("gate %v, chosen %v: %s, %v; want %s", tc.gate, tc.chosen, got, err, tc.want)
+			t.Errorf("feature gate %t, period of the user %t: resync period: got %s, error %v; want %s", tc.gate, tc.chosen, got, err, tc.want)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func TestResyncForRoutes(t *testing.T) {
 // With the feature gate of KEP-5237, the CCM creates a route again if the first
 // creation failed, or if a person deleted the route. The CCM does this even if
 // no Node changes.
-func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
+func TestRouteRepairWithFeatureGate(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, watchedRoutes, true)
 	every, err := ccm.Resync(false)
 	if err != nil {

@@ -95,7 +95,7 @@ func TestRefusesBriefly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := newRig(t).balancers().EnsureLoadBalancer(t.Context(), cluster, newService(change), nil)
 			if err == nil || len(err.Error()) > 1000 || !strings.Contains(err.Error(), name) {
-				t.Errorf("%.300v", err)
+				t.Errorf("got error %.300v; want an error of at most 1000 bytes with the text %q", err, name)
 			}
 		})
 	}
@@ -343,7 +343,7 @@ func TestFamiliesOfAService(t *testing.T) {
 	for _, families := range [][]v1.IPFamily{{six, four}, {four, six}, {six}, {six, four}, {four}} {
 		st := r.ensure(t, newService(func(s *v1.Service) { s.Spec.IPFamilies = families }), n)
 		if len(st.Ingress) != len(families) {
-			t.Fatalf("%v: %+v", families, st.Ingress)
+			t.Fatalf("IP families %v: ingress: got %+v, want one address for each family", families, st.Ingress)
 		}
 		for i, in := range st.Ingress {
 			is := four
@@ -351,18 +351,18 @@ func TestFamiliesOfAService(t *testing.T) {
 				is = six
 			}
 			if is != families[i] {
-				t.Errorf("%v: address %d is %s", families, i, in.IP)
+				t.Errorf("IP families %v: address %d: got %s, want the family %s", families, i, in.IP, families[i])
 			}
 			if before := of[is]; before != "" && before != in.IP && len(families) == 2 && is == six {
-				t.Errorf("%v: the address changed from %s to %s without a request", families, before, in.IP)
+				t.Errorf("IP families %v: the address changed from %s to %s without a request", families, before, in.IP)
 			}
 			of[is] = in.IP
 		}
 		if lb := r.onlyLoadBalancer(t); len(lb.Targets) != 1 {
-			t.Errorf("%v: its targets are %+v", families, lb.Targets)
+			t.Errorf("IP families %v: targets of the load balancer: got %+v, want 1", families, lb.Targets)
 		}
 	}
 	if l, err := r.cloud.ListAddresses(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 {
-		t.Errorf("addresses with one family: got %+v, %v", l.Items, err)
+		t.Errorf("addresses with one family: got %+v, error %v; want 1", l.Items, err)
 	}
 }

@@ -144,14 +144,14 @@ func TestOrphanedShare(t *testing.T) {
 		return len(r.ports(t)) == 1
 	})
 	if got := r.ports(t); got[0] != 81 {
-		t.Errorf("remaining load balancers: got %v", got)
+		t.Errorf("remaining ports of the load balancer: got %v, want 81", got)
 	}
 }
 
 // If a Service no longer has the annotation for its shared load balancer, UpdateLoadBalancer
 // returns an error for this Service. The call does not change the targets of the load balancer,
 // because the other Services need these targets.
-func TestSharedIsTheOthers(t *testing.T) {
+func TestUpdateWithoutSharedAnnotation(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.createMachine(t, "node-1")
 	one, two := sharingService("01", 80), sharingService("02", 81)
