@@ -95,7 +95,7 @@ func TestEveryVerb(t *testing.T) {
 		t.Errorf("statistics without a data plane: got error %v, want Unavailable", err)
 	}
 	if l := must(c.ListLoadBalancerStats(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
-		t.Errorf("counters of all load balancers of such a cloud: %+v", l.Items)
+		t.Errorf("statistics of all load balancers without a data plane: got %+v, want none", l.Items)
 	}
 	must(c.DeleteLoadBalancer(ctx, lb.ID))(t)
 

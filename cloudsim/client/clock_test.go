@@ -27,9 +27,9 @@ func everyClockVerb(t *testing.T, c *client.Client) {
 	}
 }
 
-// TestTokenExpiresOnTheClouds proves that the cloud's clock decides when a token expires, even if
+// TestTokenExpiryUsesCloudClock proves that the cloud's clock decides when a token expires, even if
 // this clock is frozen or jumps.
-func TestTokenExpiresOnTheClouds(t *testing.T) {
+func TestTokenExpiryUsesCloudClock(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
 	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader, TTLSeconds: 3600}))(t)
 	brief := *c
@@ -60,7 +60,7 @@ func TestBadClock(t *testing.T) {
 		_, err := c.SetClock(ctx, req)
 		e, _ := errors.AsType[*cloudsim.Error](err)
 		if e == nil || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != want {
-			t.Errorf("got error for another field than %s: %v", want, err)
+			t.Errorf("got error %v, want Invalid with the field %s", err, want)
 		}
 	}
 	for range 25 { // ten years each, until the clock reaches its end

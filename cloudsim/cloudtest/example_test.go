@@ -96,10 +96,10 @@ func TestFleetDeletesHungInstances(t *testing.T) {
 		}
 	}
 	if got := instances(t, cloud); len(got) != 0 {
-		t.Errorf("it is still there: %+v", got)
+		t.Errorf("instances: got %+v, want none", got)
 	}
 	if why, err := cloud.Why(ctx, "instance/web-0"); err != nil || !why.Gone {
-		t.Errorf("what became of it: %+v, %v", why, err)
+		t.Errorf("history of instance/web-0: got %+v, error %v; want a deleted instance", why, err)
 	}
 }
 

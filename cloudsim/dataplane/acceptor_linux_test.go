@@ -19,7 +19,7 @@ import (
 // If the process has no free file descriptors, the data plane logs the error once and tries again.
 // If a client connects while there are no free descriptors, the data plane accepts the connection
 // later. The data plane then also forwards and counts the bytes that the client has already sent.
-func TestAcceptFailureIsOutlived(t *testing.T) {
+func TestAcceptContinuesAfterFailure(t *testing.T) {
 	percent := debug.SetGCPercent(-1) // the garbage collector would close splice pipes of earlier tests, which would free descriptors
 	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	f := newFleet(t, 1, each(echo))

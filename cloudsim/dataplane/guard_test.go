@@ -12,7 +12,7 @@ import (
 )
 
 // An event changes nothing if the revision of its instance is older than the known revision.
-func TestOldNewsOfAnInstance(t *testing.T) {
+func TestOutdatedInstanceEventIsIgnored(t *testing.T) {
 	p := &plane{log: slog.New(slog.DiscardHandler), machines: map[cloudsim.InstanceID]machine{}}
 	vm := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceRunning}
 	vm.Revision = 5
@@ -25,7 +25,7 @@ func TestOldNewsOfAnInstance(t *testing.T) {
 }
 
 // A balancer ignores an event that only contains the balancer's own report.
-func TestOwnReportsAreNoNews(t *testing.T) {
+func TestOwnReportsAreIgnored(t *testing.T) {
 	b := newBalancer(&plane{log: slog.New(slog.DiscardHandler)}, "lb-000001")
 	b.stopReport = func() {} // no goroutine reports, so the token stays in changed
 	lb := cloudsim.LoadBalancer{ID: b.id}
@@ -40,7 +40,7 @@ func TestOwnReportsAreNoNews(t *testing.T) {
 	lb.Revision, lb.Status.Condition = 2, cloudsim.LoadBalancerWorking
 	b.apply(t.Context(), lb, nil)
 	if len(b.changed) > 0 {
-		t.Error("its own report woke the reporter")
+		t.Error("the balancer's own report woke the reporter")
 	}
 }
 

@@ -93,12 +93,12 @@ func answer(c net.Conn, healthy bool) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// TestRation proves in which order load balancers get slots. The field story contains the steps of
-// a test case. A lower-case letter requests a slot for its load balancer. A capital letter requests
-// a slot for its load balancer, and then cancels the request. The character "-" and the letter
-// after it are one step: the load balancer of this letter gives back one slot. The field named got
-// contains the load balancers in the order in which they got slots.
-func TestRation(t *testing.T) {
+// TestProbeSlotOrder proves in which order load balancers get slots. The field story contains the
+// steps of a test case. A lower-case letter requests a slot for its load balancer. A capital letter
+// requests a slot for its load balancer, and then cancels the request. The character "-" and the
+// letter after it are one step: the load balancer of this letter gives back one slot. The field
+// named got contains the load balancers in the order in which they got slots.
+func TestProbeSlotOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		size       int
@@ -143,7 +143,7 @@ func TestRation(t *testing.T) {
 					defer leave()
 				}
 				if got != tc.got {
-					t.Errorf("after %s of %d: got %s, want %s", tc.story, tc.size, got, tc.got)
+					t.Errorf("steps %q with %d slots: load balancers got slots in the order %q, want %q", tc.story, tc.size, got, tc.got)
 				}
 			})
 		})

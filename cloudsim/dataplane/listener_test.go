@@ -77,8 +77,9 @@ func TestLowPortFallsBack(t *testing.T) {
 	dial(t, f.lb.IP+":10080").checkEcho()
 }
 
-// The data plane does not listen on an unspecified or invalid address.
-func TestAddressesThatAreNone(t *testing.T) {
+// The data plane does not listen on an unspecified or invalid address, or on an address that does
+// not exist on this machine. The status of the listener contains the reason.
+func TestUnusableListenAddresses(t *testing.T) {
 	for ip, want := range map[string]string{
 		"":          `"" is not an address to listen on`,
 		"0.0.0.0":   `"0.0.0.0" is not an address to listen on`,

@@ -215,7 +215,7 @@ func TestAffinity(t *testing.T) {
 			visit(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))
 		}
 		if n := len(c.kept.byClient); n != maxKept || c.kept.recent.Len() != n {
-			t.Errorf("affinity: got %d clients, %d of them in order; want %d", n, c.kept.recent.Len(), maxKept)
+			t.Errorf("affinity: got %d clients in the map and %d in the list, want %d in both", n, c.kept.recent.Len(), maxKept)
 		}
 		if c.kept.setTimeout(0); len(c.kept.byClient) != 0 {
 			t.Error("got stored clients without affinity")

@@ -161,7 +161,7 @@ func TestRecordsLeaveData(t *testing.T) {
 // If the cloud cannot move the disk data of a loaded state to the final paths, it tries again.
 // Until it succeeds, it serves no disk and saves no state. After that, the disks contain the data
 // of the loaded state.
-func TestLateData(t *testing.T) {
+func TestCloudRetriesMoveOfLoadedData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
 	a := create(t, c, "a", 1)

@@ -167,7 +167,7 @@ func TestNetworkErrors(t *testing.T) {
 		}
 	}
 	if after := revision(); after != before {
-		t.Errorf("after wrong requests: got %s, want %s", after, before)
+		t.Errorf("revision of the load balancer and records after wrong requests: got %s, want %s", after, before)
 	}
 }
 

@@ -366,8 +366,12 @@ func TestFaults(t *testing.T) {
 	fault("throttle", cloudsim.FaultMatch{Operation: "instances.list"}, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7})
 	_, err = once.Server.All(ctx)
 	expectError(t, err, sdk.ErrorCodeRateLimitExceeded)
-	if e, ok := errors.AsType[sdk.Error](err); !ok || e.Response().Header.Get("RateLimit-Remaining") != "0" || e.Response().Header.Get("Retry-After") != "7" || !e.Response().Meta.Ratelimit.Reset.Equal(at.Add(7*time.Second)) {
-		t.Errorf("headers of a rate limit: got error %v", err)
+	e, ok := errors.AsType[sdk.Error](err)
+	if !ok {
+		t.Fatalf("got error %v, want an error of Hetzner's API", err)
+	}
+	if h := e.Response().Header; h.Get("RateLimit-Remaining") != "0" || h.Get("Retry-After") != "7" || !e.Response().Meta.Ratelimit.Reset.Equal(at.Add(7*time.Second)) {
+		t.Errorf("refused call: got headers %v, want RateLimit-Remaining 0, Retry-After 7 and RateLimit-Reset %d", h, at.Add(7*time.Second).Unix())
 	}
 
 	fault("lost", cloudsim.FaultMatch{Operation: "disks.create", DialectCall: "hcloud.volumes.create"}, cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply})

@@ -461,10 +461,10 @@ func TestNetworkFaults(t *testing.T) {
 					t.Errorf("%s: delete a listener: %v", run, err) // the first attempt may have deleted the listener
 				}
 				if s := w.spec(t, name); !slices.Equal(s, []string{"tcp/82 to 30080 check tcp/30080 i-000002"}) {
-					t.Errorf("%s: got %v", run, s)
+					t.Errorf("%s: listeners in the cloud: got %v, want only port 82 with the target i-000002", run, s)
 				}
 				if all := must(w.elbv2.DescribeListeners(ctx, &elbv2.DescribeListenersInput{LoadBalancerArn: &lb}))(t).Listeners; len(all) != 1 || *all[0].ListenerArn != first {
-					t.Errorf("%s: got listeners %+v", run, all)
+					t.Errorf("%s: listeners in AWS's API: got %+v, want only %s", run, all, first)
 				}
 				if err := w.cloud.DeleteFault(ctx, f.ID); err != nil {
 					t.Fatal(err)
@@ -500,7 +500,7 @@ func TestNetworkLateRecord(t *testing.T) {
 	w.listen(t, lb, g, types.ProtocolEnumTcp, 80)
 	work.Wait()
 	if s := w.spec(t, "net"); !slices.Equal(s, []string{"tcp/80 to 80 check tcp/80 i-000001"}) {
-		t.Errorf("got %v", s)
+		t.Errorf("listeners in the cloud: got %v, want one with the target i-000001", s)
 	}
 }
 
