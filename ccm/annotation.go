@@ -44,7 +44,7 @@ type Annotation struct {
 func Annotations() []Annotation {
 	return []Annotation{
 		{Key: AnnotationLoadBalancerIP, Takes: "one address, or an IPv4 and an IPv6 address separated by a comma", Default: "the cloud chooses", Doc: "Use these reserved addresses of the cloud. They stay reserved when the Service is deleted."},
-		{Key: AnnotationLoadBalancerScheme, Takes: "external or internal", Default: "external", Doc: "Clients that the load balancer serves: all clients (external), or only clients inside the cloud's network (internal). The value cannot be changed later.", set: setScheme},
+		{Key: AnnotationLoadBalancerScheme, Takes: "external or internal", Default: "external", Doc: "Address range of the load balancer: external or internal. The scheme does not restrict the clients. The value cannot be changed later.", set: setScheme},
 		{Key: AnnotationLoadBalancerShared, Takes: "a name", Default: "none", Doc: "Share one load balancer and its addresses with the Services of this namespace that have the same value of this annotation. Their ports must differ, and all other settings must be equal; externalTrafficPolicy must be Cluster. The value cannot be changed later."},
 		{Key: AnnotationLoadBalancerNodeSelector, Takes: "a label selector", Default: "all nodes", Doc: "Send traffic only to nodes with these labels. Changed labels of nodes take effect at once."},
 		{Key: AnnotationLoadBalancerIPMode, Takes: "VIP or Proxy", Default: "loadBalancerIPMode of the configuration", Doc: "Path of connections from pods of the cluster: directly to the Service's pods (VIP) or through the load balancer (Proxy); KEP-1860.", set: setIPMode},

@@ -47,12 +47,13 @@ const (
 	UDP Protocol = "udp" // flows: datagrams of one client port in both directions
 )
 
-// Scheme describes which clients a load balancer serves.
+// Scheme selects the address range of a load balancer. It does not restrict the clients of the load
+// balancer.
 type Scheme string
 
 const (
-	SchemeExternal Scheme = "external" // all clients that can reach the cloud's public addresses
-	SchemeInternal Scheme = "internal" // clients inside the cloud's network
+	SchemeExternal Scheme = "external" // the external range
+	SchemeInternal Scheme = "internal" // the internal range; the external range if the cloud has no internal range
 )
 
 // ListenerMode tells clients whether they may bypass the load balancer. The cloud only
