@@ -65,7 +65,7 @@ type Operation struct {
 	Target    string          `json:"target" doc:"Id of the operation's resource" example:"i-000001"`
 	State     OperationState  `json:"state" enum:"pending,running,done,failed,cancelled"`
 	RequestID string          `json:"requestId" doc:"Id of the request that began the operation"`
-	Caller    string          `json:"caller" doc:"Name of the token that began the operation"`
+	Caller    string          `json:"caller" doc:"Name of the caller that began the operation: a service account, or a token without a service account; cloud if the cloud itself began it"`
 	EndedAt   *time.Time      `json:"endedAt,omitempty" doc:"RFC 3339; absent until the operation is over"`
 	Error     *OperationError `json:"error,omitempty" doc:"Reason of the failure or the cancellation"`
 

@@ -14,8 +14,8 @@ var reservedRanges = []struct {
 	// Other programs on the machine use the lower loopback addresses.
 	{netip.MustParsePrefix("127.0.0.0/10"), "loopback"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
-	{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved"},
-	{netip.MustParsePrefix("::/8"), "loopback and reserved"}, // contains ::ffff:0:0/96 and 64:ff9b::/96, which embed IPv4 addresses
+	{netip.MustParsePrefix("224.0.0.0/3"), "multicast and future use"},
+	{netip.MustParsePrefix("::/8"), "loopback and embedded IPv4 addresses"}, // contains ::ffff:0:0/96 and 64:ff9b::/96
 	{netip.MustParsePrefix("fe80::/10"), "link-local"},
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }

@@ -72,7 +72,7 @@ func PredefinedRoles() []Role {
 		role(RoleAdmin, "Everything", PermitAll),
 		role(RoleWriter, "Read and change the resources of a project", PermitRead, PermitWrite),
 		role(RoleReader, "Read the resources of a project", PermitRead),
-		role(RoleViewer, "Read everything except secrets, including faults, holds, saved states, the audit trail and the bill; change nothing",
+		role(RoleViewer, "Read everything (including faults, holds, saved states, the audit trail and the bill), but no secrets; change nothing",
 			PermitRead, "faults.get", "faults.list", "faults.targets", "holds.get", "holds.list", "states.list", "states.diff", "audit.list", "audit.watch", "bill.get"),
 		role(RoleCCM, "Cloud controller manager: reads instances, manages load balancers and routes",
 			"events.watch",
@@ -120,7 +120,7 @@ func (r CreateRole) Validate() error {
 	if len(r.Permissions) == 0 || len(r.Permissions) > maxPermissions {
 		c.addf("permissions", "must have 1 to %d entries, got %d", maxPermissions, len(r.Permissions))
 	} else if i := slices.IndexFunc(r.Permissions, func(p Permission) bool { return !permissionRE.MatchString(string(p)) }); i >= 0 {
-		c.addf("permissions", "must be operation ids in which * stands for any letters, e.g. disks.*, or @read or @write; got %q", clip(string(r.Permissions[i])))
+		c.addf("permissions", "must be operation ids in which * matches any characters, e.g. disks.*, or @read or @write; got %q", clip(string(r.Permissions[i])))
 	}
 	return c.err()
 }

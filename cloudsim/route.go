@@ -119,7 +119,7 @@ func (r CreateRoute) CheckNetwork(n Network, hop Instance) error {
 	}
 	switch {
 	case !hop.IsIn(n.ID):
-		c.addf("nextHop", "must be an instance in network %s, but the first network of %s is %s", n.ID, hop.ID, hop.Network)
+		c.addf("nextHop", "must be an instance in network %s, but %s is not in this network: attach the instance to the network first, or use another instance", n.ID, hop.ID)
 	case !reachable:
 		c.addf("nextHop", "must be an instance with an internal address of the IP family of %s, but %s has no such address", to, hop.ID)
 	}

@@ -40,7 +40,7 @@ type Subnet struct {
 	Network NetworkID   `json:"network" example:"net-000001"`
 	Region  string      `json:"region,omitempty" doc:"Region of the subnet's instances; absent for all regions" example:"sim-1"`
 	Zone    string      `json:"zone,omitempty" doc:"Zone of the subnet's instances; absent for all zones" example:"sim-1a"`
-	IPv4    string      `json:"ipv4" doc:"IPv4 range. Instances do not get the first address, the last address and the gateway" example:"10.10.1.0/24"`
+	IPv4    string      `json:"ipv4" doc:"IPv4 range. Instances never get the first address, the last address or the address of the gateway" example:"10.10.1.0/24"`
 	IPv6    string      `json:"ipv6,omitempty" doc:"IPv6 range; absent without IPv6" example:"fd10:0:0:1::/64"`
 	State   SubnetState `json:"state" enum:"creating,available,deleting,deleted"`
 
@@ -81,9 +81,9 @@ type CreateSubnet struct {
 	Name    string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-a"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Network NetworkID         `json:"network" maxLength:"128" example:"net-000002"`
-	Region  string            `json:"region,omitempty" maxLength:"63" doc:"Region of a regional subnet. If it is absent, the subnet is in the region of the field zone, or in all regions if zone is absent too" example:"sim-1"`
+	Region  string            `json:"region,omitempty" maxLength:"63" doc:"Region of the subnet. The default is the region of the zone in the field zone. Without region and zone, the subnet is in all regions" example:"sim-1"`
 	Zone    string            `json:"zone,omitempty" maxLength:"63" doc:"Zone of a zonal subnet" example:"sim-1a"`
-	IPv4    string            `json:"ipv4" doc:"IPv4 range inside the network's range. It does not overlap other subnets" example:"10.10.1.0/24"`
+	IPv4    string            `json:"ipv4" doc:"IPv4 range inside the network's range. It must not overlap other subnets" example:"10.10.1.0/24"`
 	IPv6    string            `json:"ipv6,omitempty" doc:"IPv6 range inside the network's range; only in a network with IPv6" example:"fd10:0:0:1::/64"`
 }
 

@@ -15,7 +15,7 @@ type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or the word request if the answer explains a request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`
 	Name  string       `json:"name" example:"node-1"`
-	State string       `json:"state,omitempty" doc:"Current state of the object, or its last state" example:"stopping"`
+	State string       `json:"state,omitempty" doc:"Current state of the object, or the last state of a deleted object. For a request: the outcome of its last call" example:"stopping"`
 	Gone  bool         `json:"gone,omitempty" doc:"Whether the object was deleted. The journal still has its events"`
 	// Since is the revision up to which the cloud has deleted events from the
 	// journal. Steps up to this revision are missing.

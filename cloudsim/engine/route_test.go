@@ -84,7 +84,7 @@ func TestRouteRefusals(t *testing.T) {
 	expectError(t, to("10.245.0.0/16", a.ID, ""), cloudsim.Exhausted, string(n.ID), "3 routes")
 	expectError(t, to("10.10.3.0/24", a.ID, ""), cloudsim.Invalid, "destination", "10.10.0.0/16")
 	expectError(t, to("10.245.0.0/16", "i-ffffff", ""), cloudsim.Invalid, "nextHop i-ffffff does not exist")
-	expectError(t, to("10.245.0.0/16", b.ID, n.ID), cloudsim.Invalid, "nextHop", string(b.Network))
+	expectError(t, to("10.245.0.0/16", b.ID, n.ID), cloudsim.Invalid, "nextHop", string(b.ID)+" is not in this network")
 	expectError(t, to("fd77::/64", b.ID, ""), cloudsim.Invalid, "nextHop", "an internal address of the IP family", string(b.ID))
 	expectError(t, errorOf(e.CreateRoute(ctx, toPods("r", b))), cloudsim.Exists, string(r.ID))
 

@@ -62,7 +62,7 @@ func (f *files) repo(name string, parts ...string) string {
 // algorithm, because otherwise the same content could have two digests.
 func check(d digest.Digest) error {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
-		return fmt.Errorf("%w: want sha256, got %.80q", oci.ErrDigestInvalid, d)
+		return fmt.Errorf("%w: want sha256:HEX, with 64 lowercase hexadecimal digits, got %.80q", oci.ErrDigestInvalid, d)
 	}
 	return nil
 }

@@ -13,6 +13,9 @@ import (
 // An upload does not check the free space at each write, because a check needs a system call.
 const betweenLooks = 16 << 20
 
+// freeSpaceAdvice is the end of each error about a lack of space.
+const freeSpaceAdvice = "delete manifests and wait for the garbage collection, or delete other files"
+
 // noRoom returns an error with status 507 (RFC 4918 section 11.5), because the
 // distribution specification has no code for a full disk.
 func noRoom(why string) error {
@@ -31,7 +34,7 @@ func (f *files) checkFreeSpace(n int64) error {
 		return err
 	}
 	if has-n < f.reserve {
-		return noRoom(fmt.Sprintf("the registry's disk has %d MiB of free space, and %d MiB are reserved for other data: delete manifests and wait for the garbage collection, or delete other files", has>>20, f.reserve>>20))
+		return noRoom(fmt.Sprintf("the registry's disk has too little free space for this push: %d MiB are free, and %d MiB must stay free for other data: "+freeSpaceAdvice, has>>20, f.reserve>>20))
 	}
 	return nil
 }
@@ -40,7 +43,7 @@ func (f *files) checkFreeSpace(n int64) error {
 // replaceDiskFull does not change other errors.
 func replaceDiskFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return noRoom("the registry's disk is full")
+		return noRoom("the registry's disk is full: " + freeSpaceAdvice)
 	}
 	return err
 }

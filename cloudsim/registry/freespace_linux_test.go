@@ -70,7 +70,7 @@ func TestPushWithoutEnd(t *testing.T) {
 			}
 		}
 		resp, got := c.do(t, how, path, c.bearer, endless, "Content-Type", "application/octet-stream")
-		if resp.StatusCode != http.StatusInsufficientStorage || !strings.Contains(got, "and 24 MiB are reserved for other data") {
+		if resp.StatusCode != http.StatusInsufficientStorage || !strings.Contains(got, "and 24 MiB must stay free for other data") {
 			t.Errorf("upload with %s: got %d %s, want 507", how, resp.StatusCode, got)
 		}
 		if n := free(); n < reserve {

@@ -154,7 +154,7 @@ func (s *server) collect(ctx context.Context) {
 		case err != nil:
 			s.log.ErrorContext(ctx, "the garbage collection cannot delete unreferenced blobs", "err", err)
 		case n > 0:
-			s.log.InfoContext(ctx, "collected unreferenced blobs", "files", n)
+			s.log.InfoContext(ctx, "the garbage collection deleted unreferenced files and folders", "files", n)
 		}
 		select {
 		case <-ctx.Done():

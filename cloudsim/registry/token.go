@@ -58,7 +58,7 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	id := about.RequestID
 	if req.password == "" {
-		s.refusePassword(w, id, req, cloudsim.Errorf(cloudsim.Unauthenticated, "the request has no password; if a kubelet's credential provider should send a password, the log of the node's kubelet has the reason, with a code that begins with E_"))
+		s.refusePassword(w, id, req, cloudsim.Errorf(cloudsim.Unauthenticated, "the request has no password: log in to the registry first. If a kubelet with a credential provider sent the request, search the kubelet's log for a code that begins with E_"))
 		return
 	}
 	caller, err := s.engine.AuthorizeRegistryPassword(req.password)
@@ -74,7 +74,7 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusePassword answers a request with a missing or invalid password and records the reason in the
-// audit trail. If the cloud's API does not answer, the status is 503.
+// audit trail. If the cloud cannot check the password, the status is 503.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason.
 // Therefore the endpoint does not answer 401 if a request for a repository has no password, or if
@@ -83,15 +83,16 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 // reason. containerd shows this reason in the pod's event. Other requests get status 401.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
-	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
-		refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
+	msg := "the cloud cannot check the password: see the cloud's log"
+	kind := cloudsim.KindOf(why)
+	if kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
+		refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", msg)
 		return
 	}
-	msg := "the user name or the password is wrong"
 	if req.password == "" {
 		msg = why.Error()
-	} else if cloudsim.KindOf(why) == cloudsim.Unauthenticated {
-		msg += ": " + why.Error()
+	} else if kind == cloudsim.Unauthenticated {
+		msg = "the password is not valid: " + why.Error()
 	}
 	if ours := strings.Count(req.password, ".") == 2; len(req.scopes) > 0 && (ours || req.password == "") {
 		b, err := s.engine.CreateRegistryRefusal(msg)
@@ -127,7 +128,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 			drop() // the client has left, and net/http would answer 200 with an empty body
 		default:
 			s.log.ErrorContext(ctx, "cannot read the fault rules", "requestId", id, "err", err)
-			refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
+			refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud cannot read its fault rules: see the cloud's log")
 		}
 		return
 	}

@@ -48,7 +48,7 @@ func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*up
 		return nil, oci.ErrBlobUploadUnknown
 	}
 	if !f.takeUpload(id) {
-		return nil, fmt.Errorf("%w: another request has this upload open: wait for its end", oci.ErrRangeInvalid)
+		return nil, fmt.Errorf("%w: another request uses this upload: wait until that request has ended", oci.ErrRangeInvalid)
 	}
 	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR, 0)
 	if err != nil {

@@ -159,15 +159,15 @@ func NewReader(r io.Reader) (*Reader, error) {
 	sent := &counter{Reader: r}
 	zip, err := gzip.NewReader(bufio.NewReaderSize(sent, 64<<10))
 	if err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "not an exported state: %w", err)
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the file is damaged, or is not a saved state of cloudsim: %w", err)
 	}
 	s := &Reader{in: bufio.NewReaderSize(&limitedReader{zip: zip, sent: sent}, 64<<10)}
 	line, err := s.in.ReadSlice('\n')
 	if err != nil || json.Unmarshal(line, &s.Head) != nil || s.Head.Format != format {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "not an exported state: the header is missing")
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the file is damaged, or is not a saved state of cloudsim: the header is missing")
 	}
 	if s.Head.Version != version {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "the state has format version %d; this program reads version %d: start the cloud that saved the state with this program, and save the state again", s.Head.Version, version)
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the state has format version %d; this program reads version %d: use this program to start the cloud from which the state comes, with the same data directory, and save the state again", s.Head.Version, version)
 	}
 	return s, nil
 }

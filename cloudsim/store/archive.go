@@ -70,7 +70,7 @@ func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	}
 	if err == nil {
 		if err = s.View((*Tx).checkShape); err != nil {
-			err = cloudsim.Errorf(cloudsim.Invalid, "the file is damaged, or is not a saved state of cloudsim: %w", err)
+			err = cloudsim.Errorf(cloudsim.Invalid, "the file is damaged, is not a saved state of cloudsim, or is from another version: %w", err)
 		}
 	}
 	if err != nil {
@@ -141,7 +141,7 @@ func (t *Tx) checkShape() error {
 	}
 	for _, k := range [][]byte{keyFloor, keyEpoch} {
 		if v := meta.Get(k); v != nil && len(v) != 8 {
-			return fmt.Errorf("%s has %d bytes", k, len(v))
+			return fmt.Errorf("the field %s has %d bytes instead of 8", k, len(v))
 		}
 	}
 	if rate := t.Clock().Rate; !(rate >= 0 && rate <= cloudsim.MaxClockRate) { // NaN is invalid, too

@@ -79,7 +79,7 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 			return 0, err
 		}
 	}
-	return 0, cloudsim.Errorf(cloudsim.Exhausted, "all %d addresses of the %s range are taken", size, pool)
+	return 0, cloudsim.Errorf(cloudsim.Exhausted, "all %d addresses of the range %s are taken: delete resources that use addresses of this range", size, pool)
 }
 
 // isTaken reports whether the number n of a pool is used.

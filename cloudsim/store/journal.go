@@ -66,10 +66,10 @@ func (t *Tx) Floor() uint64 {
 // revision of another cloud.
 func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	if floor := t.Floor(); rev < floor {
-		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after revision %d: list again and watch from there", rev, floor)
+		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "some events after revision %d were deleted; the journal begins after revision %d: list the resources again, and watch from the revision of that list", rev, floor)
 	}
 	if now := t.Revision(); rev > now {
-		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "revision %d does not exist yet; the journal ends at revision %d: list again and watch from there", rev, now)
+		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "revision %d does not exist yet; the journal ends at revision %d: list the resources again, and watch from the revision of that list", rev, now)
 	}
 	b := t.read(bucketJournal)
 	if b == nil {

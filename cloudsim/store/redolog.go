@@ -39,8 +39,8 @@ func checkRedoLog(path string) error {
 		return fmt.Errorf("read the redo log of %s: %w", path, err)
 	}
 	if logged {
-		return fmt.Errorf("open %s: the redo log %s may hold commits that the file lacks, because the earlier version that wrote the log did not stop cleanly: "+
-			"start that version once with this data directory and stop it, which applies and removes the log", path, log)
+		return fmt.Errorf("open %s: the redo log %s may contain changes that are missing in the file, because an earlier version of allinone did not stop cleanly. "+
+			"Start that version once with this data directory, then stop that version: this applies the changes and removes the log", path, log)
 	}
 	return nil
 }

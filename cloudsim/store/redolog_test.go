@@ -35,7 +35,7 @@ func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
 			}
 			writeFile(t, path+".redo", killed)
 			_, err := store.Open(path)
-			if err == nil || !strings.Contains(err.Error(), path+".redo") || !strings.Contains(err.Error(), "start that version once") {
+			if err == nil || !strings.Contains(err.Error(), path+".redo") || !strings.Contains(err.Error(), "Start that version once") {
 				t.Errorf("open: got error %v, want an error that tells to start the earlier version", err)
 			}
 			if got, err := os.ReadFile(path); !bytes.Equal(got, file) || (file == nil) != errors.Is(err, fs.ErrNotExist) {

@@ -71,7 +71,7 @@ type write struct {
 
 // ErrReadOnly is part of the error of a commit that failed permanently. Only the next Open shows
 // whether the disk contains the transaction of this commit.
-var ErrReadOnly = errors.New("the store is read-only")
+var ErrReadOnly = errors.New("the cloud no longer changes its file")
 
 // failure is the error of a failed commit. After this error the store makes no
 // more commits until the next Open.
@@ -93,7 +93,7 @@ func Open(path string) (*Store, error) {
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return nil, fmt.Errorf("%s is in use by another cloud: stop it, or choose another data directory", path)
+		return nil, fmt.Errorf("%s is in use by another cloud: stop that cloud, or choose another data directory", path)
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%s cannot be opened for writing: %w", path, err)
 	case errors.As(err, &errno):
@@ -356,7 +356,7 @@ func diskFull(err error) bool {
 // transaction, because its caller got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
-		err:       fmt.Errorf("a commit failed, so %w: check the disk, then restart the cloud: %w", ErrReadOnly, cause),
+		err:       fmt.Errorf("a commit failed (%w), so %w: check the disk, then restart the cloud", cause, ErrReadOnly),
 		isVisible: true,
 	}
 	_ = s.db.View(func(tx *bolt.Tx) error { f.isVisible = tx.ID() >= id; return nil })

@@ -436,7 +436,7 @@ func (t Table[T]) Check(tx *Tx) error {
 			}
 		}
 		if have != expected[string(index)] { // the loop above found all expected entries, so a different count means additional entries
-			return fmt.Errorf("%s has %d entries; the %s resources have %d", index, have, t.Kind, expected[string(index)])
+			return fmt.Errorf("%s has %d entries, but the resources of kind %s need %d", index, have, t.Kind, expected[string(index)])
 		}
 	}
 	return taken.check(tx)

@@ -105,7 +105,7 @@ func (u usage) check(tx *Tx) error {
 		project, name, _ := strings.Cut(key, "\x00")
 		names[name] = true
 		if have := tx.Used(cloudsim.ProjectID(project), cloudsim.QuotaName(name)); have != n {
-			all = append(all, fmt.Errorf("%s uses %d %s, but the store counts %d", project, n, name, have))
+			all = append(all, fmt.Errorf("project %s uses %d of quota %s, but the stored count is %d", project, n, name, have))
 		}
 	}
 	b := tx.read(bucketUsage)
@@ -113,8 +113,8 @@ func (u usage) check(tx *Tx) error {
 		return errors.Join(all...)
 	}
 	return errors.Join(append(all, b.ForEach(func(k, _ []byte) error {
-		if _, name, _ := strings.Cut(string(k), "\x00"); names[name] && u[string(k)] == 0 {
-			return fmt.Errorf("the store counts %q, but no resource uses it", k)
+		if project, name, _ := strings.Cut(string(k), "\x00"); names[name] && u[string(k)] == 0 {
+			return fmt.Errorf("a count of quota %s is stored for project %s, but no resource of the project uses this quota", name, project)
 		}
 		return nil
 	}))...)
