@@ -45,7 +45,7 @@ func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&c.URL, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
 	f.StringVar(&c.TokenFile, "token-file", "", "file with the token for the cloud (CLOUDSIM_TOKEN_FILE)")
-	f.StringVar(&c.CAFile, "ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
+	f.StringVar(&c.CAFile, "ca-file", "", "PEM file with the certificate authority of the cloud, for an https URL; empty for the system's authorities (CLOUDSIM_CA_FILE)")
 	f.StringVar(&c.Project, "project", "", "project of the command (name or id); for callers with a role in several projects (CLOUDSIM_PROJECT)")
 	f.StringVar(&c.DataDir, "data-dir", "", "data dir of a lab, to use the cloud of this lab (CLOUDSIM_DATA_DIR)")
 	_ = cmd.RegisterFlagCompletionFunc("project", c.Complete(projectNames)) // error only for an unknown flag name
@@ -135,7 +135,7 @@ func (c *Connection) Client() (*client.Client, error) {
 		at, tokenFile = DefaultCloudURL, cmp.Or(tokenFile, c.ownToken())
 	}
 	if !client.ValidURL(at) {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT or unix:///PATH, without a user or a query", redactURL(at))
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT, https://HOST:PORT or unix:///PATH, without a user or a query", redactURL(at))
 	}
 	cl := &client.Client{
 		URL:       at,
@@ -202,8 +202,8 @@ func Advise(cl *client.Client, err error) error {
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return cloudsim.Errorf(cloudsim.Unavailable, "no cloud answers at %s: %w; is it running? "+
-			"Start one with 'allinone up' or 'allinone cloudsim', or set --cloud-url", cl.URL, dial.Err)
+		return cloudsim.Errorf(cloudsim.Unavailable, "no cloud answers at %s: %w; start a cloud with "+
+			"'allinone up' or 'allinone cloudsim', or set --cloud-url to the URL of a running cloud", cl.URL, dial.Err)
 	case errors.As(err, &unknown):
 		return cloudsim.Errorf(cloudsim.Unavailable, "%w; set --ca-file to the cloud's certificate authority (CLOUDSIM_CA_FILE)", err)
 	case errors.Is(err, http.ErrSchemeMismatch):

@@ -22,11 +22,11 @@ resources under the plural names of the API. A resource refers to another resour
 its name.
 
 The command creates missing resources. It updates the fields that the API can change:
-labels of instances, networks and load balancers; listeners, targets and other
-settings of load balancers; pod ranges and limits of networks. Any other difference is
-an error, and the command then changes nothing of that resource. Fields and labels
-that the file does not contain stay unchanged. The number 0 and an empty string mean
-the default. If you apply a file again, nothing changes.
+labels of instances, networks, disks and load balancers; listeners, targets and other
+settings of load balancers; pod ranges and the maximum number of routes of networks.
+Any other difference is an error, and the command then changes nothing of that
+resource. Fields and labels that the file does not contain stay unchanged. The number
+0 and an empty string mean the default. If you apply a file again, nothing changes.
 
 The command checks the whole file before it changes the cloud. With --dry-run, the
 command stops after this check. Without --dry-run, the cloud can still refuse a

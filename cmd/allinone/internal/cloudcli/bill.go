@@ -25,7 +25,7 @@ func (a *auditFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.caller, "caller", "", "only calls of the service account or token with this name")
 	f.StringVar(&a.operation, "operation", "", "only operations that match this pattern; * matches any characters")
-	f.DurationVar(&a.since, "since", 0, "only calls of the last period of this length, such as 10m, on the cloud's clock")
+	f.DurationVar(&a.since, "since", 0, "only calls that are at most `DURATION` old, such as 10m, on the cloud's clock")
 }
 
 func (a *auditFlags) options(ctx context.Context, cl *client.Client) (o cloudsim.AuditOptions, err error) {

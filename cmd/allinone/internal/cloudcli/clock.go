@@ -17,8 +17,8 @@ func newClockCommand(c *cli.Connection) *cobra.Command {
 		Use: "clock", Short: "Stop, move or speed up the cloud's time",
 		Long: `Stop, move or speed up the cloud's time. The durations of operations, the expiry of
 tokens, the time windows of faults and retention times follow the cloud's clock. The
-clock is in the cloud's file, so a restart continues with it, and a stopped clock stays
-stopped.
+cloud stores the settings of its clock in its file, so the settings survive a restart of
+the cloud. For example, a stopped clock stays stopped.
 
 Faults never affect the commands of the clock.`,
 		Example: `  # The instance stays in the state stopping until you advance the clock

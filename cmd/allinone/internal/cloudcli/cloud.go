@@ -16,11 +16,13 @@ func NewCloudCommand(e cli.Env) *cobra.Command {
 		Short: "Read and change a cloud",
 		Long: `Read and change a cloud, over the same API that the Kubernetes components use.
 
-The URL of the cloud is --cloud-url, else CLOUDSIM_URL, else the URL of the lab that
-runs in the data dir, else ` + cli.DefaultCloudURL + `. It may be a Unix socket,
-unix:///run/cloudsim.sock; see 'allinone cloudsim --listen-socket'. A flag overrides
-its environment variable. The command reads the token from a file, never from the
-command line.
+The URL of the cloud is --cloud-url, else the URL of the lab in --data-dir, else
+CLOUDSIM_URL, else the URL of the lab that runs in CLOUDSIM_DATA_DIR or in the default
+data dir, else ` + cli.DefaultCloudURL + `. With --data-dir, the command ignores
+CLOUDSIM_URL, CLOUDSIM_TOKEN_FILE and CLOUDSIM_CA_FILE. The URL can name a Unix socket,
+such as unix:///run/cloudsim.sock; see 'allinone cloudsim --listen-socket'. A flag
+overrides its environment variable. The command reads the token from a file, never
+from the command line.
 
 Commands accept the name or the id of a resource.`,
 		Example: `  # List instances and load balancers

@@ -60,6 +60,6 @@ forget-devices, the cloud does not wait for reports.`,
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().StringArrayVar(&failed, "failed", nil, "`DISK=REASON` of a device that could not be added; may be repeated")
+	cmd.Flags().StringArrayVar(&failed, "failed", nil, "`DISK=REASON` for a disk that the machine could not add as a device; may be repeated")
 	return cmd
 }

@@ -124,9 +124,9 @@ func newCreateDiskCommand(c *cli.Connection) *cobra.Command {
 		Use: "create NAME", Short: "Create an empty disk, or a copy of a disk or snapshot",
 		Long: `Create a disk. The same command again returns the existing disk.
 
-If the cloud has several zones, --zone is required. With two --replica-zone flags the
-disk is regional, and instances of both zones can attach it. The default of --type is
-balanced.
+If the cloud has several zones, --zone or --replica-zone is required. With two
+--replica-zone flags (and without --zone) the disk is regional: you can attach it to
+instances of both zones. The default of --type is balanced.
 
 The disk is empty, or a copy of a snapshot of its region or of a disk of its type and
 zone. For a copy you may omit --size.`,
@@ -164,8 +164,8 @@ zone. For a copy you may omit --size.`,
 	f.StringVar(&req.Type, "type", "balanced", "disk type")
 	f.StringVar(&size, "size", "", "size in `GIB`, e.g. 10 or 10GiB (default the size of the source)")
 	f.StringArrayVar(&req.ReplicaZones, "replica-zone", nil, "one of the two zones of a regional disk; repeat the flag for the second zone")
-	f.IntVar(&req.IOPS, "iops", 0, "operations per second (default the default of the disk type)")
-	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "throughput in `MIB` per second (default the default of the disk type)")
+	f.IntVar(&req.IOPS, "iops", 0, "I/O operations per second (default the value of the disk type)")
+	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "throughput in `MIB` per second (default the value of the disk type)")
 	from.flags(c, cmd)
 	f.BoolVar(&req.MultiAttach, "multi-attach", false, "allow the attachment to several instances at once")
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
@@ -239,7 +239,8 @@ func newDetachDiskCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "detach DISK INSTANCE", Short: "Detach a disk from an instance",
 		Long: `Detach a disk from an instance. With --force the cloud detaches the disk at once,
-without waiting for the instance. The instance must be stopped or terminating.`,
+without waiting for the instance. --force works only if the instance is stopped or
+terminating.`,
 		Example: `  allinone cloud disks detach data-1 node-1 --wait
   allinone cloud disks detach data-1 node-1 --force`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: inOrder(completeNames(c, disks), completeNames(c, instances)),
@@ -312,7 +313,7 @@ sets its default IOPS and throughput, unless you give these values too.`,
 	w.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Type, "type", "", "new disk type")
-	f.IntVar(&req.IOPS, "iops", 0, "new number of operations per second")
+	f.IntVar(&req.IOPS, "iops", 0, "new number of I/O operations per second")
 	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "new throughput in `MIB` per second")
 	cmd.MarkFlagsOneRequired("type", "iops", "throughput")
 	_ = cmd.RegisterFlagCompletionFunc("type", completeNames(c, diskTypes))

@@ -92,7 +92,7 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 func newDurationsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "durations", Aliases: []string{"duration"}, Short: "Set the durations of operations",
-		Long: `Override the durations of operations in the cloud's profile. The new durations apply to
+		Long: `Set durations that replace the delays of the cloud's profile. The new durations apply to
 operations that begin afterwards.`,
 		Example: `  allinone cloud durations set instance create 2m
   allinone cloud durations set '*' '*' 0
@@ -110,7 +110,7 @@ operations that begin afterwards.`,
 			Example: "  allinone cloud durations set disk attach 30s\n  allinone cloud durations set loadBalancer '*' 1500ms", Args: cobra.ExactArgs(3),
 		}, withDuration),
 		durationsCommand(c, &cobra.Command{
-			Use: "clear", Short: "Use the durations of the profile for all work again",
+			Use: "clear", Short: "Delete all durations, so that the delays of the profile apply again",
 			Example: "  allinone cloud durations clear", Args: cobra.NoArgs,
 		}, func(cloudsim.WorkDurations, []string) (w cloudsim.WorkDurations, err error) { return w, nil }),
 	)

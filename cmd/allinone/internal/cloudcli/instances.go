@@ -61,7 +61,7 @@ func newInstancesCommand(c *cli.Connection) *cobra.Command {
 		newAttachNetworkCommand(c),
 		newDetachNetworkCommand(c),
 		newReportDevicesCommand(c),
-		instances.actionCommand(c, "forget-devices", "Stop waiting for device reports of instances, if their hypervisor has ended", (*client.Client).ForgetDevices),
+		instances.actionCommand(c, "forget-devices", "Let the cloud stop waiting for device reports of instances whose hypervisor has ended", (*client.Client).ForgetDevices),
 		instances.deleteCommand(c, true, (*client.Client).DeleteInstance),
 	)
 	return cmd
@@ -82,7 +82,8 @@ func newCreateInstanceCommand(c *cli.Connection) *cobra.Command {
 
 If the cloud has several zones, --zone is required. The default of --type is small.
 Without --network and --subnet the instance is in the default network. With --network
-the instance is in the subnet of this network that is nearest to its zone.`,
+the instance is in a subnet of this network that serves the zone: a subnet of only this
+zone if there is one, else a subnet of the region, else a subnet of all regions.`,
 		Example: `  allinone cloud instances create node-4 --zone sim-1a
   allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait
   allinone cloud instances create shop-1 --zone sim-1a --subnet shop-a --address 10.10.1.7`,

@@ -19,9 +19,9 @@ import (
 
 func newCloudMetadataCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "metadata", Short: "Read the metadata and notices of instances",
-		Long: `Read the metadata and the notices that the metadata service returns to instances.
-'allinone metadata' runs this service.`,
+		Use: "metadata", Short: "Show the metadata of instances, and announce notices",
+		Long: `Show the data that the metadata service returns to instances, and announce or withdraw
+notices. 'allinone metadata' runs this service.`,
 		Example: `  allinone cloud metadata show node-1
   allinone cloud metadata announce node-1 preemption --in 2m
   allinone cloud metadata identity node-1 --audience vault --claims`,
@@ -102,10 +102,11 @@ func newShowIdentityCommand(c *cli.Connection) *cobra.Command {
 	var req cloudsim.CreateIdentityDocument
 	var claims bool
 	cmd := &cobra.Command{
-		Use: "identity INSTANCE --audience AUDIENCE", Short: "Sign an identity document of an instance",
-		Long: `Sign an identity document of an instance, as the metadata service would return
-the document. The document is a JSON Web Token. The recipient verifies the document
-with the key set that the cloud publishes at /.well-known/jwks.json.`,
+		Use: "identity INSTANCE --audience AUDIENCE", Short: "Print a signed identity document of an instance",
+		Long: `Print a new identity document of an instance, signed by the cloud. The instance gets
+the same kind of document from its metadata service. The document is a JSON Web Token.
+The recipient verifies the document with the key set that the cloud publishes at
+/.well-known/jwks.json.`,
 		Example: `  allinone cloud metadata identity node-1 --audience vault
   allinone cloud metadata identity node-1 --audience vault --claims`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, instances)),

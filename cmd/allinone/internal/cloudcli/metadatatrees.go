@@ -51,8 +51,8 @@ func newSetMetadataTreeCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NAME --file FILE", Short: "Create or replace a metadata tree",
 		Long: `Create or replace a metadata tree from a YAML or JSON file. The metadata service
-serves the paths of the tree to every instance. A text can contain variables such as
-${id}, ${id.number}, ${zone}, ${internal-ip} and ${labels.KEY}.`,
+serves the paths of the tree to every instance. The field text of a leaf can contain
+variables such as ${id}, ${id.number}, ${zone}, ${internal-ip} and ${labels.KEY}.`,
 		Example: `  # hetzner.yaml
   #   prefix: /hetzner/v1/metadata
   #   leaves:

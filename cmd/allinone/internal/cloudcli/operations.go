@@ -80,16 +80,17 @@ func newWaitCommand(c *cli.Connection) *cobra.Command {
 func newCancelCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
 		Use: "cancel ID...", Short: "Cancel operations before they end",
-		Long: `Cancel operations before they end. The cloud deletes an instance, disk or load
-balancer that is being created, and stops an instance that is starting. A disk that is
-attaching is not attached, and a disk that is detaching stays attached.`,
+		Long: `Cancel operations before they end. The cloud deletes an instance, disk, load balancer,
+snapshot or snapshot group that it is creating, and stops an instance that it is
+starting. A disk that the cloud is attaching becomes detached. A disk that the cloud is
+detaching stays attached. Other operations cannot be cancelled.`,
 		Example: "  allinone cloud operations cancel op-000001",
 	}, (*client.Client).CancelOperation)
 }
 
 func newReleaseCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
-		Use: "release ID...", Short: "Let operations continue that a hold keeps unfinished. The holds stay",
+		Use: "release ID...", Short: "Release operations that a hold or fault keeps unfinished; the hold or fault stays",
 		Example: "  allinone cloud operations list -o wide    # see HELD BY\n  allinone cloud operations release op-000001",
 	}, (*client.Client).ReleaseOperation)
 }

@@ -70,7 +70,8 @@ func newCreateRoleCommand(c *cli.Connection) *cobra.Command {
 		Long: `Create a role. A permission is the id of an operation, in which * matches any
 characters. The permissions @read and @write cover all operations that read or change the
 resources of a project.
-'allinone cloud faults targets' lists the operations.`,
+'allinone cloud faults targets' lists the operations. The list omits the operations whose
+ids begin with faults, holds, durations, states, clock or why.`,
 		Example: `  allinone cloud roles create disk-keeper --permission 'disks.*' --permission instances.get
   allinone cloud roles create auditor --permission @read --permission '*.list'`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

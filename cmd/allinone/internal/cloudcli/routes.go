@@ -53,11 +53,12 @@ func newCreateRouteCommand(c *cli.Connection) *cobra.Command {
 command again returns the existing route.
 
 While the instance does not run in the network, the route is a blackhole. If several
-routes match an address, the most specific route applies. Two routes cannot have the same
-range.
+routes match an address, the most specific route applies. Two routes of a network
+cannot have the same range.
 
-RANGE must be in the ranges of the cloud's flag --network-ranges, and must not overlap
-another network.`,
+RANGE must be inside one of the cloud's pod ranges, or inside one of the ranges of
+'allinone cloudsim --network-ranges'. It must not overlap another network, or the
+addresses of load balancers.`,
 		Example: `  allinone cloud routes create node-1-pods --destination 10.244.1.0/24 --next-hop node-1
   allinone cloud routes create office --destination 192.168.0.0/16 --next-hop vpn-1 --network shop --wait`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
@@ -87,7 +88,7 @@ another network.`,
 	f := cmd.Flags()
 	f.StringVar(&req.Destination, "destination", "", "`RANGE` of addresses outside the network")
 	f.StringVar(&nextHop, "next-hop", "", "`INSTANCE` that receives the packets")
-	f.StringVar(&network, "network", "", "`NETWORK` of the route (default the network of the instance)")
+	f.StringVar(&network, "network", "", "`NETWORK` of the route (default the first network of the instance)")
 	f.StringArrayVar(&labels, "label", nil, "label `KEY=VALUE`; may be repeated")
 	_ = errors.Join(cmd.MarkFlagRequired("destination"), cmd.MarkFlagRequired("next-hop")) // errors only for unknown flag names
 	_ = cmd.RegisterFlagCompletionFunc("next-hop", completeNames(c, instances))
