@@ -71,7 +71,7 @@ type write struct {
 
 // ErrReadOnly is part of the error of a commit that failed permanently. Only the next Open shows
 // whether the disk contains the transaction of this commit.
-var ErrReadOnly = errors.New("the cloud no longer changes its file")
+var ErrReadOnly = errors.New("the store is read-only until restart")
 
 // failure is the error of a failed commit. After this error the store makes no
 // more commits until the next Open.
