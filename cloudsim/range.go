@@ -38,9 +38,9 @@ func DefaultNetworkRanges() []netip.Prefix {
 	return parseRanges("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 }
 
-// loopback4 is the whole IPv4 loopback range. The operator may configure a part of this
-// range for the instances of default networks. The ranges that projects are allowed to use
-// must not overlap the IPv4 loopback range.
+// loopback4 is the whole IPv4 loopback range. The operator may configure a part of this range for
+// the instances of default networks. Other networks never use loopback addresses, so the ranges
+// that projects are allowed to use must not overlap this range.
 var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
 // ValidateNetworkRanges checks the ranges that projects are allowed to use.

@@ -120,7 +120,7 @@ func (o *observer) timeline(name string, begin time.Time) []string {
 	return texts
 }
 
-// describe returns a text with those fields of an object that a CCM writes.
+// describe returns a text with some fields of an object: the fields that a CCM writes.
 func describe(obj any) string {
 	switch x := obj.(type) {
 	case *v1.Node:

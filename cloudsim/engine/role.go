@@ -218,8 +218,8 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	})
 }
 
-// nounOfKind returns the noun in the operation ids of a kind, such as disks for the kind disk. It
-// is the inverse of kindOfNoun.
+// nounOfKind returns the noun that the names of a kind's API calls contain. For example, the noun
+// of the kind "disk" is "disks", as in "disks.create". It is the inverse of kindOfNoun.
 func nounOfKind(kind cloudsim.ResourceKind) string {
 	if stem, ok := strings.CutSuffix(string(kind), "y"); ok {
 		return stem + "ies" // for example repository: repositories

@@ -115,9 +115,9 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestGiveToGroupKeepsModes proves that GiveToGroup changes only the permissions of the group. When
-// the group of an executable file changes, the kernel clears the setuid bit and the setgid bit of
-// the file. GiveToGroup sets these bits again.
+// TestGiveToGroupKeepsModes proves that GiveToGroup changes only the group of a file and the
+// permissions of this group. When the group of an executable file changes, the kernel clears the
+// setuid bit and the setgid bit of the file. GiveToGroup sets these bits again.
 func TestGiveToGroupKeepsModes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files to any group")

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// The queue returns a failed name again after a growing delay. If workFn
-// returns a waiting time, the queue returns the name again after this time. A
-// call of workFn without an error resets the delay to the first delay.
+// If workFn returns an error for a name, the queue passes this name to workFn again after a delay.
+// The delay grows with each error. If workFn returns a waiting time, the queue returns the name
+// again after this time. A call of workFn without an error resets the delay to the first delay.
 func TestDrainRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, 3*time.Second)

@@ -109,8 +109,8 @@ func checkFileLimit() error {
 	return nil
 }
 
-// checkSpace checks the free disk space for users without root privileges. It
-// does not count the free space that the file system reserves for root.
+// checkSpace checks that the data dir has enough free disk space. It does not count the space that
+// the file system reserves for root.
 func checkSpace(d Dir, need uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(string(d), &fs); err != nil {

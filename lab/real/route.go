@@ -75,8 +75,8 @@ func (t *table) locate(i cloudsim.Instance, deleted bool) {
 	})
 }
 
-// runningInstances returns the instances that the cloud shows as running, without crashed
-// instances.
+// runningInstances returns the instances that run. It omits crashed instances, although the cloud
+// shows them as running.
 func (t *table) runningInstances() (all []cloudsim.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // names and addresses cannot express: netproxy:?cidr=10.0.0.0%2F24&default-route=true.
 const grantScheme = "netproxy"
 
-// Grant adds the identifiers to the subject alternative names of a certificate template. An
-// agent with the certificate may state these identifiers.
+// Grant adds the identifiers to the subject alternative names of a certificate template. An agent
+// with the certificate may announce these identifiers to the server.
 func (id Identifiers) Grant(template *x509.Certificate) {
 	template.DNSNames = append(template.DNSNames, id.Host...)
 	for _, a := range slices.Concat(id.IPv4, id.IPv6) {

@@ -381,7 +381,7 @@ func (p *page) media(nameAndValue ...string) {
 // loadingError matches the errors of Chromium for a tab that loads another document.
 var loadingError = regexp.MustCompile("navigated|context was destroyed|Cannot find context")
 
-// eval returns the value of a JavaScript expression as text. If the tab is just loading another
+// eval returns the value of a JavaScript expression as text. If the tab is loading another
 // document, eval waits until the document is loaded.
 func (p *page) eval(expression string) string {
 	p.t.Helper()
