@@ -23,6 +23,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
+// ErrNoProgram means that a folder does not contain the programs of an API server.
+var ErrNoProgram = errors.New("program not found")
+
 // startTimeout is the longest time until the API server is ready.
 const startTimeout = 2 * time.Minute
 
@@ -47,7 +50,8 @@ type program struct {
 
 // StartAPIServer starts etcd and kube-apiserver from the folder binDir, and waits until the API
 // server is ready. Instead of these two programs, the folder can contain this project's program
-// kube, which can run as etcd and as kube-apiserver.
+// kube, which can run as etcd and as kube-apiserver. If the folder contains none of these programs,
+// StartAPIServer returns ErrNoProgram.
 func StartAPIServer(ctx context.Context, binDir string) (*APIServer, error) {
 	dir, err := os.MkdirTemp("", "cloudconform-")
 	if err != nil {
@@ -190,7 +194,8 @@ func writeKey(path string) error {
 }
 
 // findProgram returns the absolute path of a program in dir. If dir does not contain the program,
-// findProgram returns the path of kube in dir. The program kube contains the other programs.
+// findProgram returns the path of kube in dir. The program kube contains the other programs. If dir
+// contains neither program, findProgram returns ErrNoProgram.
 func findProgram(dir, name string) (string, error) {
 	for _, file := range []string{name, "kube"} {
 		path, err := filepath.Abs(filepath.Join(dir, file))
@@ -201,5 +206,5 @@ func findProgram(dir, name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("the folder %s has neither the program %s nor the program kube: run make build, or set KUBEBUILDER_ASSETS to a folder with etcd and kube-apiserver", dir, name)
+	return "", fmt.Errorf("%w: the folder %s has neither the program %s nor the program kube: run make build, or set KUBEBUILDER_ASSETS to a folder with etcd and kube-apiserver", ErrNoProgram, dir, name)
 }

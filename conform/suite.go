@@ -87,6 +87,9 @@ func (c Config) Validate() error {
 	if c.Parallel < 0 {
 		errs = append(errs, fmt.Errorf("the field Parallel is %d: want a positive number", c.Parallel))
 	}
+	if c.Capabilities != nil {
+		errs = append(errs, c.Capabilities.checkKnownIssues())
+	}
 	return errors.Join(errs...)
 }
 
@@ -172,10 +175,8 @@ func (s *suite) prepare(ctx context.Context) error {
 		}
 		s.caps = caps
 	}
-	for id := range s.caps.KnownIssues {
-		if !known(id) {
-			return fmt.Errorf("capabilities: knownIssues: there is no check with the ID %q", id)
-		}
+	if err := s.caps.checkKnownIssues(); err != nil {
+		return err
 	}
 	v, err := s.kube.Discovery().ServerVersion()
 	if err != nil {
@@ -195,8 +196,14 @@ func (s *suite) prepare(ctx context.Context) error {
 	return nil
 }
 
-func known(id string) bool {
-	return slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
+// checkKnownIssues returns an error if the field KnownIssues contains an ID without a check.
+func (c Capabilities) checkKnownIssues() error {
+	for id := range c.KnownIssues {
+		if !slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id }) {
+			return fmt.Errorf("capabilities: knownIssues: there is no check with the ID %q", id)
+		}
+	}
+	return nil
 }
 
 // watchObjects starts the observer, which runs until watchCtx ends. watchObjects returns when the

@@ -36,8 +36,12 @@ var (
 	_ conform.Recorder = (*Driver)(nil)
 )
 
-// Capabilities implements conform.Driver. It adds the capabilities of the cloud to d.Claims.
-func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
+// Capabilities implements conform.Driver. It adds the capabilities of the cloud to d.Claims. If the
+// cloud does not answer, Capabilities returns an error.
+func (d *Driver) Capabilities(ctx context.Context) (conform.Capabilities, error) {
+	if _, err := d.Cloud.ListZones(ctx, cloudsim.ListOptions{Limit: 1}); err != nil {
+		return conform.Capabilities{}, err
+	}
 	c := d.Claims
 	c.Faults = []conform.FaultKind{conform.FaultError, conform.FaultUnauthorized, conform.FaultTimeout, conform.FaultLoseReply, conform.FaultThrottle}
 	c.Calls = true

@@ -59,7 +59,7 @@ func (f *driverFlags) cleanup(ctx context.Context, c conform.CleanupConfig, kube
 	}
 	if kubeconfig != "" {
 		if c.Kube, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-			return fmt.Errorf("--kubeconfig: %w", err)
+			return cloudsim.Misuse(fmt.Errorf("--kubeconfig: %w", err))
 		}
 	}
 	return conform.Cleanup(ctx, c)

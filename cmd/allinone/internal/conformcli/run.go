@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,9 +63,10 @@ Set a short --node-monitor-period for the CCM, such as 1s. --observe must be lon
 period.
 
 The exit code is 1 if a check of the level MUST fails, or if a number of calls exceeds its
-budget (--baseline). It is 10 if the run is not complete, for example because the API server,
-the driver or the CCM has ended. It is 130 after Ctrl-C. In all these cases the command deletes
-the objects of the checks, and with --report writes the reports.`,
+budget (--baseline). It is 10 if the run cannot start or is not complete, for example because
+the API server, the driver or the CCM does not answer. It is 130 after Ctrl-C. If a check has
+begun, the command deletes the objects of the checks before it exits, and with --report it
+writes the reports.`,
 		Example: `  # Upstream's controllers with a cloud in memory, with the bug of a leaked load balancer
   allinone conform run --driver fake --bug Leak --focus 'lb\..*'
 
@@ -129,7 +131,7 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	kubeconfig := f.kubeconfig
 	if kubeconfig == "" {
-		server, err := conform.StartAPIServer(ctx, f.programDir())
+		server, err := f.startAPIServer(ctx)
 		if err != nil {
 			return err
 		}
@@ -139,7 +141,7 @@ func (f *runFlags) run(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 	} else if c.Kube, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-		return fmt.Errorf("--kubeconfig: %w", err)
+		return cloudsim.Misuse(fmt.Errorf("--kubeconfig: %w", err))
 	}
 	user := ""
 	if f.rbac != "" {
@@ -187,7 +189,7 @@ func expression(flag, s string) (*regexp.Regexp, error) {
 func readCapabilities(path string) (*conform.Capabilities, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("--capabilities: %w", err)
+		return nil, cloudsim.Misuse(fmt.Errorf("--capabilities: %w", err))
 	}
 	var c conform.Capabilities
 	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
@@ -202,12 +204,15 @@ func readCapabilities(path string) (*conform.Capabilities, error) {
 func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconfig *string, work string) (user string, err error) {
 	file, err := os.Open(f.rbac)
 	if err != nil {
-		return "", err
+		return "", cloudsim.Misuse(err)
 	}
 	defer file.Close()
 	a, err := conform.ApplyAccount(ctx, kube, file)
+	if _, unreachable := errors.AsType[*url.Error](err); unreachable {
+		return "", cloudsim.Errorf(cloudsim.Unavailable, "API server: %w", err)
+	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", f.rbac, err)
+		return "", cloudsim.Misuse(fmt.Errorf("%s: %w", f.rbac, err))
 	}
 	*kubeconfig = filepath.Join(work, "ccm.kubeconfig")
 	return a.User, os.WriteFile(*kubeconfig, a.Kubeconfig, 0o600)
@@ -218,7 +223,7 @@ func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconf
 func (f *runFlags) claimedCapabilities(ctx context.Context, d conform.Driver, user string) (*conform.Capabilities, error) {
 	caps, err := d.Capabilities(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("driver: capabilities: %w", err)
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "driver: capabilities: %w", err)
 	}
 	caps.User = cmp.Or(user, caps.User)
 	for _, text := range f.claims {
@@ -227,6 +232,18 @@ func (f *runFlags) claimedCapabilities(ctx context.Context, d conform.Driver, us
 		}
 	}
 	return &caps, nil
+}
+
+// startAPIServer starts the API server of a run without --kubeconfig.
+func (f *runFlags) startAPIServer(ctx context.Context) (*conform.APIServer, error) {
+	server, err := conform.StartAPIServer(ctx, f.programDir())
+	switch {
+	case f.programs != "" && errors.Is(err, conform.ErrNoProgram):
+		return nil, cloudsim.Misuse(fmt.Errorf("--kube-bin-dir: %w", err))
+	case err != nil:
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "%w", err)
+	}
+	return server, nil
 }
 
 // programDir returns the folder with the programs of the API server: kube, or etcd and
