@@ -72,7 +72,7 @@ func PredefinedRoles() []Role {
 		role(RoleAdmin, "Everything", PermitAll),
 		role(RoleWriter, "Read and change the resources of a project", PermitRead, PermitWrite),
 		role(RoleReader, "Read the resources of a project", PermitRead),
-		role(RoleViewer, "Read everything (including faults, holds, saved states, the audit trail and the bill), but no secrets; change nothing",
+		role(RoleViewer, "Read resources, faults, holds, saved states, the audit trail and the bill, but no secrets and no access rights; change nothing",
 			PermitRead, "faults.get", "faults.list", "faults.targets", "holds.get", "holds.list", "states.list", "states.diff", "audit.list", "audit.watch", "bill.get"),
 		role(RoleCCM, "Cloud controller manager: reads instances, manages load balancers and routes",
 			"events.watch",
