@@ -19,8 +19,8 @@ const (
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
 	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time at the read"`
-	Rate         float64    `json:"rate" doc:"Seconds of the cloud's clock per second of the machine's clock; 0 for a stopped clock"`
-	AheadSeconds float64    `json:"aheadSeconds" doc:"Seconds by which the cloud's clock is ahead of the machine's clock; negative if it is behind"`
+	Rate         float64    `json:"rate" doc:"Seconds of the cloud's clock per second of the computer's clock; 0 for a stopped clock"`
+	AheadSeconds float64    `json:"aheadSeconds" doc:"Seconds by which the cloud's clock is ahead of the computer's clock; negative if it is behind"`
 	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; time at which the cloud's next scheduled work is due. Absent if no work is scheduled"`
 }
 
@@ -42,10 +42,10 @@ var (
 // if the time is set back. If a caller sets the time back while a client measures a duration, the
 // duration can be negative.
 type SetClock struct {
-	Real         bool       `json:"real,omitempty" doc:"Follow the machine's clock again. Excludes all other fields"`
+	Real         bool       `json:"real,omitempty" doc:"Follow the computer's clock again. Excludes all other fields"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`
-	AheadSeconds *float64   `json:"aheadSeconds,omitempty" doc:"Seconds by which the cloud's clock is ahead of the machine's clock; negative if it is behind"`
-	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud's clock per second of the machine's clock; 0 for a stopped clock"`
+	AheadSeconds *float64   `json:"aheadSeconds,omitempty" doc:"Seconds by which the cloud's clock is ahead of the computer's clock; negative if it is behind"`
+	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud's clock per second of the computer's clock; 0 for a stopped clock"`
 }
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

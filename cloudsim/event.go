@@ -28,7 +28,7 @@ type Event struct {
 	Time time.Time `json:"time" doc:"RFC 3339, on the cloud's clock"`
 	// MachineTime is the time of the event on the machine's clock, for comparisons with the logs of
 	// other programs. If the cloud's clock shows the machine's time, MachineTime is zero.
-	MachineTime time.Time       `json:"machineTime,omitzero" doc:"RFC 3339, on the machine's clock; absent if the cloud's clock shows the machine's time"`
+	MachineTime time.Time       `json:"machineTime,omitzero" doc:"RFC 3339, on the computer's clock; absent if the cloud's clock shows the computer's time"`
 	Type        EventType       `json:"type" enum:"put,delete,bookmark"`
 	Kind        ResourceKind    `json:"kind" doc:"Kind of resource"`
 	ID          string          `json:"id" doc:"Id of the resource"`

@@ -18,7 +18,7 @@ func (a *api) clockRoutes() {
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.Clock }, error) {
 			return withoutETag(a.engine.GetClock(ctx))
 		})
-	handle(a, op{id: "clock.set", method: http.MethodPut, path: "/v1/clock", summary: "Freeze the cloud's clock, set its time or rate, or make it follow the machine's clock again", access: engine.Admin},
+	handle(a, op{id: "clock.set", method: http.MethodPut, path: "/v1/clock", summary: "Freeze the cloud's clock, set its time or rate, or make it follow the computer's clock again", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.SetClock]) (*struct{ Body cloudsim.Clock }, error) {
 			return withoutETag(a.engine.SetClock(ctx, in.Body))
 		})

@@ -21,7 +21,7 @@ func (a *api) diskRoutes() {
 	lists(a, "disks", "/v1/disks", "disks", engine.Read, e.ListDisks)
 	gets(a, "disks", "/v1/disks/{id}", "a disk", engine.Read, e.GetDisk, revOf[cloudsim.Disk])
 	handle(a, op{id: "disks.update", method: http.MethodPut, path: "/v1/disks/{id}", summary: "Replace a disk's labels", access: engine.Write}, a.updateDisk)
-	actWithBody(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance of its zone", e.AttachDisk)
+	actWithBody(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance in a zone of the disk", e.AttachDisk)
 	actWithBody(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance. With force, the disk of a stopped instance is detached at once", e.DetachDisk)
 	actWithBody(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
 	actWithBody(a, "disks.modify", "/v1/disks/{id}/modify", "Begin to change the type, IOPS or throughput of a disk, attached or not", e.ModifyDisk)

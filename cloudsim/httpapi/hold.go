@@ -23,11 +23,11 @@ func (a *api) holdRoutes() {
 			v, err := e.ReleaseOperation(ctx, cloudsim.OperationID(in.ID))
 			return answer(v, v.Revision, err)
 		})
-	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read the durations of operations that override the cloud's profile", access: engine.Read},
+	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read the durations, which replace delays of the cloud's profile", access: engine.Read},
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return withoutETag(e.GetDurations(ctx))
 		})
-	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Replace the durations of operations that begin afterwards", access: engine.Admin},
+	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Replace the durations. The new durations apply to operations that begin after this call", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.WorkDurations]) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return withoutETag(e.SetDurations(ctx, in.Body))
 		})

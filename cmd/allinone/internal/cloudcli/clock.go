@@ -89,21 +89,21 @@ func newSetClockCommand(c *cli.Connection) *cobra.Command {
 		real  bool
 	)
 	cmd := &cobra.Command{
-		Use: "set", Short: "Set the time, its offset from the machine's time, or its rate",
-		Long: `Set the time, its offset from the machine's time, or its rate. A value whose flag you
+		Use: "set", Short: "Set the time, its offset from the computer's time, or its rate",
+		Long: `Set the time, its offset from the computer's time, or its rate. A value whose flag you
 omit stays unchanged. Work that is due at the new time ends soon afterwards. To wait
 for this work, use 'advance' instead.`,
 		Example: `  allinone cloud clock set --time 2030-01-01T00:00:00Z
   allinone cloud clock set --ahead 24h
   allinone cloud clock set --rate 60          # one minute per second
-  allinone cloud clock set --real             # set the clock to the machine's time again`,
+  allinone cloud clock set --real             # set the clock to the computer's time again`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.StringVar(&at, "time", "", "new `TIME` of the cloud, RFC 3339")
-	f.DurationVar(&ahead, "ahead", 0, "offset from the machine's time, e.g. 24h; negative for a clock that is behind")
+	f.DurationVar(&ahead, "ahead", 0, "offset from the computer's time, e.g. 24h; negative for a clock that is behind")
 	f.Float64Var(&rate, "rate", 1, "seconds of the cloud per second of the machine")
-	f.BoolVar(&real, "real", false, "follow the machine's clock again")
+	f.BoolVar(&real, "real", false, "follow the computer's clock again")
 	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
 		req := cloudsim.SetClock{Real: real}
 		var err error
@@ -159,10 +159,10 @@ func newResumeClockCommand(c *cli.Connection) *cobra.Command {
 	var real bool
 	cmd := &cobra.Command{
 		Use: "resume", Short: "Let the cloud's clock run again from the present time, at the machine's rate",
-		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # set the clock to the machine's time",
+		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # set the clock to the computer's time",
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().BoolVar(&real, "real", false, "follow the machine's clock again, which may set the time back")
+	cmd.Flags().BoolVar(&real, "real", false, "follow the computer's clock again, which may set the time back")
 	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
 		if real {
 			return cl.SetClock(ctx, cloudsim.SetClock{Real: true})

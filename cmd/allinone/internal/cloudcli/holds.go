@@ -92,8 +92,8 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 func newDurationsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "durations", Aliases: []string{"duration"}, Short: "Set the durations of operations",
-		Long: `Set durations that replace the delays of the cloud's profile. The new durations apply to
-operations that begin afterwards.`,
+		Long: `Set durations, which replace delays of the cloud's profile. The new durations apply to
+operations that begin after the command.`,
 		Example: `  allinone cloud durations set instance create 2m
   allinone cloud durations set '*' '*' 0
   allinone cloud durations list
