@@ -39,7 +39,7 @@ func (ac *access) CreateAccessKey(ctx context.Context, req cloudsim.CreateAccess
 			return err
 		}
 		if have, err := accessKeys.Named(tx, of.Project, req.Name); req.Name != "" && err == nil {
-			return errNameTaken(cloudsim.KindAccessKey, req.Name, string(have.ID), "a secret that is shown only once: delete the access key or choose another name")
+			return errNameTaken(cloudsim.KindAccessKey, req.Name, string(have.ID), "a secret that the cloud cannot show again")
 		}
 		id, err := accessKeys.NextID(tx)
 		if err != nil {

@@ -269,7 +269,7 @@ func makeFault(tx *store.Tx, req cloudsim.CreateFault) (f cloudsim.Fault, err er
 	have, err := faults.Named(tx, "", req.Name)
 	switch {
 	case err == nil && (!sameFault(have.FaultSpec, req.FaultSpec) || !maps.Equal(have.Labels, req.Labels)):
-		return have, errNameTaken(cloudsim.KindFault, req.Name, string(have.ID), "other fields: delete it first, or use another name")
+		return have, errNameTaken(cloudsim.KindFault, req.Name, string(have.ID), "other fields")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):

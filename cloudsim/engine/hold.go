@@ -111,7 +111,7 @@ func makeHold(tx *store.Tx, req cloudsim.CreateHold) (h cloudsim.Hold, err error
 	have, err := holds.Named(tx, "", req.Name)
 	switch {
 	case err == nil && (have.HoldSpec != req.HoldSpec || !maps.Equal(have.Labels, req.Labels)):
-		return have, errNameTaken(cloudsim.KindHold, req.Name, string(have.ID), "other fields: delete it first, or use another name")
+		return have, errNameTaken(cloudsim.KindHold, req.Name, string(have.ID), "other fields")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):

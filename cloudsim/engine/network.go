@@ -51,7 +51,7 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	case have.IPv4 != req.IPv4 || have.IPv6 != req.IPv6:
 		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other ranges")
 	case have.NetworkSpec != spec:
-		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other pod ranges or another limit of routes")
+		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other pod ranges or another maximum number of routes")
 	case !sameLabels(have.Labels, req.Labels):
 		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other labels")
 	default:
@@ -121,13 +121,13 @@ func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 // load balancers or default networks.
 func (e *Engine) checkReserved(n cloudsim.Network) error {
 	if a, b, ok := clash(allRanges(n), wholeRanges(e.cfg.LoadBalancers, e.cfg.LoadBalancers6, e.cfg.InternalLoadBalancers, e.cfg.InternalLoadBalancers6), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the address range of load balancers", a, b)
+		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the address range of load balancers: choose another range", a, b)
 	}
 	if n.Default {
 		return nil
 	}
 	if a, b, ok := clash(allRanges(n), append(wholeRanges(e.cfg.Instances, e.cfg.Instances6), e.cfg.Pods.Families()...), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of the projects' default networks", a, b)
+		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of the projects' default networks: choose another range", a, b)
 	}
 	return nil
 }
@@ -293,8 +293,8 @@ func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, use
 			return err
 		}
 		rest := ": delete the " + string(users.Kind) + " first"
-		if users.Kind == cloudsim.KindInstance {
-			rest = ": delete the instance first, or detach it if this is an additional network"
+		if i, ok := any(first).(cloudsim.Instance); ok && string(i.Subnet) != id { // the subnet is in an additional network of the instance
+			rest = ": detach the instance from the network of the subnet first"
 		}
 		if n := users.Count(tx, index, id, 1000); n > 1 {
 			rest = fmt.Sprintf(" and %d more: delete all of them first", n-1)

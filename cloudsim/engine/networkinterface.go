@@ -27,8 +27,10 @@ func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 			return cloudsim.Errorf(cloudsim.Conflict, "cannot attach instance %s to a network: the instance is %s", id, i.State)
 		case req.Matches(i):
 			return nil
+		case i.Network == req.Network:
+			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is already in network %s, its first network, with the addresses %v: the subnet and the addresses in the first network cannot change", id, req.Network, i.InterfaceIn(req.Network).Addresses)
 		case i.IsIn(req.Network):
-			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is already in network %s, with the addresses %v: detach it first", id, req.Network, i.InterfaceIn(req.Network).Addresses)
+			return cloudsim.Errorf(cloudsim.Conflict, "instance %s is already in network %s, with the addresses %v: detach the instance from this network first", id, req.Network, i.InterfaceIn(req.Network).Addresses)
 		case len(i.NetworkInterfaces) >= cloudsim.MaxNetworkInterfaces:
 			return cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d additional networks, which is the maximum: detach it from one of them", id, len(i.NetworkInterfaces))
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -120,7 +121,8 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			{records.Owned(tx, id), cloudsim.KindRecord},
 		} {
 			if t.owned {
-				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete the resource first", p.Name, t.kind)
+				owned := inWords(nounOfKind(t.kind))
+				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns %s: list them with GET /v1/%s in this project, and delete all of them first", p.Name, owned, strings.ReplaceAll(owned, " ", "-"))
 			}
 		}
 		if err := e.dropDefaultNetwork(tx, id); err != nil {

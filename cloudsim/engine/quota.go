@@ -81,8 +81,12 @@ type OverQuota struct {
 }
 
 func (o OverQuota) Error() string {
-	return fmt.Sprintf("quota %s of project %s: %d used, %d wanted, limit %d; delete unused resources, or raise the quota: PUT /v1/quotas/%s, or 'allinone cloud quotas set %s=%d --project %s'",
-		o.Name, o.Project, o.Used, o.Wanted, o.Limit, o.Name, o.Name, o.Used+o.Wanted, o.Project)
+	help := "raise the quota"
+	if o.Used > 0 {
+		help = "delete unused resources, or raise the quota"
+	}
+	return fmt.Sprintf("the request exceeds the quota %s of project %s (%d used, %d wanted, limit %d): %s with PUT /v1/quotas/%s or 'allinone cloud quotas set %s=%d --project %s'",
+		o.Name, o.Project, o.Used, o.Wanted, o.Limit, help, o.Name, o.Name, o.Used+o.Wanted, o.Project)
 }
 
 func overQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted, limit int64) error {

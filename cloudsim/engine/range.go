@@ -41,7 +41,7 @@ func (e *Engine) checkRanges(wanted []wantedRange) error {
 	if e.cfg.HostRoutes != nil {
 		var err error
 		if host, err = e.cfg.HostRoutes(); err != nil {
-			return fmt.Errorf("cannot check the ranges of the request: read the routes of the cloud's machine: %w", err)
+			return fmt.Errorf("cannot check the ranges of the request, because the cloud cannot read the routes of its machine: %w", err)
 		}
 	}
 	for _, w := range wanted {
@@ -113,7 +113,7 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, newNetwork, oldNetwork cloudsim
 // route, and dest is the destination of the route.
 func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if _, b, ok := clash(wholeRanges(dest), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, the address range of load balancers", dest, b)
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, the address range of load balancers: use another destination", dest, b)
 	}
 	if err := e.routableToPods(n, hop, dest); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest 
 		}
 	}
 	if _, b, ok := clash(wholeRanges(dest), n.PodRanges.Families(), false); ok {
-		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: a route with the next hop %s can have only a pod range of this next hop as its destination: %v", dest, b, hop.ID, hop.PodRanges)
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: use a destination outside this range, or inside one of the pod ranges %v of the next hop %s", dest, b, hop.PodRanges, hop.ID)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req clo
 			return err
 		}
 		if len(taken) > 0 && taken[0].ID != id {
-			return errNameTaken(cloudsim.KindRecord, name, string(taken[0].ID), "the same kind")
+			return cloudsim.Errorf(cloudsim.Exists, "record %q of the same kind already exists (%s): use another name, or delete the existing record first", name, taken[0].ID)
 		}
 		r.Name, r.Labels, r.Document = name, req.Labels, req.Document
 		return records.Put(tx, &r)

@@ -11,6 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
@@ -40,6 +43,9 @@ const (
 	usePassword = "password"
 	useBearer   = "bearer"
 )
+
+// credentialNames contains the name of a credential in errors, for each use.
+var credentialNames = map[string]string{usePassword: "registry password", useBearer: "bearer token"}
 
 // RegistryBearer is the answer of the registry's token endpoint.
 type RegistryBearer struct {
@@ -140,21 +146,29 @@ func (im *imageManager) AuthorizeRegistryBearer(bearer string) (c RegistryCaller
 // readClaims verifies a token of the registry, and checks that the caller in the token still
 // exists. It compares times with the cloud's clock, without tolerance.
 func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
-	if err := verify(tx, cloudsim.KeyRegistry, token, &c.claims); err != nil {
+	name := credentialNames[use]
+	signed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
+	switch {
+	case err != nil && use == usePassword:
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the password is neither a valid token of the cloud nor a registry password")
+	case err != nil:
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the %s is not a JWT that is signed with ES256", name)
+	}
+	if err := verify(tx, cloudsim.KeyRegistry, name, signed, &c.claims); err != nil {
 		return c, err
 	}
 	now := tx.Now.Unix()
 	switch {
 	case c.claims.Use != use:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is a %s, but a %s is needed", c.claims.Use, use)
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "got a %s, but a %s is needed", credentialNames[c.claims.Use], name)
 	case c.claims.Issuer != im.cfg.Issuer:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token was issued by %q, not by this cloud", c.claims.Issuer)
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the %s was issued by %q, not by this cloud", name, c.claims.Issuer)
 	case c.claims.Audience != im.cfg.Registry:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is for %q, not for this registry", c.claims.Audience)
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the %s is for %q, not for this registry", name, c.claims.Audience)
 	case now < c.claims.From:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not valid before %s", time.Unix(c.claims.From, 0).UTC().Format(time.RFC3339))
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the %s is not valid before %s", name, time.Unix(c.claims.From, 0).UTC().Format(time.RFC3339))
 	case now >= c.claims.Expires:
-		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token expired at %s", time.Unix(c.claims.Expires, 0).UTC().Format(time.RFC3339))
+		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the %s expired at %s", name, time.Unix(c.claims.Expires, 0).UTC().Format(time.RFC3339))
 	}
 	if c.claims.Refused != "" {
 		return c, nil
@@ -163,7 +177,7 @@ func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryC
 	if c.claims.Token != "" {
 		t, err = tokens.Get(tx, string(c.claims.Token))
 		if errors.Is(err, cloudsim.NotFound) || err == nil && t.ExpiresAt != nil && !tx.Now.Before(*t.ExpiresAt) {
-			return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token %s, which created the password, does not exist any more", c.claims.Token)
+			return c, cloudsim.Errorf(cloudsim.Unauthenticated, "the token %s, which created the password, was deleted or has expired", c.claims.Token)
 		}
 		if err != nil {
 			return c, err
@@ -171,10 +185,10 @@ func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryC
 	}
 	err = c.call.identify(tx, t)
 	if errors.Is(err, cloudsim.NotFound) {
-		err = cloudsim.Errorf(cloudsim.Unauthenticated, "the token's service account %s does not exist any more", c.claims.Account)
+		err = cloudsim.Errorf(cloudsim.Unauthenticated, "the service account %s of the %s does not exist any more", c.claims.Account, name)
 	}
 	if err == nil && c.call.Caller != c.claims.Subject { // after the load of a saved state, the id may belong to another caller
-		err = cloudsim.Errorf(cloudsim.Unauthenticated, "the token's caller %s does not exist any more", c.claims.Subject)
+		err = cloudsim.Errorf(cloudsim.Unauthenticated, "the caller %s of the %s does not exist any more", c.claims.Subject, name)
 	}
 	return c, err
 }

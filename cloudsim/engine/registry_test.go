@@ -39,18 +39,18 @@ func TestRegistryTokenValidity(t *testing.T) {
 			}
 		}
 		_, err = e.AuthorizeRegistryBearer(c.Password)
-		refused("a password for a bearer", err, "the token is a password, but a bearer is needed")
+		refused("a password for a bearer", err, "got a registry password, but a bearer token is needed")
 		_, err = e.AuthorizeRegistryPassword(b.Token)
-		refused("a bearer for a password", err, "the token is a bearer, but a password is needed")
+		refused("a bearer for a password", err, "got a bearer token, but a registry password is needed")
 		down()
 
 		e, down = boot(t, path, instant, of("http://one", "two:5000"))
 		_, err = e.AuthorizeRegistryPassword(c.Password)
-		refused("another registry", err, `the token is for "one:5000"`)
+		refused("another registry", err, `the registry password is for "one:5000"`)
 		down()
 		e, down = boot(t, path, instant, of("http://two", "one:5000"))
 		_, err = e.AuthorizeRegistryPassword(c.Password)
-		refused("another issuer", err, `the token was issued by "http://one"`)
+		refused("another issuer", err, `the registry password was issued by "http://one"`)
 		down()
 
 		e, down = boot(t, path, instant, of("http://one", "one:5000"))
@@ -61,6 +61,6 @@ func TestRegistryTokenValidity(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		_, err = e.AuthorizeRegistryPassword(c.Password)
-		refused("at its end", err, "the token expired at")
+		refused("at its end", err, "the registry password expired at")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,7 +76,7 @@ type networked interface {
 // kinds without zones, getZone is nil.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, getZone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
-		return l, cloudsim.InvalidField("after", "must be the value of the field next in the previous page, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
+		return l, cloudsim.InvalidField("after", "must be the value of the field 'next' of the previous page, which is the id of a listed resource; got "+strconv.Quote(clip(o.After)))
 	}
 	call, err := callOf(ctx)
 	if err != nil {
@@ -256,7 +257,15 @@ func errReferenceNotFound(field, id, hint string) error {
 // errNameTaken returns the Exists error for a request if a resource with the requested name exists,
 // but differs from the request.
 func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
-	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), with %s", kind, name, id, differs)
+	what := inWords(string(kind))
+	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), but with %s: use another name, or delete the existing %s first", what, name, id, differs, what)
+}
+
+var capital = regexp.MustCompile("[A-Z]")
+
+// inWords returns the words of a name in camel case, for example load balancer for loadBalancer.
+func inWords(name string) string {
+	return strings.ToLower(capital.ReplaceAllString(name, " $0"))
 }
 
 // isIDForm reports whether a name has the form of the ids of table t.

@@ -185,9 +185,13 @@ func (c Call) deniedError(operation string, class Access) error {
 	for _, g := range c.grants {
 		have = append(have, string(g.Role))
 	}
-	holds := "it has no role"
-	if len(have) > 0 {
-		holds = "it has " + strings.Join(slices.Compact(slices.Sorted(slices.Values(have))), ", ")
+	have = slices.Compact(slices.Sorted(slices.Values(have)))
+	holds := "it has only the roles " + strings.Join(have, ", ")
+	switch len(have) {
+	case 0:
+		holds = "it has no role"
+	case 1:
+		holds = "it has only the role " + have[0]
 	}
 	missing := operation
 	if missing == "" {

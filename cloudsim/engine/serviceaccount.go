@@ -34,7 +34,11 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 		a, err = serviceAccounts.Named(tx, call.Project, idOrName)
 	}
 	if errors.Is(err, cloudsim.NotFound) {
-		return cloudsim.ServiceAccount{}, errUnknownReference("serviceAccount", idOrName, "see GET /v1/service-accounts; a caller with access to all projects must choose a project before it can use a name")
+		hint := "see GET /v1/service-accounts"
+		if call.Project == "" {
+			hint += "; in a call for all projects, use the id of the account, or choose a project with the header Cloud-Project"
+		}
+		return cloudsim.ServiceAccount{}, errUnknownReference("serviceAccount", idOrName, hint)
 	}
 	return a, err
 }

@@ -230,26 +230,23 @@ func (ac *access) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 }
 
 // verify decodes the claims of a token. It checks that the token was signed by
-// a key for the given use. The caller must check the claims.
-func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
-	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
-	if err != nil {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not a JWT that is signed with ES256")
-	}
+// a key for the given use. The caller must check the claims. The errors contain
+// the name of the token.
+func verify(tx *store.Tx, use cloudsim.KeyUse, name string, t *jwt.JSONWebToken, claims any) error {
 	kid := t.Headers[0].KeyID // ParseSigned accepts only tokens with one signature
 	found, err := signingKeys.Lookup(tx, byKeyID, kid)
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 || found[0].Use != use {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "the token is signed with a key that the cloud does not have (any more): %.64q", kid)
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the %s is signed with a key that the cloud does not have (any more): %.64q", name, kid)
 	}
 	key, err := decodeKey(found[0])
 	if err != nil {
 		return err
 	}
 	if err := t.Claims(&key.PublicKey, claims); err != nil {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "the signature of the token is wrong")
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the signature of the %s is wrong", name)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, diskID cl
 	case err != nil:
 		return s, err
 	case !d.HasData():
-		return s, cloudsim.Errorf(cloudsim.Conflict, "cannot take a snapshot of disk %s: it is %s", diskID, d.State)
+		return s, cloudsim.Errorf(cloudsim.Conflict, "cannot take a snapshot of disk %s: the disk is in state %s", diskID, d.State)
 	}
 	if err := e.checkQuota(tx, d.Project, store.Use{Name: cloudsim.QuotaSnapshots, N: 1}); err != nil {
 		return s, err

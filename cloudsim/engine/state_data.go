@@ -134,7 +134,7 @@ func checkUnattached(tx *store.Tx) error {
 			return err
 		}
 		for _, a := range d.Attachments {
-			return cloudsim.Errorf(cloudsim.Conflict, "disk %s is %s to %s, and the instance would continue to use the present data instead of the loaded data: detach the disk first, or set recordsOnly to leave the data of disks as it is", d.ID, a.State, a.Instance)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot load the disk data of the saved state: the attachment of disk %s to instance %s is in state %s, and the instance would continue to use the present data: detach the disk first, or set recordsOnly to keep the present data of all disks", d.ID, a.Instance, a.State)
 		}
 	}
 	return nil

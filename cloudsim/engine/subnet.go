@@ -99,7 +99,7 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 		for _, mine := range s.Ranges() {
 			for _, theirs := range other.Ranges() {
 				if mine.Overlaps(theirs) {
-					return s, cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of subnet %s (%s)", mine, theirs, other.ID, other.Name)
+					return s, cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of subnet %s (%s): choose another range", mine, theirs, other.ID, other.Name)
 				}
 			}
 		}
@@ -141,7 +141,7 @@ func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.Network
 	case err != nil:
 		return n, err
 	case !n.Usable():
-		return n, cloudsim.Errorf(cloudsim.Conflict, "cannot add resources to network %s (%s): the network is %s", n.ID, n.Name, n.State)
+		return n, cloudsim.Errorf(cloudsim.Conflict, "cannot add resources to network %s (%s): the network is in state %s", n.ID, n.Name, n.State)
 	}
 	return n, nil
 }
@@ -215,7 +215,7 @@ func (e *Engine) placeInstance(tx *store.Tx, project cloudsim.ProjectID, region 
 		case !s.Serves(region, req.Zone):
 			return n, s, cloudsim.InvalidField("subnet", string(s.ID)+" serves "+cmp.Or(s.Zone, s.Region)+" and not zone "+req.Zone)
 		case s.State != cloudsim.SubnetAvailable:
-			return n, s, cloudsim.Errorf(cloudsim.Conflict, "cannot use subnet %s (%s) for an instance: the subnet is %s", s.ID, s.Name, s.State)
+			return n, s, cloudsim.Errorf(cloudsim.Conflict, "cannot use subnet %s (%s) for an instance: the subnet is in state %s", s.ID, s.Name, s.State)
 		}
 		n, err = usableNetwork(tx, project, s.Network)
 		return n, s, err
@@ -244,7 +244,7 @@ func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloud
 		return !s.Serves(region, zone) || s.State != cloudsim.SubnetAvailable
 	})
 	if len(all) == 0 {
-		return cloudsim.Subnet{}, cloudsim.InvalidField("network", string(n.ID)+" has no subnet that serves zone "+zone+"; create a subnet: POST /v1/subnets")
+		return cloudsim.Subnet{}, cloudsim.InvalidField("network", string(n.ID)+" has no available subnet that serves zone "+zone+": create a subnet with POST /v1/subnets, or wait until the state of an existing subnet is available")
 	}
 	width := func(s cloudsim.Subnet) int {
 		switch {

@@ -46,7 +46,7 @@ func (ac *access) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t 
 			t.ExpiresAt = &until
 		}
 		if have, err := tokens.Named(tx, t.Project, req.Name); req.Name != "" && err == nil {
-			return errNameTaken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that is shown only once: delete the token or choose another name")
+			return errNameTaken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that the cloud cannot show again")
 		}
 		return putToken(tx, &t, secret)
 	})

@@ -324,7 +324,10 @@ func (s *whyReader) addOperation(ev cloudsim.Event, op cloudsim.Operation) {
 		return
 	}
 	s.requests[op.RequestID] = true
-	text := fmt.Sprintf("%s of %s, requested by %s in %s: %s", op.Verb, op.Target, op.Caller, op.RequestID, op.State)
+	text := fmt.Sprintf("%s of %s, requested by %s in request %s: %s", op.Verb, op.Target, op.Caller, op.RequestID, op.State)
+	if op.RequestID == "" {
+		text = fmt.Sprintf("%s of %s, begun by the cloud: %s", op.Verb, op.Target, op.State)
+	}
 	switch {
 	case op.Error != nil:
 		text += ": " + op.Error.Detail
@@ -379,11 +382,11 @@ func (s *whyReader) addWaits(tx *store.Tx) error {
 func (s *whyReader) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 	switch {
 	case op.HeldBy != "":
-		name := op.HeldBy
+		what, name := "fault", op.HeldBy
 		if h, err := holds.Get(tx, op.HeldBy); err == nil {
-			name = h.Name
+			what, name = "hold", h.Name
 		}
-		s.wait(op.HeldBy, nil, fmt.Sprintf("%s prevents the end of operation %s (%s): release the operation, or delete the hold or fault", name, op.ID, op.Verb))
+		s.wait(op.HeldBy, nil, fmt.Sprintf("%s %s prevents the end of operation %s (%s): release the operation, or delete the %s", what, name, op.ID, op.Verb, what))
 	case op.Kind == cloudsim.KindDisk && isDue(op, tx.Now):
 		d, err := disks.Get(tx, op.Target)
 		if err != nil {

@@ -41,14 +41,14 @@ func TestWhy(t *testing.T) {
 	}
 	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
 	w := whyOf(t, e, as("req-why", "why.get"), "instance/node-1")
-	if w.ID != string(i.ID) || w.State != "stopping" || len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "slow-stop prevents the end of operation") {
+	if w.ID != string(i.ID) || w.State != "stopping" || len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "hold slow-stop prevents the end of operation") {
 		t.Errorf("why of the held stop: got %+v, want state stopping and one wait for the hold slow-stop", w)
 	}
 	for _, want := range []struct{ request, cause, text string }{
 		{"req-make", "instances.create", "created: provisioning"},
 		{"", "settle op-000001", "provisioning → running"},
 		{"req-stop", "instances.stop", "running → stopping"},
-		{"req-stop", "instances.stop", "stop of i-000001, requested by admin in req-stop: running"},
+		{"req-stop", "instances.stop", "stop of i-000001, requested by admin in request req-stop: running"},
 		{"", "settle op-000002", "held by hold-000001"},
 	} {
 		if !tells(w, want.request, want.cause, want.text) {
@@ -94,9 +94,9 @@ func TestWhyRequest(t *testing.T) {
 	}
 	for _, want := range []struct{ request, cause, text string }{
 		{"req-stop", "instances.stop", "running → stopping"},
-		{"req-stop", "instances.stop", "stop of i-000001, requested by admin in req-stop: running"},
+		{"req-stop", "instances.stop", "stop of i-000001, requested by admin in request req-stop: running"},
 		{"", "settle op-000002", "stopping → stopped"},
-		{"", "settle op-000002", "requested by admin in req-stop: done"},
+		{"", "settle op-000002", "requested by admin in request req-stop: done"},
 	} {
 		if !tells(w, want.request, want.cause, want.text) {
 			t.Errorf("step %+v is missing in %+v", want, w.Steps)

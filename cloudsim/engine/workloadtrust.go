@@ -161,7 +161,7 @@ func (ac *access) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWo
 	}
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal([]byte(req.Keys), &set); err != nil || slices.ContainsFunc(set.Keys, func(k jose.JSONWebKey) bool { return !k.IsPublic() || !k.Valid() }) {
-		return w, cloudsim.InvalidField("keys", "must be a JSON Web Key Set of public keys: kubectl get --raw /openid/v1/jwks")
+		return w, cloudsim.InvalidField("keys", "must be a JSON Web Key Set of public keys, as 'kubectl get --raw /openid/v1/jwks' prints it")
 	}
 	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
 		w, err = idempotent(tx, call, workloadTrusts, req, func() (cloudsim.WorkloadTrust, error) { return ac.trustByName(tx, call, req) })
@@ -182,7 +182,7 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 	w = cloudsim.WorkloadTrust{Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, WorkloadTrustSpec: req.WorkloadTrustSpec, Account: account}
 	switch have, err := workloadTrusts.Named(tx, project, req.Name); {
 	case err == nil && (have.WorkloadTrustSpec != w.WorkloadTrustSpec || have.Account != w.Account || !sameLabels(have.Labels, w.Labels)):
-		return have, errNameTaken(cloudsim.KindWorkloadTrust, req.Name, string(have.ID), "another account, issuer, audience or other fields: delete it first, or use another name")
+		return have, errNameTaken(cloudsim.KindWorkloadTrust, req.Name, string(have.ID), "another account, issuer, audience or other fields")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
@@ -215,11 +215,11 @@ func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 		if have.Issuer != w.Issuer || have.Audience != w.Audience || !shareKey(have.Keys, w.Keys) {
 			continue
 		}
-		whose := "workload trust " + string(have.ID)
+		trust, help := "workload trust "+string(have.ID), "delete that workload trust first"
 		if !call.canSee(&have.Meta) {
-			whose = "a workload trust of another project, which an administrator can delete,"
+			trust, help = "a workload trust of another project", "ask an administrator to delete that workload trust"
 		}
-		return cloudsim.Errorf(cloudsim.Exists, "%s already has the service account %s/%s of issuer %q with audience %q: a Kubernetes service account can have only one account of the cloud", whose, w.Namespace, w.ServiceAccount, w.Issuer, w.Audience)
+		return cloudsim.Errorf(cloudsim.Exists, "%s already exists for the Kubernetes service account %s/%s with the issuer %q and the audience %q: %s, or use another audience", trust, w.Namespace, w.ServiceAccount, w.Issuer, w.Audience, help)
 	}
 	return nil
 }

@@ -283,7 +283,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("bearer token one second before its expiry: got %d, want 200", resp.StatusCode)
 	}
 	w.advance(t, time.Second)
-	if resp, body := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 401 || !strings.Contains(body, "the token expired at 2026-01-01T00:05:00Z") {
+	if resp, body := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 401 || !strings.Contains(body, "the bearer token expired at 2026-01-01T00:05:00Z") {
 		t.Errorf("bearer token at its expiry: got %d %s, want 401", resp.StatusCode, body)
 	}
 	w.advance(t, 8*time.Minute) // two minutes of the password's lifetime are left

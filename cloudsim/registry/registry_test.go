@@ -174,7 +174,7 @@ func TestPushAndPull(t *testing.T) {
 	_, err := w.pull(t, "team-a/web:v1")
 	mustContain(t, "without a password", err, "DENIED", "the request has no password")
 	_, err = w.pull(t, "team-a/web:v1", remote.WithAuth(&authn.Basic{Username: "cloud", Password: "guess"}))
-	mustContain(t, "with a guess", err, "UNAUTHORIZED", "not a JWT that is signed with ES256")
+	mustContain(t, "with a guess", err, "UNAUTHORIZED", "neither a valid token of the cloud nor a registry password")
 	tags, err := remote.List(w.ref(t, "team-a/web").Context(), asNode, w.wire(t))
 	if err != nil || len(tags) != 1 || tags[0] != "v1" {
 		t.Errorf("tags: got %v, error %v; want v1", tags, err)
@@ -219,7 +219,7 @@ func TestEndsOfCredentials(t *testing.T) {
 	}
 	w.advance(t, time.Second)
 	_, err := w.pull(t, "team-a/web:v1", auth)
-	mustContain(t, "at its end", err, "DENIED", "the token expired at 2026-01-01T00:15:00Z")
+	mustContain(t, "at its end", err, "DENIED", "the registry password expired at 2026-01-01T00:15:00Z")
 
 	_, before := w.password(t, ci, cloudsim.CreateRegistryCredential{})
 	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry, OverlapSeconds: 60}); err != nil {

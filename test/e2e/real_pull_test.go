@@ -111,7 +111,7 @@ func (l *labRun) testRealPull(t *testing.T) {
 
 	l.cloud("clock", "advance", "61m") // changes only the cloud's clock, not the clocks of the machines
 	l.runOn("node-2", "expired", r+"/team-a/web:v2", nil, "netexec")
-	l.refusedFor("the token expired at", "expired")
+	l.refusedFor("the registry password expired at", "expired")
 	l.cloud("signing-keys", "rotate", "registry", "--overlap", "0s") // an operator would do this after a leak of the key
 	l.runOn("node-2", "revoked", r+"/team-a/web:v2", nil, "netexec")
 	l.refusedFor("signed with a key that the cloud does not have", "revoked")

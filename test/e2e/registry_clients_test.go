@@ -121,7 +121,7 @@ func (r *registryRun) scenario(repo string, tool registryTool) {
 		t.Fatal(err)
 	}
 	tool.login(good)
-	refused("pull with a password that is over", tool.pull(ref), "the token expired at", "denied", "403")
+	refused("pull with a password that is over", tool.pull(ref), "the registry password expired at", "denied", "403")
 	tool.login(password())
 	if err := tool.pull(ref); err != nil {
 		t.Error(err)
