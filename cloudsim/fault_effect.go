@@ -80,7 +80,7 @@ type FaultEffect struct {
 	LatencyMillis     int             `json:"latencyMillis,omitempty" minimum:"0" maximum:"600000" doc:"Delay of the effect latency"`
 	JitterMillis      int             `json:"jitterMillis,omitempty" minimum:"0" maximum:"600000" doc:"Maximum of an additional random delay of the effect latency"`
 	AgeSeconds        int64           `json:"ageSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age in seconds of the data that a staleRead returns, on the cloud's clock. The journal limits the age"`
-	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Scope of a zoneOutage; absent for both"`
+	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Scope of the effect zoneOutage. api: API calls about resources in the zone fail. data: no traffic reaches resources in the zone. both: api and data. Default: both"`
 }
 
 // Darkens reports whether e stops the traffic to the resources of a zone.

@@ -355,7 +355,7 @@ type CreateLoadBalancer struct {
 	Region    string            `json:"region" example:"sim-1"`
 	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Default external"`
 	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"IP families in order. The load balancer gets one address for each family. Default: the families of the field addresses, or ipv4 if that field is empty" example:"[\"ipv4\",\"ipv6\"]"`
-	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project, at most one for each family. For a family without a static address the cloud chooses an address" example:"[\"127.65.0.1\"]"`
+	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Reserved addresses of the project, at most one for each family. For a family without a reserved address, the cloud chooses an address" example:"[\"127.65.0.1\"]"`
 	LoadBalancerSpec
 }
 
@@ -365,7 +365,7 @@ type UpdateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must equal the current value. For another scheme, create another load balancer"`
 	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"IP families in order. A new family gets an address, and a removed family releases its address. Absent: no change"`
-	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"New static addresses of the project, at most one for each family. A family without a static address keeps its address"`
+	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Reserved addresses of the project that the load balancer gets, at most one for each family. A family without an entry keeps its address"`
 	LoadBalancerSpec
 }
 

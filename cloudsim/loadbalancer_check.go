@@ -286,7 +286,7 @@ func (c *checks) total(s LoadBalancerSpec) {
 		}
 		isUsed = isUsed || l.Targets == nil
 		if n > MaxTargets && max(len(l.Targets), len(s.Targets)) <= MaxTargets { // otherwise c.targets reports that a single list is too long
-			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, at most %d are allowed; a listener with its own health check counts all its targets", n, MaxTargets)
+			c.addf(fmt.Sprintf("listeners[%d].targets", i), "brings the load balancer to %d targets, but at most %d are allowed; the targets of each listener with its own targets or health check count separately", n, MaxTargets)
 			return
 		}
 	}

@@ -2,7 +2,7 @@ package cloudsim
 
 // LoadBalancerStatus is the data plane's report about a load balancer.
 type LoadBalancerStatus struct {
-	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether the listeners accept connections: all at their address and port, only some or at other ports, or none. Absent until the data plane reports it"`
+	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"working: all listeners accept connections at their address and port. degraded: some listeners accept no connections, or accept connections at other ports. failed: no listener accepts connections. Absent until the data plane reports it"`
 	Reason    string                `json:"reason,omitempty" doc:"Reason why the load balancer does not work, and the next step for the user"`
 	Listeners []ListenerStatus      `json:"listeners,omitempty" doc:"One entry for each listener and address, and one for each published port, in the order of the listeners"`
 	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One entry for each target of the listeners that use the load balancer's targets and health check, in the order of the targets. After them, one entry for each target of each other listener. After them, removed targets that still have connections"`

@@ -102,7 +102,7 @@ type List[T any] struct {
 	// Revision is the journal revision of this page. A caller that reads all pages, and
 	// then watches from the revision of the first page, misses no change.
 	Revision uint64 `json:"revision" doc:"Journal revision of the page. A watch from this revision misses no event"`
-	Next     string `json:"next,omitempty" doc:"Value of the query parameter named after for the next page; absent on the last page"`
+	Next     string `json:"next,omitempty" doc:"Value of the query parameter 'after' in the request for the next page; absent on the last page"`
 }
 
 // ListOptions select resources and a page of a list. The zero value selects all

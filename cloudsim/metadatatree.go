@@ -43,8 +43,8 @@ type MetadataTreeSpec struct {
 // MetadataSession describes the session tokens that a client needs for the paths of a MetadataTree.
 type MetadataSession struct {
 	Path        string `json:"path" maxLength:"128" doc:"Path of the PUT request for a token" example:"/latest/api/token"`
-	TTLHeader   string `json:"ttlHeader" maxLength:"64" doc:"Header of the PUT request with the requested lifetime in seconds" example:"X-aws-ec2-metadata-token-ttl-seconds"`
-	TokenHeader string `json:"tokenHeader" maxLength:"64" doc:"Header of each GET request with the token" example:"X-aws-ec2-metadata-token"`
+	TTLHeader   string `json:"ttlHeader" maxLength:"64" doc:"Name of the header in which the PUT request contains the requested lifetime in seconds" example:"X-aws-ec2-metadata-token-ttl-seconds"`
+	TokenHeader string `json:"tokenHeader" maxLength:"64" doc:"Name of the header in which each GET request contains the token" example:"X-aws-ec2-metadata-token"`
 }
 
 // MetadataLeaf is one path of a metadata tree.

@@ -27,8 +27,8 @@ func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMa
 // the cloud does the action if the state of the instance allows this action.
 type Notice struct {
 	Type        NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
-	At          time.Time  `json:"at" doc:"RFC 3339, on the cloud's clock"`
-	AnnouncedAt time.Time  `json:"announcedAt" doc:"RFC 3339, on the cloud's clock"`
+	At          time.Time  `json:"at" doc:"Time of the reboot or termination; RFC 3339, on the cloud's clock"`
+	AnnouncedAt time.Time  `json:"announcedAt" doc:"Time of the announcement; RFC 3339, on the cloud's clock"`
 }
 
 // maxNotice is the longest time between an announcement and the action, in

@@ -45,5 +45,5 @@ type WhyStep struct {
 type WhyWait struct {
 	ID    string     `json:"id,omitempty" doc:"Id of the operation, hold or fault" example:"hold-000001"`
 	Until *time.Time `json:"until,omitempty" doc:"RFC 3339, on the cloud's clock; absent if only a user can end the wait"`
-	Text  string     `json:"text" doc:"Description, for people" example:"slow-stop prevents the end of operation op-000002 (stop): release the operation, or delete the hold or fault"`
+	Text  string     `json:"text" doc:"Description, for people" example:"hold slow-stop prevents the end of operation op-000002 (stop): release the operation, or delete the hold"`
 }

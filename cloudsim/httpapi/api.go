@@ -79,7 +79,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 		router := mux.NewRouter()
 		router.Use(noteRoute)
 		router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a.refuse(w, r, cloudsim.Errorf(cloudsim.NotFound, "no route %s: see /openapi.json", r.URL.Path))
+			a.refuse(w, r, cloudsim.Errorf(cloudsim.NotFound, "the API has no path %s: see /openapi.json", r.URL.Path))
 		})
 		router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", strings.Join(routers.allowedMethods(r), ", ")) // RFC 9110 section 15.5.6
@@ -139,12 +139,12 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	}
 	h.Parameters = append(h.Parameters, &huma.Param{
 		Name: "Cloud-Project", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-		Description: "Id or name of the project of the call, or * for all projects; for callers with a role in other projects",
+		Description: "Id or name of the project of the call, or * for all projects. Only callers with a role in other projects or in all projects need this header",
 	})
 	if o.idemKey {
 		h.Parameters = append(h.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-			Description: "Up to 255 characters of ASCII, of the caller's choice. The same key with the same body within a day returns the resource of the first request",
+			Description: "Up to 255 characters of ASCII, of the caller's choice. If the caller repeats the request with the same key and the same body within a day, the answer is the resource of the first request",
 		})
 	}
 	if o.upload != "" {

@@ -31,7 +31,7 @@ func (a *api) billRoutes() {
 
 type auditInput struct {
 	Caller    string    `query:"caller" maxLength:"63" doc:"Only calls of the service account or token of this name"`
-	Operation string    `query:"operation" maxLength:"128" doc:"Only operations that match; * matches any characters"`
+	Operation string    `query:"operation" maxLength:"128" doc:"Only calls of operations whose id matches this pattern; * matches any characters"`
 	Since     time.Time `query:"since" doc:"RFC 3339; only calls at or after this time, on the cloud's clock"`
 }
 
@@ -60,7 +60,7 @@ type AuditPosition struct {
 func (a *api) listAudit(ctx context.Context, in *struct {
 	AuditFilter
 	AuditPosition
-	Limit int `query:"limit" minimum:"0" maximum:"16384" doc:"Maximum number of calls; the call returns the newest. 0 or absent for 500"`
+	Limit int `query:"limit" minimum:"0" maximum:"16384" doc:"Maximum number of calls in the answer, which contains the newest calls. 0 or absent for 500"`
 }) (*struct{ Body cloudsim.AuditTrail }, error) {
 	o := in.options()
 	o.After = in.After

@@ -16,7 +16,7 @@ func (a *api) roleRoutes() {
 	handle(a, op{id: "roles.create", method: post, path: "/v1/roles", summary: "Create a role", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createRole)
 	lists(a, "roles", "/v1/roles", "roles", engine.Read, e.ListRoles)
 	gets(a, "roles", "/v1/roles/{id}", "a role by name", engine.Read, e.GetRole, revOf[cloudsim.Role])
-	deletes(a, "roles", "/v1/roles/{id}", "Delete a role without bindings and tokens", engine.Admin, e.DeleteRole)
+	deletes(a, "roles", "/v1/roles/{id}", "Delete a role that no role binding and no token uses", engine.Admin, e.DeleteRole)
 
 	handle(a, op{id: "roleBindings.create", method: post, path: "/v1/role-bindings", summary: "Give a service account a role", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createRoleBinding)
 	lists(a, "roleBindings", "/v1/role-bindings", "role bindings", engine.Manage, e.ListRoleBindings)

@@ -19,7 +19,7 @@ func (a *api) registerRoutes() {
 	handle(a, op{id: "projects.create", method: post, path: "/v1/projects", summary: "Create a project", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createProject)
 	lists(a, "projects", "/v1/projects", "projects", engine.Read, e.ListProjects)
 	gets(a, "projects", "/v1/projects/{id}", "a project", engine.Read, e.GetProject, revOf[cloudsim.Project])
-	deletes(a, "projects", "/v1/projects/{id}", "Delete an empty project and its service accounts, role bindings and tokens", engine.Admin, e.DeleteProject)
+	deletes(a, "projects", "/v1/projects/{id}", "Delete a project that owns no other resources, with its default network, service accounts, access keys, role bindings, workload trusts, tokens and quotas", engine.Admin, e.DeleteProject)
 
 	handle(a, op{id: "tokens.create", method: post, path: "/v1/tokens", summary: "Create a token. Only this response contains the secret", status: http.StatusCreated, access: engine.Manage}, a.createToken)
 	lists(a, "tokens", "/v1/tokens", "tokens, without their secrets", engine.Manage, e.ListTokens)
@@ -93,14 +93,14 @@ func (a *api) registerRoutes() {
 	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
 	a.loadBalancerStatsRoute()
 	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
-	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace a load balancer's labels, listeners, targets, health check and rules, and change IP families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
-	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace all targets of a load balancer", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
+	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace a load balancer's labels, listeners, targets, health check and rules, and change IP families and reserved addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
+	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the targets of a load balancer. Listeners with their own targets do not change", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
 	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read the traffic counters of a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
 	act(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer", e.DeleteLoadBalancer)
 
 	lists(a, "operations", "/v1/operations", "operations; the cloud keeps finished operations for a day", engine.Read, e.ListOperations)
 	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait for its end", access: engine.Read}, a.getOperation)
-	act(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel a running operation, if its kind can be cancelled", e.CancelOperation)
+	act(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Cancel an operation that has not ended. Not all operations can be cancelled: for example, a deletion cannot", e.CancelOperation)
 
 	a.clockRoutes()
 	a.holdRoutes()

@@ -13,7 +13,7 @@ func (a *api) serviceAccountRoutes() {
 	handle(a, op{id: "serviceAccounts.create", method: post, path: "/v1/service-accounts", summary: "Create a service account without permissions", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createServiceAccount)
 	lists(a, "serviceAccounts", "/v1/service-accounts", "service accounts", engine.Manage, e.ListServiceAccounts)
 	gets(a, "serviceAccounts", "/v1/service-accounts/{id}", "a service account", engine.Manage, e.GetServiceAccount, revOf[cloudsim.ServiceAccount])
-	deletes(a, "serviceAccounts", "/v1/service-accounts/{id}", "Delete a service account, its tokens, access keys and role bindings", engine.Manage, e.DeleteServiceAccount)
+	deletes(a, "serviceAccounts", "/v1/service-accounts/{id}", "Delete a service account and its tokens, access keys, role bindings and workload trusts", engine.Manage, e.DeleteServiceAccount)
 }
 
 func (a *api) createServiceAccount(ctx context.Context, in *create[cloudsim.CreateServiceAccount]) (*body[cloudsim.ServiceAccount], error) {
