@@ -96,7 +96,7 @@ func (r *reader) listAndWatch(ctx context.Context) error {
 		r.between.Reset()
 		if e.Type != cloudsim.EventBookmark && e.Rev > r.listed[e.Kind] {
 			if err := r.handler.Take(ctx, e); err != nil {
-				return cloudsim.Errorf(cloudsim.Internal, "event %d, %s %s: %w", e.Rev, e.Kind, e.ID, err)
+				return cloudsim.Errorf(cloudsim.Internal, "cannot process event %d (%s %s): %w", e.Rev, e.Kind, e.ID, err)
 			}
 		}
 		r.rev = e.Rev

@@ -26,7 +26,7 @@ func (l *OutageLogger) OnSync(bool) {
 func (l *OutageLogger) OnError(err error, _ bool) {
 	switch {
 	case cloudsim.KindOf(err) == cloudsim.Gone:
-		l.Log.Info("the watch is too far behind the cloud; listing all resources again", "err", err)
+		l.Log.Info("the cloud cannot continue the watch; listing all resources again", "err", err)
 	case !l.away:
 		l.away = true
 		l.Log.Warn("cannot read the changes in the cloud; trying again", "err", err)

@@ -45,8 +45,8 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 		code = status[kind]
 		switch kind {
 		case cloudsim.Internal, cloudsim.Unauthenticated, cloudsim.Denied, cloudsim.Unavailable:
-			s.log.WarnContext(r.Context(), "the cloud did not answer the request of an instance", "instance", id, "path", r.URL.Path, "err", err)
-			msg = "the cloud does not answer: try again"
+			s.log.WarnContext(r.Context(), "cannot read the data of an instance from the cloud", "instance", id, "path", r.URL.Path, "err", err)
+			msg = "the metadata service cannot read this data from the cloud: try again, or see the log of the metadata service"
 		}
 		if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "1")
