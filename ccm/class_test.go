@@ -29,7 +29,7 @@ func (p plane) createService(t *testing.T, change ...func(*v1.Service)) {
 func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	p := newRig(t).start(t)
 	p.createService(t, ofClass(ccm.DefaultLoadBalancerClass))
-	eventually.True(t, "it has an address", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "the Service has an address", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
 	s := p.getService(t)
 	if s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass != ccm.DefaultLoadBalancerClass {
 		t.Errorf("class of the Service: got %v, want the class of the CCM", s.Spec.LoadBalancerClass)
@@ -58,13 +58,13 @@ func TestForeignClassIsIgnored(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
+	eventually.True(t, "the second Service has a load balancer", func() bool { return len(p.balancersInCloud(t)) == 1 })
 	if s := p.getService(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 0 {
 		t.Errorf("the CCM changed the Service of another class: %+v", s)
 	}
 }
 
-func TestOnlyTheClass(t *testing.T) {
+func TestServiceWithoutClassIsIgnored(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{LoadBalancerClass: "example.com/ours", OnlyLoadBalancerClass: true}
 	r.provider = r.restarted()
@@ -74,7 +74,7 @@ func TestOnlyTheClass(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), classed, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the classed one, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
+	eventually.True(t, "the Service with the class has a load balancer", func() bool { return len(p.balancersInCloud(t)) == 1 })
 	if lb := p.onlyLoadBalancer(t); lb.Labels[ccm.LabelServiceName] != "ours" {
 		t.Errorf("labels of the load balancer: got %v", lb.Labels)
 	}
@@ -103,7 +103,7 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 			if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
+			eventually.True(t, "the second Service has a load balancer", func() bool { return len(p.balancersInCloud(t)) == 1 })
 			if s := p.getService(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 1 {
 				t.Errorf("the CCM changed the Service of another controller: %+v", s)
 			}
@@ -119,7 +119,7 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 // show that a CCM of this cloud added the finalizer. The test uses two proofs:
 // a load balancer of the Service in the cloud, and an entry in managedFields
 // with the name of this program.
-func TestFinalizerInDoubt(t *testing.T) {
+func TestFinalizerOfUnknownOwner(t *testing.T) {
 	r := newRig(t)
 	gone := newService(func(s *v1.Service) {
 		s.Spec.Type, s.Finalizers = v1.ServiceTypeClusterIP, []string{servicehelpers.LoadBalancerCleanupFinalizer}
@@ -133,13 +133,13 @@ func TestFinalizerInDoubt(t *testing.T) {
 	}
 	r.ensure(t, newService())
 	if there, err := get(); !there || err != nil {
-		t.Errorf("existing load balancer: got exists=%v, error %v", there, err)
+		t.Errorf("existing load balancer: got exists=%v, error %v; want exists=true", there, err)
 	}
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, gone); err != nil {
 		t.Fatal(err)
 	}
 	if there, err := get(); there || err != nil {
-		t.Errorf("deleted load balancer: got exists=%v, error %v", there, err)
+		t.Errorf("deleted load balancer: got exists=%v, error %v; want exists=false", there, err)
 	}
 	r.provider = r.restarted() // as after a restart: the new provider does not know the owner of the finalizer
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
@@ -147,7 +147,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 	for _, by := range []string{"another", me} {
 		gone.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: by, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: fields}}
 		if there, err := get(); there || (err == nil) != (by == me) {
-			t.Errorf("after a restart, with the finalizer of %s: got exists=%v, error %v", by, there, err)
+			t.Errorf("deleted load balancer, finalizer written by %s: got exists=%v, error %v; want exists=false, and an error only if the writer is %s", by, there, err, me)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestEmptyFlagBeatsFile(t *testing.T) {
 	} {
 		tc.want.URL, tc.want.TokenFile = "http://file", token
 		if cfg, err := ccm.ConfigOf(config, tc.flags...); err != nil || cfg != tc.want {
-			t.Errorf("%s: %+v, %v\nwant %+v", name, cfg, err, tc.want)
+			t.Errorf("%s: got configuration %+v, error %v\nwant %+v", name, cfg, err, tc.want)
 		}
 	}
 }

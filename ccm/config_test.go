@@ -48,7 +48,7 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-func TestValidateSaysAll(t *testing.T) {
+func TestValidateNamesInvalidFields(t *testing.T) {
 	token := writeTemp(t, "token", "hush")
 	for name, tc := range map[string]struct {
 		cfg  ccm.Config
@@ -63,7 +63,7 @@ func TestValidateSaysAll(t *testing.T) {
 	} {
 		err := tc.cfg.Validate()
 		if err == nil {
-			t.Errorf("%s: accepted", name)
+			t.Errorf("%s: Validate returned no error", name)
 			continue
 		}
 		for _, word := range tc.says {
@@ -75,7 +75,7 @@ func TestValidateSaysAll(t *testing.T) {
 			t.Errorf("%s: %q tells a secret", name, err)
 		}
 		if cloudsim.KindOf(err) != cloudsim.Invalid {
-			t.Errorf("%s: kind %v", name, cloudsim.KindOf(err))
+			t.Errorf("%s: got error kind %v, want %v", name, cloudsim.KindOf(err), cloudsim.Invalid)
 		}
 	}
 	if err := (ccm.Config{URL: "https://cloud.example:8443/api", TokenFile: token}).Validate(); err != nil {

@@ -199,8 +199,8 @@ func TestNodeIsInitialised(t *testing.T) {
 	p.join(t, early)
 	r.createMachine(t, "other") // so that the number in the id differs from the number in the name
 	i := r.createMachine(t, "node-1")
-	eventually.True(t, "the taint goes", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
-	eventually.True(t, "the addresses come", func() bool { return len(p.getNode(t, "node-1").Status.Addresses) == 2 })
+	eventually.True(t, "the taint is removed", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually.True(t, "the Node has 2 addresses", func() bool { return len(p.getNode(t, "node-1").Status.Addresses) == 2 })
 	n := p.getNode(t, "node-1")
 	want := map[string]string{
 		v1.LabelInstanceTypeStable: "small", v1.LabelTopologyZone: "sim-1a", v1.LabelTopologyRegion: "sim-1",
@@ -213,7 +213,7 @@ func TestNodeIsInitialised(t *testing.T) {
 		t.Errorf("provider id: got %q, want %q", n.Spec.ProviderID, i.ProviderID)
 	}
 	if n.Status.Addresses[0] != (v1.NodeAddress{Type: v1.NodeInternalIP, Address: i.InternalIP()}) {
-		t.Errorf("addresses %v", n.Status.Addresses)
+		t.Errorf("addresses: got %v, want InternalIP %s first", n.Status.Addresses, i.InternalIP())
 	}
 }
 
@@ -228,9 +228,9 @@ func TestProvidedNodeIP(t *testing.T) {
 	bad.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: "192.0.2.1"}
 	p.join(t, bad)
 	p.join(t, good)
-	eventually.True(t, "the good one is initialised", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually.True(t, "node-1 is initialised", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
 	r.wire.spoil(nil)
-	eventually.True(t, "the bad one is tried again", func() bool { return len(r.wire.takeCalls(false)) > 3 })
+	eventually.True(t, "the CCM calls the cloud again for node-2", func() bool { return len(r.wire.takeCalls(false)) > 3 })
 	if n := p.getNode(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
 		t.Errorf("the CCM initialised a Node with an address that instance %s does not have: %+v", b.ID, n.Spec)
 	}
@@ -252,7 +252,7 @@ func TestNodeSurvivesCloudOutage(t *testing.T) {
 		return []fault{{cut: true}, {status: 503, body: "<html>"}, {status: 401, body: `{"status":401,"kind":"unauthenticated"}`}, {loseReply: true}}[n%4]
 	})
 	p.join(t, initialisedNode(i))
-	eventually.True(t, "the cloud is asked many times", func() bool { return len(r.wire.takeCalls(false)) > 40 })
+	eventually.True(t, "the CCM calls the cloud many times", func() bool { return len(r.wire.takeCalls(false)) > 40 })
 	if p.getNode(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node while the cloud did not answer")
 	}
@@ -260,12 +260,12 @@ func TestNodeSurvivesCloudOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := len(r.wire.takeCalls(false))
-	eventually.True(t, "the cloud is asked many times again", func() bool { return len(r.wire.takeCalls(false)) > asked+20 })
+	eventually.True(t, "the CCM calls the cloud many times again", func() bool { return len(r.wire.takeCalls(false)) > asked+20 })
 	if p.getNode(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node of the deleted instance while the cloud did not answer")
 	}
 	down.Store(false)
-	eventually.True(t, "the Node goes", func() bool { return p.getNode(t, "node-1") == nil })
+	eventually.True(t, "the Node is deleted", func() bool { return p.getNode(t, "node-1") == nil })
 }
 
 // When an instance stops, its Node gets a taint. When an instance is
@@ -278,11 +278,11 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the shutdown taint", func() bool { return hasTaint(p.getNode(t, "node-1"), cloudapi.TaintNodeShutdown) })
+	eventually.True(t, "the Node has the shutdown taint", func() bool { return hasTaint(p.getNode(t, "node-1"), cloudapi.TaintNodeShutdown) })
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the Node goes", func() bool {
+	eventually.True(t, "the Node is deleted", func() bool {
 		gone := p.getNode(t, "node-1") == nil
 		if gone {
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil {
@@ -325,7 +325,7 @@ func TestServiceThroughTheController(t *testing.T) {
 	p.join(t, excluded)
 	eventually.True(t, "node-1 is the target", targets(a.ID))
 	p.join(t, initialisedNode(b)) // this Node is not ready, but it is a target, because health checks choose the targets that get traffic
-	eventually.True(t, "node-2 is one too", targets(a.ID, b.ID))
+	eventually.True(t, "node-1 and node-2 are the targets", targets(a.ID, b.ID))
 	for _, step := range []struct {
 		label string
 		want  []cloudsim.InstanceID
@@ -335,19 +335,19 @@ func TestServiceThroughTheController(t *testing.T) {
 		if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually.True(t, "exclude label "+step.label, targets(step.want...))
+		eventually.True(t, "targets match the exclude label \""+step.label+"\"", targets(step.want...))
 	}
 
 	p.update(t, func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30081 })
 	eventually.True(t, "the node port changes", func() bool { return r.onlyLoadBalancer(t).Listeners[0].TargetPort == 30081 })
 	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
-	eventually.True(t, "a ClusterIP needs none", func() bool { return len(r.balancersInCloud(t)) == 0 })
-	eventually.True(t, "the Service is let go", func() bool {
+	eventually.True(t, "the load balancer is deleted after the change to ClusterIP", func() bool { return len(r.balancersInCloud(t)) == 0 })
+	eventually.True(t, "the Service has no finalizer", func() bool {
 		s := p.getService(t)
 		return !servicehelpers.HasLBFinalizer(s) && len(s.Status.LoadBalancer.Ingress) == 0
 	})
 	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeLoadBalancer })
-	eventually.True(t, "and back", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "the Service has an address after the change to LoadBalancer", func() bool { return len(p.getService(t).Status.LoadBalancer.Ingress) == 1 })
 }
 
 // The Service keeps its finalizer until the cloud has deleted the load
@@ -363,7 +363,7 @@ func TestFinalizerWaits(t *testing.T) {
 	r.wire.spoil(func(_ int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodDelete} })
 	now := metav1.Now()
 	p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
-	eventually.True(t, "the Service is let go", func() bool {
+	eventually.True(t, "the Service has no finalizer", func() bool {
 		free := !servicehelpers.HasLBFinalizer(p.getService(t))
 		if free && len(r.balancersInCloud(t)) > 0 {
 			t.Error("the CCM removed the finalizer while the load balancer existed")

@@ -29,7 +29,7 @@ func TestAnyCallMayFail(t *testing.T) {
 				for n := 0; ; n++ {
 					if reached := crash(t, n, kind.f); !reached {
 						if n < 6 {
-							t.Errorf("got %d calls with a fault, want more", n)
+							t.Errorf("got %d calls with a fault, want at least 6", n)
 						}
 						return
 					}
@@ -80,7 +80,7 @@ func (c *crashRig) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, addres
 	c.until(t, "ensure", func() error {
 		st, err := c.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
 		if err == nil && len(st.Ingress) != addresses {
-			t.Errorf("fault at call %d: got status %+v", c.n, st)
+			t.Errorf("fault at call %d: got status %+v, want %d addresses", c.n, st, addresses)
 		}
 		return err
 	})
@@ -121,7 +121,7 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, newService(), nodes)
 	})
 	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || lb.Listeners[0].Port != 81 || len(lb.Targets) != 2 {
-		t.Errorf("fault at call %d: after the changes the load balancer is %+v", n, lb)
+		t.Errorf("fault at call %d: load balancer after the changes: got %+v, want id %s, port 81 and 2 targets", n, lb, first.ID)
 	}
 	c.deleteBalancer(t, newService())
 	c.nothingLeft(t)
@@ -139,7 +139,7 @@ func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c.ensured(t, of(v1.IPv6Protocol), nodes, 1)
 	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
 	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || lb.Addresses[0] != first.Addresses[0] || len(lb.Addresses) != 2 {
-		t.Errorf("fault at call %d: the addresses changed from %+v to %+v", n, first.Addresses, lb.Addresses)
+		t.Errorf("fault at call %d: got load balancer %s with the addresses %+v, want %s with 2 addresses, the first of %+v", n, lb.ID, lb.Addresses, first.ID, first.Addresses)
 	}
 	c.deleteBalancer(t, of(v1.IPv4Protocol))
 	c.nothingLeft(t)
@@ -161,11 +161,11 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, two, nodes)
 	})
 	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || len(lb.Listeners) != 2 || len(lb.Targets) != 2 {
-		t.Errorf("fault at call %d: with both Services the load balancer is %+v", n, lb)
+		t.Errorf("fault at call %d: load balancer of both Services: got %+v, want id %s, 2 listeners and 2 targets", n, lb, first.ID)
 	}
 	c.deleteBalancer(t, one)
 	if lb := c.onlyLoadBalancer(t); len(lb.Listeners) != 1 || lb.Listeners[0].Port != 81 {
-		t.Errorf("fault at call %d: after the first Service left, the load balancer is %+v", n, lb)
+		t.Errorf("fault at call %d: load balancer after the deletion of the first Service: got %+v, want only port 81", n, lb)
 	}
 	c.deleteBalancer(t, two)
 	c.nothingLeft(t)
@@ -190,11 +190,11 @@ func podCrash(t *testing.T, n int, f fault) (reached bool) {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, withoutNodePorts(), nodes)
 	})
 	if lb := c.onlyLoadBalancer(t); len(lb.Targets) != 2 || lb.Targets[0].IP != podIP(i, 8) {
-		t.Errorf("fault at call %d: after the pods changed, the targets are %+v", n, lb.Targets)
+		t.Errorf("fault at call %d: targets after the pods changed: got %+v, want the 2 new pods", n, lb.Targets)
 	}
 	c.ensured(t, newService(), nodes, 1)
 	if lb := c.onlyLoadBalancer(t); lb.ID != first.ID || len(lb.Targets) != 1 || lb.Targets[0].IP != "" || lb.Listeners[0].TargetPort != 30080 {
-		t.Errorf("fault at call %d: with node ports the load balancer is %+v", n, lb.LoadBalancerSpec)
+		t.Errorf("fault at call %d: load balancer with node ports: got id %s and %+v, want id %s and one instance with target port 30080", n, lb.ID, lb.LoadBalancerSpec, first.ID)
 	}
 	c.ensured(t, withoutNodePorts(), nodes, 1)
 	c.deleteBalancer(t, withoutNodePorts())

@@ -123,7 +123,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 	c, err := ccm.ReadConfig(path)
 	if err != nil || c.URL == "" || c.TokenFile == "" || !c.DeleteOrphans {
-		t.Errorf("parsed configuration: got %+v, error %v", c, err)
+		t.Errorf("parsed configuration: got %+v, error %v; want a URL, a token file and deleteOrphans", c, err)
 	}
 	lm := decodeObject[v1.ConfigMap](t, readManifest(t, deployed+"/leader-migration.yaml"), "ConfigMap/leader-migration")
 	if err := os.WriteFile(path, []byte(lm.Data["leader-migration.yaml"]), 0o600); err != nil {

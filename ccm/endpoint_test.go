@@ -162,10 +162,10 @@ func TestPodsAreTargets(t *testing.T) {
 					t.Errorf("addresses of the targets (-want +got):\n%s", d)
 				}
 				if n := l.Items[0].Listeners[0].TargetPort; n != tc.number || l.Items[0].HealthCheck.Protocol != cloudsim.HealthTCP || l.Items[0].HealthCheck.Port != 0 {
-					t.Errorf("the load balancer forwards to port %d and its health check is %+v", n, l.Items[0].HealthCheck)
+					t.Errorf("load balancer: got target port %d and health check %+v, want target port %d and a TCP check of that port", n, l.Items[0].HealthCheck, tc.number)
 				}
 				if said := r.takeEvents(); mirrored && !strings.Contains(said, tc.says) || tc.says == "" && strings.Contains(said, "LeftOut") {
-					t.Errorf("unexpected events: %s", said)
+					t.Errorf("events: got %q, want %q, or no event LeftOut if the wanted text is empty", said, tc.says)
 				}
 				if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, svc); err != nil {
 					t.Error(err)
@@ -199,7 +199,7 @@ func TestUDPPodsHaveNoHealthCheck(t *testing.T) {
 // gets node ports, the CCM updates the load balancer. When a person changes the load balancer in
 // the cloud, the CCM repairs the load balancer. The CCM makes no other calls that change the load
 // balancer.
-func TestPodsAreFollowed(t *testing.T) {
+func TestTargetsFollowPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)
 		i := p.createMachine(t, "node-1")
@@ -224,7 +224,7 @@ func TestPodsAreFollowed(t *testing.T) {
 		}
 		awaitEverySecond(t, 5*time.Second, "the 20 pods are targets", func() bool { return len(p.onlyLoadBalancer(t).Targets) == 20 })
 		if calls := p.wire.takeCalls(true); len(calls) > 3 {
-			t.Errorf("20 pods in 0.4 s caused %d calls: %v", len(calls), calls)
+			t.Errorf("calls for 20 pods in 0.4 s: got %d, want at most 3: %v", len(calls), calls)
 		}
 		time.Sleep(20 * time.Minute) // longer than several periods of the repairer
 		if _, err := p.cloud.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{}); err != nil {
@@ -263,9 +263,9 @@ func TestTargetsStayUntilPodsAreListed(t *testing.T) {
 	r.provider.Unread()
 	_, ensured := r.balancers().EnsureLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initialisedNode(i)})
 	updated := r.balancers().UpdateLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initialisedNode(i)})
-	for _, err := range []error{ensured, updated} {
+	for call, err := range map[string]error{"EnsureLoadBalancer": ensured, "UpdateLoadBalancer": updated} {
 		if err == nil || !strings.Contains(err.Error(), "endpointslices") {
-			t.Errorf("%v, want an error that names endpointslices", err)
+			t.Errorf("%s before the list of pods: got error %v, want an error that names endpointslices", call, err)
 		}
 	}
 	if got := r.onlyLoadBalancer(t).Targets; !slices.Equal(got, []cloudsim.Target{{Instance: i.ID, IP: podIP(i, 7)}}) {

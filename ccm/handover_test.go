@@ -66,7 +66,7 @@ func TestHandover(t *testing.T) {
 	began := time.Now()
 	stop()
 	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("the old CCM needed %s to stop", took)
+		t.Errorf("stop of the old CCM: got %s, want at most 15s", took)
 	}
 	for _, lease := range []string{leaseBefore, leaseMoves} {
 		if now := s.leaseHolder(t.Context(), lease); now == holder {
@@ -76,11 +76,11 @@ func TestHandover(t *testing.T) {
 	second := s.serve(t, cloud, "two", 30082)
 	t.Logf("the new CCM served %.1f s after the old CCM got the signal to stop", time.Since(began).Seconds())
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("the gap between both CCMs was %s", took)
+		t.Errorf("time from the stop of the old CCM until the new CCM served a Service: got %s, want at most 1m", took)
 	}
-	t.Run("never two owners", func(t *testing.T) { neverTwo(t, cloud) })
+	t.Run("the first CCM stops before the second CCM changes load balancers", func(t *testing.T) { neverTwo(t, cloud) })
 	if lb, err := cloud.GetLoadBalancer(t.Context(), first.ID); err != nil || lb.IP != first.IP || second.ID == first.ID {
-		t.Errorf("the load balancer of the first Service is %+v, error %v; that of the second Service is %+v", lb, err, second)
+		t.Errorf("load balancer of the first Service: got %+v, error %v; want IP %s, and not the load balancer of the second Service: %+v", lb, err, first.IP, second)
 	}
 	t.Run("with the rules that are shipped", func(t *testing.T) { s.livesOn(t, cloud, first, said) })
 	t.Run("every metric of dashboard and alerts is there", func(t *testing.T) { metricsExist(t, url) })
@@ -166,7 +166,7 @@ func (s *apiServer) initialised(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case hasTaint(n, cloudapi.TaintExternalCloudProvider), n.Spec.ProviderID == "", len(n.Status.Addresses) == 0, n.Labels[v1.LabelTopologyZone] != "sim-1a":
-		return fmt.Errorf("the Node is %+v with the addresses %+v", n.Spec, n.Status.Addresses)
+		return fmt.Errorf("got Node spec %+v, addresses %+v and labels %v; want no taint %s, a provider ID, addresses and the zone sim-1a", n.Spec, n.Status.Addresses, n.Labels, cloudapi.TaintExternalCloudProvider)
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 			err = errors.New("it has none")
 		}
 		if err == nil && !ccm.Wrote(now) {
-			t.Errorf("the finalizer has no field manager of the CCM: %+v", now.ManagedFields)
+			t.Errorf("managedFields: got %+v, want an entry in which the CCM owns the finalizer", now.ManagedFields)
 		}
 		if err == nil {
 			ip = now.Status.LoadBalancer.Ingress[0].IP
@@ -198,15 +198,15 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 	}
 	n := slices.IndexFunc(l.Items, func(lb cloudsim.LoadBalancer) bool { return lb.IP == ip })
 	if n < 0 {
-		t.Fatalf("no load balancer has %s: %+v", ip, l.Items)
+		t.Fatalf("load balancers: got %+v, want one with the address %s", l.Items, ip)
 	}
 	return l.Items[n]
 }
 
-// TestHealthOfAManager sends readiness probes to a CCM in the same way as the
-// kubelet. A CCM that cannot call the cloud is not ready, and the answer to the
-// probe contains the reason. A CCM that leads is ready.
-func TestHealthOfAManager(t *testing.T) {
+// TestReadinessOfCCM sends readiness probes to a CCM in the same way as the kubelet. A CCM that
+// cannot call the cloud is not ready, and the answer to the probe contains the reason. A CCM that
+// leads is ready.
+func TestReadinessOfCCM(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	to, err := url.Parse(cloud.URL)
 	if err != nil {
@@ -251,7 +251,7 @@ func neverTwo(t *testing.T, cloud *client.Client) {
 	}
 	before, after := calls["before"], calls["after"]
 	if len(before) == 0 || len(after) == 0 || slices.MaxFunc(before, time.Time.Compare).After(slices.MinFunc(after, time.Time.Compare)) {
-		t.Errorf("the first CCM changed load balancers at %v, the second CCM at %v", before, after)
+		t.Errorf("changes of load balancers: got first CCM at %v, second CCM at %v; want changes of both, first CCM before second CCM", before, after)
 	}
 }
 

@@ -181,7 +181,7 @@ func TestAbsenceNeedsAnotherFoundInstance(t *testing.T) {
 
 // InstanceExists returns true in every state except terminated.
 // InstanceShutdown returns true only in the states stopping and stopped.
-func TestStates(t *testing.T) {
+func TestExistsAndShutdownInEachState(t *testing.T) {
 	type verb func(*client.Client, cloudsim.InstanceID) error
 	stop := verb(func(c *client.Client, id cloudsim.InstanceID) error {
 		_, err := c.StopInstance(t.Context(), id)
@@ -224,7 +224,7 @@ func TestStates(t *testing.T) {
 				}
 			}
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil && now.State != tc.want {
-				t.Fatalf("state of the instance: got %s", now.State)
+				t.Fatalf("state of the instance: got %s, want %s", now.State, tc.want)
 			}
 			n := initialisedNode(i)
 			if got, err := r.instances().InstanceExists(t.Context(), n); err != nil || got != tc.exists {
@@ -267,7 +267,7 @@ func TestNamesAndIDs(t *testing.T) {
 // If the CCM has an admin's token and no configured project, it may find two
 // instances with the Node's name. It then uses no instance and returns an
 // error.
-func TestTwoOfOneName(t *testing.T) {
+func TestTwoInstancesWithOneName(t *testing.T) {
 	r := newRig(t)
 	r.createMachine(t, "node-1")
 	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"})
@@ -317,7 +317,7 @@ func TestMetadata(t *testing.T) {
 // If the cloud answers with a zone that is not a valid label, or without a
 // provider id, the CCM returns an error. The CCM could not write such data into
 // the Node.
-func TestMetadataRefuses(t *testing.T) {
+func TestInvalidMetadataIsRefused(t *testing.T) {
 	for name, body := range map[string]string{
 		"blank in zone":  `{"id":"i-000001","name":"node-1","zone":"a b","region":"sim-1","type":"small","state":"running","providerID":"cloudsim://sim-1/a b/i-000001"}`,
 		"no region":      `{"id":"i-000001","name":"node-1","zone":"a","type":"small","state":"running","providerID":"cloudsim://sim-1/a/i-000001"}`,
@@ -409,7 +409,7 @@ func TestNodeDeletionGrace(t *testing.T) {
 	r.letFind(t, i)
 	r.deleteInstance(t, i)
 	n, began := initialisedNode(i), time.Now()
-	eventually.True(t, "the instance is told to be gone", func() bool {
+	eventually.True(t, "the CCM reports that the instance does not exist", func() bool {
 		there, err := r.instances().InstanceExists(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)

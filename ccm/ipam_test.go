@@ -96,7 +96,7 @@ func TestNoRangesForForeignNodes(t *testing.T) {
 	if _, err := kube.CoreV1().Nodes().Create(t.Context(), newNode("node-2"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "one that came later has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-2"), other.PodRanges) })
+	eventually.True(t, "node-2 has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-2"), other.PodRanges) })
 	if got := podCIDRs(t, kube, "node-1"); len(got) > 0 {
 		t.Errorf("pod ranges of the Node: got %v", got)
 	}
@@ -117,7 +117,7 @@ func TestNodesWithoutARange(t *testing.T) {
 			r := tc.rig(t)
 			r.createMachine(t, "node-1")
 			kube := r.runAllocator(t, tc.clusterCIDR, "", newNode("node-1"))
-			eventually.True(t, "the Node is told", func() bool { return strings.Contains(r.takeEvents(), tc.says) })
+			eventually.True(t, "the Node has an event "+tc.says, func() bool { return strings.Contains(r.takeEvents(), tc.says) })
 			n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 			if err != nil || len(n.Spec.PodCIDRs) != 0 {
 				t.Errorf("pod ranges of the Node: got %v, %v", n.Spec.PodCIDRs, err)
@@ -154,7 +154,7 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 		}
 		return destinations
 	}
-	eventually.True(t, "the first route is being made", func() bool { return slices.Equal(made(), i.PodRanges[:1]) })
+	eventually.True(t, "the cloud creates the first route", func() bool { return slices.Equal(made(), i.PodRanges[:1]) })
 	l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(l.Items) != 1 {
 		t.Fatal(l.Items, err)
@@ -188,14 +188,14 @@ func TestRouteOfNodeDeletedDuringCreation(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.createMachine(t, "node-1")
 	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
-	eventually.True(t, "a route is being made", func() bool {
+	eventually.True(t, "the cloud creates a route", func() bool {
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 		return err == nil && len(l.Items) == 1
 	})
 	if err := kube.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the framework sees it", func() bool { return len(r.listRoutes(t, cluster)) == 1 })
+	eventually.True(t, "the framework sees the route", func() bool { return len(r.listRoutes(t, cluster)) == 1 })
 }
 
 // If a Node is deleted before the CCM writes its ranges, the patch with the ranges finds no Node.
@@ -208,7 +208,7 @@ func TestRoutesIfPatchFindsNoNode(t *testing.T) {
 		return true, nil, apierrors.NewNotFound(v1.Resource("nodes"), "node-1")
 	})
 	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", cluster, newNode("node-1"))
-	eventually.True(t, "the framework sees them", func() bool { return len(r.listRoutes(t, cluster)) == len(i.PodRanges) })
+	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listRoutes(t, cluster)) == len(i.PodRanges) })
 }
 
 // A Node gets its ranges even if the cloud refuses the route to these ranges. Upstream's controller
@@ -237,7 +237,7 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 // The patch with the ranges contains the UID of the Node, so a new Node with
 // the same name does not get these ranges. Kubernetes does not allow a later
 // change of ranges.
-func TestRangesAreOfOneNode(t *testing.T) {
+func TestRangePatchContainsNodeUID(t *testing.T) {
 	r := newPodRig(t)
 	r.createMachine(t, "node-1")
 	kube := fake.NewClientset()
@@ -250,6 +250,6 @@ func TestRangesAreOfOneNode(t *testing.T) {
 	n.UID = "of-the-first"
 	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", "", n)
 	if patch := <-patches; !strings.Contains(patch, `"uid":"of-the-first"`) {
-		t.Errorf("patch: got %s", patch)
+		t.Errorf("patch with the ranges: got %s, want the UID of-the-first", patch)
 	}
 }

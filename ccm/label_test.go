@@ -20,7 +20,7 @@ import (
 // When the labels of an instance change, the CCM changes the labels of its
 // Node. It keeps labels that a person added to the Node, and labels of
 // Kubernetes.
-func TestNodeLabelsFollow(t *testing.T) {
+func TestNodeLabelsFollowInstance(t *testing.T) {
 	r := newRig(t)
 	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{
 		Name: "node-1", Zone: "sim-1a", Type: "small",
@@ -50,7 +50,7 @@ func TestNodeLabelsFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(want, now.Labels); d != "" {
-			t.Errorf("%s (-want +got):\n%s", when, d)
+			t.Errorf("labels %s (-want +got):\n%s", when, d)
 		}
 	}
 	own := map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
@@ -66,7 +66,7 @@ func TestNodeLabelsFollow(t *testing.T) {
 	}
 	step("at first", with("team", "red"))
 	kube.ClearActions()
-	step("again", with("team", "red"))
+	step("without a change", with("team", "red"))
 	for _, a := range kube.Actions() {
 		if a.GetVerb() == "patch" {
 			t.Error("the CCM patched the Node without a change")
@@ -77,20 +77,20 @@ func TestNodeLabelsFollow(t *testing.T) {
 		if i, err = r.cloud.UpdateInstance(t.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, 0); err != nil {
 			t.Fatal(err)
 		}
-		eventually.True(t, "the mirror shows it", func() bool {
+		eventually.True(t, "the mirror has the new labels", func() bool {
 			m, ok := r.provider.MirroredInstance(i.ID)
 			return ok && m.Revision == i.Revision
 		})
 	}
 	relabel(map[string]string{"team": "blue", "new": "1"})
-	step("after a change and one more", with("team", "blue", "new", "1"))
+	step("after a changed and a new label", with("team", "blue", "new", "1"))
 	relabel(map[string]string{"new": "1"})
-	step("after one went", with("new", "1"))
+	step("after a removed label", with("new", "1"))
 }
 
 // If the API server refuses the patch of one Node, the CCM still updates the
 // other Nodes.
-func TestNodeLabelsOfOthers(t *testing.T) {
+func TestLabelSweepContinuesAfterError(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
 	for _, name := range []string{"node-1", "node-2", "node-3"} {

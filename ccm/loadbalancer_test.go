@@ -25,7 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-func TestEnsureFollowsTheService(t *testing.T) {
+func TestEnsureCreatesLoadBalancer(t *testing.T) {
 	r := newRig(t)
 	a, b := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	s := newService(func(s *v1.Service) {
@@ -140,10 +140,10 @@ func TestChangesInPlace(t *testing.T) {
 // therefore keeps its finalizer. After the deletion GetLoadBalancer reports
 // that the load balancer does not exist, and EnsureLoadBalancerDeleted returns
 // nil.
-func TestDeletedMeansGone(t *testing.T) {
+func TestDeletionEndsWhenLoadBalancerIsGone(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := newService()
-	eventually.True(t, "it is made", func() bool {
+	eventually.True(t, "the load balancer is created", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
@@ -160,7 +160,7 @@ func TestDeletedMeansGone(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	r.hourLater(t)
-	eventually.True(t, "it is gone", func() bool {
+	eventually.True(t, "the load balancer is deleted", func() bool {
 		return r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare) == nil
 	})
 	if calls := r.wire.takeCalls(true); len(calls) > 0 {
@@ -200,7 +200,7 @@ func TestDeletedByAnotherCaller(t *testing.T) {
 
 // If the cloud never answers, each method of the provider returns after some time. The test sets no
 // deadline for the call and no timeout in the client.
-func TestOwnDeadlines(t *testing.T) {
+func TestCallsEndIfCloudHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		r.api.HTTP.Timeout = 0
@@ -223,7 +223,7 @@ func TestOwnDeadlines(t *testing.T) {
 				t.Errorf("%s: no error", what)
 			}
 			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("%s took %s", what, took)
+				t.Errorf("%s took %s, want at most 30s", what, took)
 			}
 		}
 	})
@@ -261,12 +261,12 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	// has another name. The CCM creates this load balancer before the deletion
 	// of the first load balancer ends.
 	other := newService(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
-	eventually.True(t, "the Service of the same name has its own", func() bool {
+	eventually.True(t, "the new Service with the same name has a load balancer", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil)
 		return err == nil
 	})
-	eventually.True(t, "the successor is made", func() bool {
+	eventually.True(t, "the first Service has a load balancer again", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
@@ -329,7 +329,7 @@ func TestEnsureWaitsForCloud(t *testing.T) {
 
 // If a Service has a deletion timestamp, the CCM creates no load balancer for
 // it, even if the finalizer of another controller delays the deletion.
-func TestNothingForAServiceThatGoes(t *testing.T) {
+func TestNoLoadBalancerForDeletedService(t *testing.T) {
 	r := newRig(t)
 	now := metav1.Now()
 	s := newService(func(s *v1.Service) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/foreign"} })
@@ -433,7 +433,7 @@ func testTargets(t *testing.T, r *rig) {
 		}
 		said := r.takeEvents()
 		if !strings.Contains(said, "far-away") || !strings.Contains(said, "broken") || strings.Contains(said, "not-yet") {
-			t.Errorf("%s: events:\n%s", what, said)
+			t.Errorf("%s: events: want \"far-away\" and \"broken\", not \"not-yet\"; got:\n%s", what, said)
 		}
 	}
 	r.awaitMirror(t, r.onlyLoadBalancer(t))
@@ -451,11 +451,11 @@ func testTargets(t *testing.T, r *rig) {
 
 // The framework may call UpdateLoadBalancer before the first call of
 // EnsureLoadBalancer, or after the deletion of the load balancer.
-func TestUpdateOfNothing(t *testing.T) {
-	withAndWithoutMirror(t, updateOfNothing, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+func TestUpdateWithoutLoadBalancer(t *testing.T) {
+	withAndWithoutMirror(t, updateWithoutLoadBalancer, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 }
 
-func updateOfNothing(t *testing.T, r *rig) {
+func updateWithoutLoadBalancer(t *testing.T, r *rig) {
 	s := newService()
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nil); err == nil {
 		t.Error("update without a load balancer returned no error")
@@ -467,7 +467,7 @@ func updateOfNothing(t *testing.T, r *rig) {
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
 	n := initialisedNode(r.createMachine(t, "node-1"))
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{n}); err != nil {
-		t.Errorf("load balancer in deletion: got error %v", err)
+		t.Errorf("update of a load balancer in deletion: got error %v, want none", err)
 	}
 }
 
@@ -496,7 +496,7 @@ func TestTwoLeaders(t *testing.T) {
 	}
 	wg.Wait()
 	if lb := r.onlyLoadBalancer(t); len(lb.Targets) != 2 {
-		t.Errorf("targets %v", lb.Targets)
+		t.Errorf("targets: got %v, want 2", lb.Targets)
 	}
 	if d := cmp.Diff(asGiven, s) + cmp.Diff(nodesAsGiven, nodes); d != "" {
 		t.Errorf("the CCM changed its input:\n%s", d)

@@ -97,7 +97,7 @@ func TestOperationIsARoute(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		if got := ccm.Operation(r); got != want {
-			t.Errorf("%s is %q, want %q", path, got, want)
+			t.Errorf("operation of the path %s: got %q, want %q", path, got, want)
 		}
 	}
 }

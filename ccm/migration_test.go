@@ -32,13 +32,13 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 		ccm.CloudHealthController: leadermigration.ControllerNonMigrated,
 	} {
 		if got := verdict(c, name); got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
+			t.Errorf("migration of the controller %s: got %v, want %v", name, got, want)
 		}
 	}
 	if errs := migrationconfig.ValidateLeaderMigrationConfiguration(c); len(errs) > 0 {
 		t.Errorf("upstream's validation returned %v", errs)
 	}
 	if len(c.ControllerLeaders) != 8 { // three names of upstream and five names of this package
-		t.Errorf("got %d leases: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
+		t.Errorf("controllers in the configuration: got %d, want 8: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
 	}
 }

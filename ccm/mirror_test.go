@@ -24,7 +24,7 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 	before := initialisedNode(r.createMachine(t, "node-1"))
 	r.startMirror(t)
 	after := initialisedNode(r.createMachine(t, "node-2")) // the mirror gets this instance from an event
-	eventually.True(t, "no call is made", func() bool {
+	eventually.True(t, "the CCM makes no call", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
 			// This Node has no provider id, so the provider finds the instance by name.
@@ -41,7 +41,7 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 
 // The mirror never proves that an instance is deleted. If the mirror does not
 // have an instance, the CCM asks the cloud.
-func TestMirrorNeverSaysNo(t *testing.T) {
+func TestMirrorNeverReportsAbsence(t *testing.T) {
 	r := newRig(t)
 	gone := r.createMachine(t, "node-1")
 	r.startMirror(t)
@@ -69,14 +69,14 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 // While calls to the cloud fail, the CCM does not use the mirror. When a watch
 // of the cloud works, the CCM uses the mirror and makes no calls for a known
 // instance.
-func TestMirrorFollowsAgain(t *testing.T) {
+func TestMirrorIsUsedAfterOutage(t *testing.T) {
 	r := newRig(t)
 	i := r.createMachine(t, "node-1")
 	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
 	stop := make(chan struct{})
 	r.provider.Initialize(nil, stop)
 	t.Cleanup(func() { close(stop); r.provider.Wait() })
-	eventually.True(t, "three tries", func() bool { return len(r.wire.takeCalls(false)) >= 3 })
+	eventually.True(t, "the CCM makes 3 calls", func() bool { return len(r.wire.takeCalls(false)) >= 3 })
 	if r.provider.Mirrored() {
 		t.Error("the mirror is in use although the cloud never answered")
 	}
@@ -84,13 +84,13 @@ func TestMirrorFollowsAgain(t *testing.T) {
 		t.Errorf("Health = %v, want the reason of the failed watch", err)
 	}
 	r.wire.spoil(nil)
-	eventually.True(t, "it is mirrored", r.provider.Mirrored)
+	eventually.True(t, "the mirror is in use", r.provider.Mirrored)
 	if err := r.provider.Health(); err != nil {
 		t.Errorf("Health = %v", err)
 	}
 	r.wire.spoil(nil)
 	if there, err := r.instances().InstanceExists(t.Context(), initialisedNode(i)); err != nil || !there || len(r.wire.takeCalls(false)) > 0 {
-		t.Errorf("InstanceExists = %v, %v with the calls %v", there, err, r.wire.takeCalls(false))
+		t.Errorf("InstanceExists = %v, %v with the calls %v; want true without calls", there, err, r.wire.takeCalls(false))
 	}
 }
 
@@ -103,7 +103,7 @@ func TestMirrorKnowsForeignNodes(t *testing.T) {
 	r.startMirror(t)
 	n.Spec.ProviderID = strings.Replace(n.Spec.ProviderID, "sim-1a", "sim-9z", 1)
 	if there, err := r.instances().InstanceExists(t.Context(), n); err == nil {
-		t.Errorf("InstanceExists = %v, %v", there, err)
+		t.Errorf("InstanceExists for a Node of another cloud = %v, %v; want an error", there, err)
 	}
 	if _, err := r.cloud.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestMirrorOfASilentCloud(t *testing.T) {
 
 // When the watch ends, the CCM at once stops using the mirror and asks the
 // cloud.
-func TestMirrorOfALostCloud(t *testing.T) {
+func TestMirrorIsUnusedAfterWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		i := r.createMachine(t, "node-1")
@@ -142,10 +142,10 @@ func TestMirrorOfALostCloud(t *testing.T) {
 		r.wire.hangUp()
 		time.Sleep(time.Second)
 		if r.provider.Mirrored() {
-			t.Error("the mirror is in use")
+			t.Error("the mirror is in use after the watch ended")
 		}
 		if _, known := r.provider.MirroredInstance(i.ID); known {
-			t.Error("the mirror answered for an instance")
+			t.Error("the mirror answered for an instance after the watch ended")
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestOrphanIsReportedOnce(t *testing.T) {
 		t.Errorf("events: got %q, want one event OrphanedLoadBalancer with the id %s and --delete-orphans", said, orphan.ID)
 	}
 	if n := len(r.balancersInCloud(t)); n != 4 {
-		t.Errorf("%d load balancers are left of 4", n)
+		t.Errorf("load balancers after the sweeps: got %d, want 4", n)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 		}
 	}
 	if n := len(r.balancersInCloud(t)); n != 4 {
-		t.Errorf("%d load balancers are left of 4", n)
+		t.Errorf("load balancers after the failed sweeps: got %d, want 4", n)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestOrphansOfOneService(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweep := r.provider.Sweeper(kube, cluster)
-	eventually.True(t, "both are gone", func() bool {
+	eventually.True(t, "both orphans are deleted", func() bool {
 		if err := sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestOrphansOfOneService(t *testing.T) {
 // class of another controller, and its status does not contain the address of
 // this load balancer. While the status contains this address, the controller of
 // that class may use the load balancer.
-func TestOrphanOfAServiceThatIsThere(t *testing.T) {
+func TestOrphanOfExistingService(t *testing.T) {
 	for name, tc := range map[string]struct {
 		keeps, leaves func(*v1.Service, cloudsim.LoadBalancer)
 	}{

@@ -356,6 +356,6 @@ func TestNodePortsByHand(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, newService(func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }))
 	if l := r.onlyLoadBalancer(t).Listeners; l[0].TargetPort != 30080 {
-		t.Errorf("the load balancer forwards to %+v", l)
+		t.Errorf("listeners: got %+v, want target port 30080", l)
 	}
 }

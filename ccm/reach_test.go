@@ -19,7 +19,7 @@ import (
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {
-		eventually.True(t, "the data plane hears of it", func() bool { return len(r.balancersInCloud(t)) == 1 })
+		eventually.True(t, "the cloud has the load balancer", func() bool { return len(r.balancersInCloud(t)) == 1 })
 		l.IP = r.onlyLoadBalancer(t).IP
 		if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.onlyLoadBalancer(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{l}}); err != nil {
 			t.Error(err)

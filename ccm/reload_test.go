@@ -89,7 +89,7 @@ func TestTokenIsReplacedInItsFile(t *testing.T) {
 	api := ccm.NewSettings(ccm.Config{URL: cloud.URL, TokenFile: path, Project: string(cloud.Project)}).Client()
 	for _, when := range []string{"with the first", "with the second"} {
 		if _, err := api.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil {
-			t.Errorf("%s: %v", when, err)
+			t.Errorf("list of instances %s token: got error %v", when, err)
 		}
 		if when == "with the first" {
 			issue("second")
@@ -112,6 +112,6 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 		p.Reload(cfg)
 	}
 	if n := strings.Count(said.String(), "restart the cloud controller manager"); n != 1 || strings.Contains(said.String(), "was changed") {
-		t.Errorf("unexpected log: %s", said.String())
+		t.Errorf("log: got %q, want one warning that a restart is necessary, and no text \"was changed\"", said.String())
 	}
 }

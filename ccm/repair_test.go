@@ -37,7 +37,7 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 	if _, err := p.cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "another one is there, and the Service shows it", func() bool {
+	eventually.True(t, "a new load balancer exists, and the Service has its address", func() bool {
 		all := p.balancersInCloud(t)
 		ingress := p.getService(t).Status.LoadBalancer.Ingress
 		return len(all) == 1 && all[0].ID != lb.ID && len(ingress) == 1 && ingress[0].IP == all[0].IP
@@ -74,7 +74,7 @@ func TestRepairOfAChangedLoadBalancer(t *testing.T) {
 	if _, err := p.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: spec}, lb.Revision); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the listener is back, and the target that is no node gone", func() bool {
+	eventually.True(t, "the listener is repaired, and the target that is no Node is removed", func() bool {
 		now := p.onlyLoadBalancer(t)
 		return now.ID == lb.ID && now.Listeners[0].Port == 80 && len(now.Targets) == 0
 	})
@@ -113,12 +113,12 @@ func TestNoDrift(t *testing.T) {
 		func() { s.Status.LoadBalancer = *r.ensure(t, s, there) },
 	} {
 		step()
-		eventually.True(t, "there is no drift", func() bool { // the mirror may get the change later
+		eventually.True(t, "the repairer finds no difference", func() bool { // the mirror may get the change later
 			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialisedNode(gone))
 			return err == nil && why == ""
 		})
 	}
-	eventually.True(t, "without the node there is", func() bool {
+	eventually.True(t, "the repairer finds a difference without the Node", func() bool {
 		why, err := r.provider.Drift(t.Context(), cluster, s)
 		return err == nil && why != ""
 	})
@@ -127,7 +127,7 @@ func TestNoDrift(t *testing.T) {
 // When a Service changes, upstream's controller acts before the repairer. The
 // repairer waits for its settle time, even if a change of another object
 // triggers a check during this time.
-func TestRepairComesSecond(t *testing.T) {
+func TestRepairerWaitsForController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriodsAt(t, 4*time.Second)
 		p.postService(t, newService())

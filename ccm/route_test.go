@@ -84,7 +84,7 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 // If this cluster has a route to the same destination through another node, the
 // CCM replaces the route. If a person or another cluster has a route to the
 // same destination, the CCM returns an error and keeps that route.
-func TestRouteThatIsThere(t *testing.T) {
+func TestRouteToSameDestination(t *testing.T) {
 	r := newPodRig(t)
 	there := r.createMachine(t, "node-1")
 	r.createMachine(t, "node-2")
@@ -102,7 +102,7 @@ func TestRouteThatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-2", "10.244.9.0/24")); err == nil || !strings.Contains(err.Error(), "10.244.9.0/24") {
-		t.Errorf("creation of a route that a user created before: got error %v", err)
+		t.Errorf("creation of a route that a user created before: got error %v, want an error that names the destination", err)
 	}
 	if now, err := r.cloud.GetRoute(t.Context(), person.ID); err != nil || now.NextHop != there.ID {
 		t.Errorf("the CCM changed the user's route to %+v, %v", now, err)
@@ -124,7 +124,7 @@ func TestRouteThatWasReplaced(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "it is a black hole", func() bool { return slices.Equal(r.listRoutes(t, cluster), []string{"10.244.7.0/24 blackhole"}) })
+	eventually.True(t, "the route is a black hole", func() bool { return slices.Equal(r.listRoutes(t, cluster), []string{"10.244.7.0/24 blackhole"}) })
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestForeignRoutesStay(t *testing.T) {
 		awaitEverySecond(t, time.Minute, "the route without a Node is deleted", func() bool { return len(r.listRoutes(t, cluster)) == 0 })
 		for _, f := range foreign {
 			if now, err := r.cloud.GetRoute(t.Context(), f.ID); err != nil || now.Revision != f.Revision {
-				t.Errorf("%s became %+v, %v", f.Name, now, err)
+				t.Errorf("route %s: got %+v, error %v; want no change", f.Name, now, err)
 			}
 		}
 		if got := r.listRoutes(t, "another-cluster"); len(got) != 1 {
@@ -218,7 +218,7 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "it is a black hole", func() bool {
+	eventually.True(t, "the route is a black hole", func() bool {
 		got := r.listRoutes(t, cluster)
 		return len(got) == 1 && got[0] == "10.244.0.0/24 blackhole"
 	})
@@ -232,10 +232,10 @@ func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.createMachine(t, "node-1")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); !apierrors.IsConflict(err) {
-		t.Errorf("route in creation: got error %v", err)
+		t.Errorf("creation of a slow route: got error %v, want a conflict", err)
 	}
 	r.hourLater(t)
-	eventually.True(t, "it is made", func() bool {
+	eventually.True(t, "the first route is created", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")) == nil
 	})
 	r.wire.spoil(func(n int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodPost} })
@@ -244,7 +244,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	r.hourLater(t)
-	eventually.True(t, "the second try finds it", func() bool {
+	eventually.True(t, "the second call finds the route", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")) == nil
 	})
 	if got := r.listRoutes(t, cluster); len(got) != 2 {

@@ -148,7 +148,7 @@ func TestNodeWaitsForAllRoutes(t *testing.T) {
 		kube := r.runRouteController(t, 0, "10.244.0.0/16,fd10:244::/48", n)
 		time.Sleep(time.Minute)
 		if got := r.listRoutes(t, cluster); len(got) != 1 || networkUnavailable(t, kube, "node-1") != v1.ConditionTrue {
-			t.Errorf("with the routes %v, NetworkUnavailable is %s", got, networkUnavailable(t, kube, "node-1"))
+			t.Errorf("got routes %v and NetworkUnavailable %s, want one route and True", got, networkUnavailable(t, kube, "node-1"))
 		}
 		r.wire.spoil(nil)
 		awaitEverySecond(t, time.Minute, "both routes exist", func() bool { return len(r.listRoutes(t, cluster)) == 2 })

@@ -58,7 +58,7 @@ func TestStaticAddress(t *testing.T) {
 }
 
 // The CCM accepts an IPv6 address in every valid form.
-func TestStaticAddressInOtherWords(t *testing.T) {
+func TestStaticIPv6AddressInOtherForm(t *testing.T) {
 	r := newRig(t)
 	addr, err := r.cloud.CreateAddress(t.Context(), cloudsim.CreateAddress{Name: "shop", Family: cloudsim.IPv6})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestStaticAddressInOtherWords(t *testing.T) {
 
 // If an annotation is very long, the error contains only the beginning of the
 // annotation, and still contains the reason.
-func TestRefusesBriefly(t *testing.T) {
+func TestErrorForLongAnnotationIsShort(t *testing.T) {
 	long := strings.Repeat("é", 50_000)
 	for name, change := range map[string]func(*v1.Service){
 		"idle-timeout":  annotate("idle-timeout", long),
@@ -104,7 +104,7 @@ func TestRefusesBriefly(t *testing.T) {
 // If a Service needs a feature that the cloud does not have, the CCM refuses
 // the whole Service, and the error contains the name of the feature. The CCM
 // does not change the existing load balancer of the Service.
-func TestRefuses(t *testing.T) {
+func TestUnsupportedServiceIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1.Service)
 		says   []string
@@ -137,11 +137,11 @@ func TestRefuses(t *testing.T) {
 			for _, when := range []string{"first", "later"} {
 				st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(tc.change), nil)
 				if err == nil {
-					t.Fatalf("%s: accepted as %v", when, st)
+					t.Fatalf("%s call: got status %v, want an error", when, st)
 				}
 				for _, word := range tc.says {
 					if !strings.Contains(err.Error(), word) {
-						t.Errorf("%s: %q does not say %q", when, err, word)
+						t.Errorf("%s call: got error %q, want the text %q", when, err, word)
 					}
 				}
 				if when == "first" {
@@ -230,10 +230,10 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 				what string
 				svc  *v1.Service
 				want cloudsim.LoadBalancerSpec
-			}{{"with it", newService(tc.change), want}, {"without it again", newService(), plain.LoadBalancerSpec}} {
+			}{{"with the change", newService(tc.change), want}, {"after the change was undone", newService(), plain.LoadBalancerSpec}} {
 				r.ensure(t, step.svc)
 				if d := cmp.Diff(step.want, r.onlyLoadBalancer(t).LoadBalancerSpec); d != "" {
-					t.Errorf("%s (-want +got):\n%s", step.what, d)
+					t.Errorf("load balancer %s (-want +got):\n%s", step.what, d)
 				}
 				r.wire.spoil(nil)
 				r.ensure(t, step.svc)
@@ -301,7 +301,7 @@ func TestNodeSelector(t *testing.T) {
 			got = append(got, string(i.Instance))
 		}
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s (-want +got):\n%s", when, d)
+			t.Errorf("targets %s (-want +got):\n%s", when, d)
 		}
 	}
 	r.ensure(t, s, front, back)
@@ -329,7 +329,7 @@ func TestRegion(t *testing.T) {
 	r.wire.spoil(nil)
 	r.ensure(t, newService())
 	if lb := r.onlyLoadBalancer(t); lb.Region != "sim-1" {
-		t.Errorf("region %q", lb.Region)
+		t.Errorf("region of the load balancer: got %q, want sim-1", lb.Region)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestSharedRefuses(t *testing.T) {
 // A shared load balancer belongs to one namespace. If Services in two
 // namespaces have the same annotation for a shared load balancer, they get two
 // load balancers.
-func TestSharedIsOfANamespace(t *testing.T) {
+func TestSharedLoadBalancerStaysInNamespace(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, sharingService("01", 80))
 	r.ensure(t, sharingService("02", 81, func(s *v1.Service) { s.Namespace = "other" }))
@@ -127,7 +127,7 @@ func TestSharedIsOfANamespace(t *testing.T) {
 // The sweeper deletes load balancers of deleted Services. If such a Service used a shared load
 // balancer, the sweeper removes only the membership of this Service. It does not delete a load
 // balancer that other Services use.
-func TestOrphanedShare(t *testing.T) {
+func TestSharedPortsOfDeletedService(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{DeleteOrphans: true}
 	r.cfg.OrphanGrace.Duration = 1
@@ -137,7 +137,7 @@ func TestOrphanedShare(t *testing.T) {
 	r.ensure(t, here)
 	r.startMirror(t)
 	sweep := r.provider.Sweeper(fake.NewClientset(here), cluster)
-	eventually.True(t, "the share is gone", func() bool {
+	eventually.True(t, "the ports of the deleted Service are removed", func() bool {
 		if err := sweep(t.Context()); err != nil && cloudsim.KindOf(err) != cloudsim.Stale {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestUpdateWithoutSharedAnnotation(t *testing.T) {
 
 // The status and the events of a Service on a shared load balancer contain only
 // the ports of this Service.
-func TestSharedPublishesItsOwn(t *testing.T) {
+func TestSharedStatusHasOnlyOwnPorts(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	short, broken := sharingService("01", 80, annotate("ip-mode", "VIP")), sharingService("02", 81)
 	r.ensure(t, short)
@@ -191,11 +191,11 @@ func TestSharedPublishesItsOwn(t *testing.T) {
 	}
 	got := r.ensure(t, short).Ingress[0]
 	if said := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeVIP || got.Ports != nil || strings.Contains(said, "81") {
-		t.Errorf("first Service: got %+v, mode %s; events:\n%s", got, *got.IPMode, said)
+		t.Errorf("first Service: got %+v, mode %s; want mode VIP, no ports and no event about port 81; events:\n%s", got, *got.IPMode, said)
 	}
 	got = r.ensure(t, broken).Ingress[0]
 	if said := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(said, "taken") {
-		t.Errorf("second Service: got %+v, mode %s; events:\n%s", got, *got.IPMode, said)
+		t.Errorf("second Service: got %+v, mode %s; want mode Proxy, port 81 and an event with its error; events:\n%s", got, *got.IPMode, said)
 	}
 }
 
