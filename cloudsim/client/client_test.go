@@ -138,7 +138,7 @@ func TestEveryVerb(t *testing.T) {
 	}
 	newest := must(c.ListNewestEvents(ctx, cloudsim.EventOptions{ID: string(i.ID), Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}, Limit: 1}))(t)
 	if len(newest.Items) != 1 || newest.Items[0].Type != cloudsim.EventDelete || newest.Next == "" {
-		t.Errorf("newest event of the instance: %+v", newest)
+		t.Errorf("newest events of the instance: got %+v, want one delete event and a next page", newest)
 	}
 	if l := must(c.ListNewestEvents(ctx, cloudsim.EventOptions{RequestID: newest.Items[0].RequestID}))(t); len(l.Items) == 0 {
 		t.Error("no events of the request that deleted the instance")
@@ -317,7 +317,7 @@ func TestWaitOperationWaits(t *testing.T) {
 	}
 }
 
-func TestErrorsTravel(t *testing.T) {
+func TestClientReturnsErrorKinds(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	_, err := c.CreateLoadBalancer(ctx, balancer("lb", "i-ffffff"))
 	e, ok := errors.AsType[*cloudsim.Error](err)

@@ -88,7 +88,7 @@ func everySnapshotVerb(t *testing.T, c *client.Client, d cloudsim.Disk) {
 	}
 	for source, want := range map[string]int{string(d.ID): 2, "disk-ffffff": 0} {
 		if l := must(c.ListSnapshots(ctx, cloudsim.ListOptions{Source: source}))(t); len(l.Items) != want {
-			t.Errorf("wrong number of snapshots of %s: got %+v", source, l.Items)
+			t.Errorf("snapshots of %s: got %+v, want %d", source, l.Items, want)
 		}
 	}
 	if l := must(c.ListSnapshotGroups(ctx, cloudsim.ListOptions{Name: "group"}))(t); len(l.Items) != 1 {

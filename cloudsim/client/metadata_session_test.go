@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// TestMetadataSessionEnds proves that a client starts a new session if its session has ended. A
-// session ends after 60 s, or when the metadata service restarts.
-func TestMetadataSessionEnds(t *testing.T) {
+// TestClientRenewsMetadataSession proves that a client starts a new session if its session has
+// ended. A session ends after 60 s, or when the metadata service restarts.
+func TestClientRenewsMetadataSession(t *testing.T) {
 	sessions := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

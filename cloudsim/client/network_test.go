@@ -61,7 +61,7 @@ func everyNetworkVerb(t *testing.T, c *client.Client) {
 		{Network: n.ID}: 1, {Network: "net-000001"}: 0, {Labels: map[string]string{"cluster": "a"}}: 1, {Labels: map[string]string{"cluster": "b"}}: 0,
 	} {
 		if l := must(c.ListRoutes(ctx, *o))(t); len(l.Items) != want {
-			t.Errorf("wrong number of routes for %+v: got %+v", o, l.Items)
+			t.Errorf("routes with the options %+v: got %+v, want %d", o, l.Items, want)
 		}
 	}
 	must(c.DeleteRoute(ctx, r.ID))(t)

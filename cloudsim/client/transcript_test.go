@@ -88,7 +88,7 @@ func TestReplay(t *testing.T) {
 	}
 	torn, err := replayOnNewCloud(t, append(bytes.Clone(transcript), `{"requestId": "r`...))
 	if err != nil || torn.Calls != done.Calls {
-		t.Errorf("replay of a transcript with an incomplete last line: got %+v, error %v", torn, err)
+		t.Errorf("replay of a transcript with an incomplete last line: got %+v, error %v; want %d calls", torn, err, done.Calls)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 				t.Errorf("got error %v, want %s…%s", err, want, tc.want)
 			}
 			if done.Calls != at-1 {
-				t.Errorf("replay made %d calls before the error", done.Calls)
+				t.Errorf("replay: got %d calls before the error, want %d", done.Calls, at-1)
 			}
 		})
 	}
