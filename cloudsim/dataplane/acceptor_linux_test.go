@@ -50,7 +50,7 @@ func TestAcceptContinuesAfterFailure(t *testing.T) {
 	}
 	giveAll()
 	if got := c.line(); got != "early" {
-		t.Errorf("echo is %q, want early", got)
+		t.Errorf(`echo: got %q, want "early"`, got)
 	}
 	pong := make([]byte, len("ping\n"))
 	if _, err := other.WriteString("ping\n"); err != nil {

@@ -52,7 +52,7 @@ func TestDialPolicy(t *testing.T) {
 // Config.Networks. If this machine gets an address that the policy allowed before, the policy
 // refuses this address from now on. If the policy cannot read this machine's addresses, the policy
 // allows no address in the ranges of Config.Networks.
-func TestDialPolicyReadsAgain(t *testing.T) {
+func TestDialPolicyRefusesNewLocalAddress(t *testing.T) {
 	p := newDialPolicy(Config{Networks: prefixesOf("10.0.0.0/8")})
 	var host []netip.Prefix
 	var failure error

@@ -94,7 +94,7 @@ func TestProbeOverTLS(t *testing.T) {
 
 // The end of one direction counts as activity. After this end, the other
 // direction has the full idle timeout.
-func TestAnEndRestartsIdle(t *testing.T) {
+func TestHalfCloseRestartsIdleTimeout(t *testing.T) {
 	t.Parallel()
 	const idle = 3 * time.Second
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -109,6 +109,6 @@ func TestAnEndRestartsIdle(t *testing.T) {
 	time.Sleep(idle * 3 / 5)
 	_ = c.CloseWrite()
 	if all, err := io.ReadAll(c); string(all) != "late" || err != nil {
-		t.Errorf("got rest %q, error %v; want late", all, err)
+		t.Errorf(`rest of the answer: got %q, error %v; want "late"`, all, err)
 	}
 }

@@ -201,7 +201,7 @@ func TestFlowExpires(t *testing.T) {
 
 // A flow ends if its target refuses datagrams, turns unhealthy or is removed. The next datagram
 // goes to another target.
-func TestFlowMovesOn(t *testing.T) {
+func TestFlowEndsWithItsTarget(t *testing.T) {
 	t.Parallel()
 	f, stops := udpFleet(t, 3)
 	counters := dataplane.NewCounters()
@@ -301,7 +301,7 @@ func TestMaxFlows(t *testing.T) {
 }
 
 // When a UDP listener is removed, its flows end and its port is free.
-func TestUDPListenerGoes(t *testing.T) {
+func TestUDPListenerIsRemoved(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 1)
 	f.start(t, dataplane.Config{})

@@ -43,7 +43,7 @@ func TestWatchResumes(t *testing.T) {
 // While the cloud is not reachable, forwarding continues with the last known
 // state. If the cloud returns without its journal of events, the data plane
 // reads the changes from new lists.
-func TestCloudAwayAndGone(t *testing.T) {
+func TestOutageAndLostJournal(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, each(echo))
 	f.start(t, dataplane.Config{})
@@ -90,7 +90,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 
 // A watch may repeat events that are older than the list. Such an event does not restore a
 // deleted load balancer or an old rule.
-func TestHistoryIsNotRepeated(t *testing.T) {
+func TestOldEventsAreIgnored(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var asked []string
 	var cfg dataplane.Config
@@ -270,7 +270,7 @@ func TestShutdownGrace(t *testing.T) {
 
 // If the cloud refuses access at the start, Run returns the error, because the configuration is
 // wrong. If the cloud is not available yet, Run waits.
-func TestFirstContact(t *testing.T) {
+func TestRunEndsIfAccessIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)

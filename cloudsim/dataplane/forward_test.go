@@ -24,7 +24,7 @@ import (
 )
 
 // Sequential requests spread evenly over the targets.
-func TestSpreads(t *testing.T) {
+func TestRequestsSpreadEvenly(t *testing.T) {
 	f := newFleet(t, 3, sayName)
 	reg := prometheus.NewRegistry()
 	f.start(t, dataplane.Config{Registry: reg})
@@ -88,7 +88,7 @@ func TestHalfClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := c.line(); got != "question <nil>" {
-			t.Errorf("got answer %q, want question", got)
+			t.Errorf(`echo: got %q, want "question <nil>"`, got)
 		}
 	})
 	t.Run("target ends first", func(t *testing.T) {
@@ -104,21 +104,21 @@ func TestHalfClose(t *testing.T) {
 		<-heard
 		c := dial(t, f.address())
 		if all, err := io.ReadAll(c); string(all) != "answer" || err != nil {
-			t.Fatalf("got answer %q, error %v; want answer", all, err)
+			t.Fatalf(`got answer %q, error %v; want "answer"`, all, err)
 		}
 		if _, err := io.WriteString(c, "late"); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
 		if got := <-heard; got != "late <nil>" {
-			t.Errorf("target received %q, want late", got)
+			t.Errorf(`target: got %q, want "late <nil>"`, got)
 		}
 	})
 }
 
 // A client gets all bytes that its target sent before the target closed the connection. This is
 // true even if the client then sends more bytes, which the target's kernel answers with a reset.
-func TestAnswerOutlivesItsTarget(t *testing.T) {
+func TestAllBytesArriveAfterTargetCloses(t *testing.T) {
 	const size = 256 << 10 // bytes; the socket buffers have space for them
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if n, _ := c.Read(make([]byte, 1)); n == 1 {
@@ -160,7 +160,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 }
 
 // If one peer resets a connection, the data plane also resets the connection to the other peer.
-func TestResetTravels(t *testing.T) {
+func TestResetIsForwarded(t *testing.T) {
 	t.Run("from the target", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
 			if n, _ := c.Read(make([]byte, 1)); n == 1 {
@@ -391,7 +391,7 @@ func TestIdleTimeoutChanges(t *testing.T) {
 // If both sides send alternately with pauses, each side is silent for long, but the connection
 // is not idle. Each pause is half of the timeout. So the test also passes if a slow machine
 // makes a pause almost twice as long as planned.
-func TestTakingTurnsIsNotIdle(t *testing.T) {
+func TestAlternatingTrafficIsNotIdle(t *testing.T) {
 	t.Parallel()
 	const words, idle = 3, 2 * time.Second
 	speak := func(c *net.TCPConn) {

@@ -20,7 +20,7 @@ import (
 
 // If many targets of a load balancer accept connections and never answer, the probes of this load
 // balancer are late. The probes of other load balancers are on time.
-func TestProbesAreShared(t *testing.T) {
+func TestSlowProbesDelayNoOthers(t *testing.T) {
 	const slots, mute, seconds = 8, 50, 60
 	for _, greedy := range []int{1, 3} {
 		t.Run(fmt.Sprint(greedy, " greedy"), func(t *testing.T) {

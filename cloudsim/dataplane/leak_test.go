@@ -17,7 +17,7 @@ import (
 
 // Two thousand connections that end in different ways leave no goroutine and no
 // descriptor. After these connections, no connection counts as active.
-func TestLeavesNothing(t *testing.T) {
+func TestConnectionsLeaveNoResources(t *testing.T) {
 	const clients, times = 50, 40
 	f := newFleet(t, 2, sayName)
 	f.lb.HealthCheck.IntervalMillis = 300_000 // so that no probe changes the counts
@@ -79,7 +79,7 @@ func TestLeavesNothing(t *testing.T) {
 }
 
 // An idle connection uses two sockets and no pipe.
-func TestWaitingHoldsNoPipes(t *testing.T) {
+func TestIdleConnectionHoldsNoPipe(t *testing.T) {
 	f := newFleet(t, 1, each(func(c *net.TCPConn) { // echo without a splice pipe
 		for b := make([]byte, 64); ; {
 			n, err := c.Read(b)

@@ -100,7 +100,7 @@ func TestUnusableListenAddresses(t *testing.T) {
 
 // A new listener waits until the old listener has freed the port, even if this takes a while. So
 // the new listener never finds the port in use.
-func TestClosingIsWaitedFor(t *testing.T) {
+func TestNewListenerWaitsForPort(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var cfg dataplane.Config
 	cfg.ListenWith(func(ctx context.Context, network, address string) (net.Listener, error) {

@@ -15,7 +15,7 @@ import (
 
 // The loop's clock leaves out time in which the process was stopped. It includes time in which
 // the loop slept as planned.
-func TestStoppedTimeIsLost(t *testing.T) {
+func TestLoopClockSkipsStoppedTime(t *testing.T) {
 	const slept = time.Minute
 	for _, tc := range []struct {
 		name    string
@@ -42,7 +42,7 @@ func TestStoppedTimeIsLost(t *testing.T) {
 
 // A free loop accepts a new client while another loop is busy. There is no target, so the loop that
 // accepts the client resets the connection. The reset shows that a loop accepted the client.
-func TestBusyLoopIsNotWaitedFor(t *testing.T) {
+func TestFreeLoopAcceptsForBusyLoop(t *testing.T) {
 	f, err := newForwarder()
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 
 // If there are few connections, each connection stays on the loop that accepted it. If there are
 // many connections, the forwarder spreads them over all loops.
-func TestLoopsShare(t *testing.T) {
+func TestLoopsShareConnections(t *testing.T) {
 	f := &forwarder{}
 	for range 3 {
 		l, err := newLoop(f)

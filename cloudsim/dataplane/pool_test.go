@@ -118,7 +118,7 @@ func TestListenerHealthCheck(t *testing.T) {
 // When a listener gets its own health check or its own targets, its connections continue. Only the
 // connections to targets that the listener no longer has end. In this test, the drain timeout is
 // zero, so they end at once.
-func TestListenerPoolMoves(t *testing.T) {
+func TestListenerGetsOwnTargets(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, func(n int) func(*net.TCPConn) {
 		return func(c *net.TCPConn) {

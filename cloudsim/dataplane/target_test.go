@@ -19,7 +19,7 @@ import (
 // A verdict changes when the number of consecutive probes with the same result reaches the
 // threshold. In "probes", + is a successful probe and - is a failed probe. The value of "want" is
 // the health after each probe: i(nitial), h(ealthy) or u(nhealthy).
-func TestVerdict(t *testing.T) {
+func TestHealthThresholds(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
 		healthy, unhealthy int
@@ -56,11 +56,11 @@ func TestVerdict(t *testing.T) {
 					t.Errorf("healthy target: got reason %q, want none", v.reason)
 				}
 				if v.health == cloudsim.TargetUnhealthy && v.reason != "no" {
-					t.Errorf("unhealthy target: got reason %q, want no", v.reason)
+					t.Errorf(`unhealthy target: got reason %q, want "no"`, v.reason)
 				}
 			}
 			if got.String() != tc.want {
-				t.Errorf("after %s: got %s, want %s", tc.probes, got.String(), tc.want)
+				t.Errorf("health after the probes %s: got %s, want %s", tc.probes, got.String(), tc.want)
 			}
 		})
 	}

@@ -135,7 +135,7 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 
 // A load with the option recordsOnly does not change the data of disks and snapshots. This is true
 // even if the disks and snapshots were not ready at the time of the save.
-func TestRecordsLeaveData(t *testing.T) {
+func TestRecordsOnlyLoadKeepsData(t *testing.T) {
 	dir := t.TempDir()
 	engines := make(chan *engine.Engine, 1)
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }),
@@ -153,7 +153,7 @@ func TestRecordsLeaveData(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}))
 	for _, path := range paths {
 		if got := read(t, path, 0); got != "late" {
-			t.Errorf("%s: got data %q, want late", filepath.Base(path), got)
+			t.Errorf(`%s: got data %q, want "late"`, filepath.Base(path), got)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestCloudRetriesMoveOfLoadedData(t *testing.T) {
 	ok(t, os.RemoveAll(inTheWay))
 	whole(t, c, b.ID, 1)
 	if got := read(t, disks.Path(dir, a.ID), 0); got != "then" {
-		t.Errorf("disk: got data %q, want then", got)
+		t.Errorf(`disk: got data %q, want "then"`, got)
 	}
 	_, err = c.SaveState(t.Context(), cloudsim.SaveState{Name: "after"})
 	ok(t, err)
@@ -217,7 +217,7 @@ func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s clo
 	restored := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: s})
 	awaitOperation(t, c, restored)
 	if got := read(t, disks.Path(dir, restored.ID), 1<<30+5); got != "then" {
-		t.Errorf("disk of the snapshot: got data %q, want then", got)
+		t.Errorf(`disk of the snapshot: got data %q, want "then"`, got)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestLoadWhileAttached(t *testing.T) {
 	}
 	whole(t, c, d.ID, 1)
 	if got := read(t, disks.Path(dir, d.ID), 0); got != "now." {
-		t.Errorf("disk: got data %q, want now.", got)
+		t.Errorf(`disk: got data %q, want "now."`, got)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("temporary files exist: %v", left)
@@ -304,7 +304,7 @@ func TestDamagedData(t *testing.T) {
 		}
 	}
 	if got := read(t, disks.Path(dir, d.ID), 4096); got != "now." {
-		t.Errorf("disk: got data %q, want now.", got)
+		t.Errorf(`disk: got data %q, want "now."`, got)
 	}
 	if l, err := c.ListStates(t.Context()); err != nil || len(l.Items) != 1 {
 		t.Errorf("states: got %+v, error %v; want 1", l.Items, err)

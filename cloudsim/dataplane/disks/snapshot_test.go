@@ -85,7 +85,7 @@ func TestCopies(t *testing.T) {
 		path := disks.Path(dir, tc.d.ID)
 		info, err := os.Stat(path)
 		if err != nil || info.Size() != tc.size<<30 || info.Mode().Perm() != 0o600 {
-			t.Fatalf("%s: got %v, error %v; want the wanted size and mode 0600", what, info, err)
+			t.Fatalf("%s: got %v, error %v; want %d GiB and mode 0600", what, info, err, tc.size)
 		}
 		for at, want := range map[int64]string{0: "then", 1 << 30: tc.mid, 2<<30 - 4: "then"} {
 			if got := read(t, path, at); got != want {
@@ -104,7 +104,7 @@ func TestCopies(t *testing.T) {
 	again := copyOf(t, c, cloudsim.CreateDisk{Name: "again", SourceSnapshot: s.ID})
 	awaitOperation(t, c, again)
 	if got := read(t, disks.Path(dir, again.ID), 1<<30); got != "then" {
-		t.Errorf("disk of the snapshot: got data %q, want then", got)
+		t.Errorf(`disk of the snapshot: got data %q, want "then"`, got)
 	}
 	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestCopies(t *testing.T) {
 
 // A copy fails if the file of its source is missing. The error says that the data is lost. The
 // data plane does not make an empty file. Deleting the failed copies leaves no files.
-func TestCopyOfNothing(t *testing.T) {
+func TestCopyOfMissingFileFails(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
 	defer run()()
