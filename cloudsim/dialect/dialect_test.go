@@ -63,9 +63,9 @@ func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	return resp.StatusCode, resp.Header.Get("Their-Id"), string(raw)
 }
 
-// TestPassesOn proves that the calls of a dialect to the cloud have the id of the request, the name
-// of the dialect's call, and the token of the caller.
-func TestPassesOn(t *testing.T) {
+// TestCallsHaveRequestIDAndToken proves that the calls of a dialect to the cloud have the id of the
+// request, the name of the dialect's call, and the token of the caller.
+func TestCallsHaveRequestIDAndToken(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	secret, err := cloud.Token()
 	if err != nil {
@@ -172,7 +172,7 @@ func TestDroppedReply(t *testing.T) {
 func TestIDs(t *testing.T) {
 	for id, n := range map[string]int64{"i-000001": 1, "i-00002a": 42, "i-1000000": 1 << 24} {
 		if got := dialect.Number(id); got != n || dialect.ID[string]("i", n) != id {
-			t.Errorf("%s: got number %d and id %s", id, got, dialect.ID[string]("i", n))
+			t.Errorf("%s: got number %d and id %s, want number %d and the same id", id, got, dialect.ID[string]("i", n), n)
 		}
 	}
 	for _, bad := range []string{"", "i", "i-", "i-xyz", "i--1", "i-ffffffffffffffffff"} {
@@ -360,7 +360,7 @@ func TestServeFinishesRequests(t *testing.T) {
 	h := dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: cloud.URL, Transport: cloud.HTTP.Transport, Project: cloud.Project})
 	go func() { ended <- dialect.Serve(ctx, ln, h) }()
 	if status, _, body := post(t, "http://"+ln.Addr().String()+"/things/1", secret, "my-id", ""); status != http.StatusOK {
-		t.Errorf("request at the end of the server: got %d %q, want 200", status, body)
+		t.Errorf("request that runs when Serve's context ends: got %d %q, want 200", status, body)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Serve = %v", err)
@@ -385,7 +385,7 @@ func TestServeEndsWaitingRequests(t *testing.T) {
 	h := dialect.New(slog.New(slog.DiscardHandler), d, dialect.Config{URL: "http://127.0.0.1:1"})
 	go func() { ended <- dialect.Serve(ctx, ln, h) }()
 	if status, _, body := post(t, "http://"+ln.Addr().String()+"/things/1", "x", "my-id", ""); status == http.StatusOK {
-		t.Errorf("request at the end of the server: got %d %q, want an error", status, body)
+		t.Errorf("request that waits when Serve's context ends: got %d %q, want an error", status, body)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Serve = %v", err)

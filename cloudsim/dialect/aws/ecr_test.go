@@ -41,7 +41,7 @@ func doJSON(tb testing.TB, r *http.Request) (status int, code, body string) {
 		tb.Fatalf("answer %s: %v", raw, err)
 	}
 	if got := resp.Header.Get("Content-Type"); got != "application/x-amz-json-1.1" || resp.Header.Get("X-Amzn-Requestid") == "" || (e.Type != "") != (e.Message != "") {
-		tb.Errorf("answer %s: got content type %q and request id %q", raw, got, resp.Header.Get("X-Amzn-Requestid"))
+		tb.Errorf("answer %s: got content type %q and request id %q, want application/x-amz-json-1.1, a request id, and __type only with Message", raw, got, resp.Header.Get("X-Amzn-Requestid"))
 	}
 	return resp.StatusCode, e.Type, string(raw)
 }
@@ -139,7 +139,7 @@ func TestErrorsOfECR(t *testing.T) {
 // proves that the dialect computes the expiry of an authorization token from the cloud's clock.
 func TestRegistryOfECR(t *testing.T) {
 	if status, code, body := doJSON(t, start(t).ecr(t, "GetAuthorizationToken", `{}`)); status != 503 || code != "ServerException" || !strings.Contains(body, "no registry") {
-		t.Errorf("cloud without a registry: got %d %s %s", status, code, body)
+		t.Errorf("cloud without a registry: got %d %s %s, want 503 ServerException with the text no registry", status, code, body)
 	}
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := start(t, withRegistry(), cloudtest.WithFrozenClock(at))

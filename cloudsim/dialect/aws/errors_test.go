@@ -443,9 +443,9 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// TestStale proves that a call returns an error if other callers change the resource before each
-// attempt of the call.
-func TestStale(t *testing.T) {
+// TestConcurrentChangeIsIncorrectState proves that a call returns an error if other callers change
+// the resource before each attempt of the call.
+func TestConcurrentChangeIsIncorrectState(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()
 	if _, err := w.cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {

@@ -34,7 +34,7 @@ func TestGroupsOfTargets(t *testing.T) {
 	first := func(expression, body string) string {
 		m := regexp.MustCompile(expression).FindStringSubmatch(body)
 		if m == nil {
-			t.Fatalf("no %s in %s", expression, body)
+			t.Fatalf("the answer has no match for %s: %s", expression, body)
 		}
 		return m[1]
 	}
@@ -143,9 +143,9 @@ func TestRefusedRecord(t *testing.T) {
 	}
 }
 
-// TestLaunchWithoutDisks proves that a failed call of RunInstances leaves no instance. The call
-// fails because the caller's role does not permit disks.list.
-func TestLaunchWithoutDisks(t *testing.T) {
+// TestFailedLaunchLeavesNoInstance proves that a failed call of RunInstances leaves no instance.
+// The call fails because the caller's role does not permit disks.list.
+func TestFailedLaunchLeavesNoInstance(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()
 	_, err := w.cloud.CreateRole(ctx, cloudsim.CreateRole{Name: "launcher", Permissions: []cloudsim.Permission{"instances.*", "instanceTypes.*", "networks.*", "subnets.*", "zones.*", "regions.*"}})
@@ -162,7 +162,7 @@ func TestLaunchWithoutDisks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, code, body := w.query(t, "sim-1", runOne); code != "UnauthorizedOperation" || !strings.Contains(body, "disks.list") {
-		t.Errorf("got %d %s, want the missing permission disks.list", status, body)
+		t.Errorf("RunInstances: got %d %s %s, want UnauthorizedOperation with the permission disks.list", status, code, body)
 	}
 	l, err := w.cloud.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil {

@@ -33,11 +33,12 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 	}
 }
 
-// For one call of a client, the dialect makes several calls to the cloud. TestThrottledInTheMiddle
-// proves that the client's call succeeds although a rate limit refuses a later call to the cloud.
-// Hetzner's client repeats a call that fails with the code rate_limit_exceeded. So a creation must
-// not fail with this code after it has created the resource.
-func TestThrottledInTheMiddle(t *testing.T) {
+// For one call of a client, the dialect makes several calls to the cloud.
+// TestPartlyThrottledCallSucceeds proves that the client's call succeeds although a rate limit
+// refuses a later call to the cloud. Hetzner's client repeats a call that fails with the code
+// rate_limit_exceeded. So a creation must not fail with this code after it has created the
+// resource.
+func TestPartlyThrottledCallSucceeds(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
 	secret, err := w.cloud.Token()

@@ -178,7 +178,7 @@ func serverCalls(t *testing.T, w *world) {
 	expectError(t, err, sdk.ErrorCodeUniquenessError)
 	s, resp, err = w.Server.Update(ctx, s, sdk.ServerUpdateOpts{Name: "Worker-1.Example", Labels: map[string]string{"pool": "b"}})
 	if must(t, s, resp, err); s.Labels["pool"] != "b" || s.Name != "Worker-1.Example" {
-		t.Errorf("result of the update: got %+v", s)
+		t.Errorf("updated server: got %+v, want the label pool=b and the old name", s)
 	}
 	if other, resp, err := w.Server.Update(ctx, w.server(t, w.instance(t, "unlabelled")), sdk.ServerUpdateOpts{Name: "unlabelled"}); must(t, other, resp, err).Name != "unlabelled" {
 		t.Errorf("result of an update without a change: got %+v", other)
@@ -203,7 +203,7 @@ func serverCalls(t *testing.T, w *world) {
 	gone, resp, err := w.Server.DeleteWithResult(ctx, s)
 	w.wait(t, must(t, gone, resp, err).Action, nil, nil)
 	if s, _, err := w.Server.GetByID(ctx, s.ID); s != nil || err != nil {
-		t.Errorf("read after the deletion: got %+v, error %v; want none", s, err)
+		t.Errorf("deleted server: got %+v, error %v; want none", s, err)
 	}
 }
 
@@ -226,7 +226,7 @@ func volumeCalls(t *testing.T, w *world) {
 	}
 	v, resp, err = w.Volume.Update(ctx, v, sdk.VolumeUpdateOpts{Name: "pvc-1", Labels: map[string]string{"app": "web"}})
 	if must(t, v, resp, err); !maps.Equal(v.Labels, map[string]string{"app": "web"}) || v.Name != "pvc-1" || v.Server == nil {
-		t.Errorf("result of the update: got %+v", v)
+		t.Errorf("updated volume: got %+v, want the label app=web, the old name and a server", v)
 	}
 	_, _, err = w.Volume.Attach(ctx, v, s)
 	expectError(t, err, sdk.ErrorCodeVolumeAlreadyAttached)
@@ -297,7 +297,7 @@ func networkCalls(t *testing.T, w *world) {
 	w.wait(t, a, resp, err)
 	n, resp, err = w.Network.Update(ctx, n, sdk.NetworkUpdateOpts{Labels: map[string]string{"a": "c"}})
 	if must(t, n, resp, err); n.Labels["a"] != "c" || n.Name != "Cluster" {
-		t.Errorf("result of the update: got %+v", n)
+		t.Errorf("updated network: got %+v, want the label a=c and the old name", n)
 	}
 	if one, resp, err := w.Network.GetByID(ctx, n.ID); must(t, one, resp, err) == nil || one.Name != n.Name {
 		t.Errorf("network by id: got %+v", one)
@@ -360,7 +360,7 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	a, resp, err = w.LoadBalancer.UpdateService(ctx, l, 80, sdk.LoadBalancerUpdateServiceOpts{Protocol: sdk.LoadBalancerServiceProtocolTCP, DestinationPort: sdk.Ptr(30090), Proxyprotocol: sdk.Ptr(false)})
 	w.wait(t, a, resp, err)
 	if l, resp, err = w.LoadBalancer.GetByID(ctx, l.ID); must(t, l, resp, err).Services[0].DestinationPort != 30090 || l.Services[0].Proxyprotocol {
-		t.Errorf("result of the update: got %+v", l.Services[0])
+		t.Errorf("updated service: got %+v, want destination port 30090 without the PROXY protocol", l.Services[0])
 	}
 	a, resp, err = w.LoadBalancer.RemoveServerTarget(ctx, l, s)
 	w.wait(t, a, resp, err)
@@ -384,7 +384,7 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	w.wait(t, a, resp, err)
 	l, resp, err = w.LoadBalancer.GetByID(ctx, l.ID)
 	if must(t, l, resp, err); l.Algorithm.Type != sdk.LoadBalancerAlgorithmTypeLeastConnections || l.LoadBalancerType.Name != "lb21" || len(l.PrivateNet) != 1 || l.PrivateNet[0].Network.ID != n.ID || !l.Targets[0].UsePrivateIP || l.PublicNet.Enabled {
-		t.Errorf("load balancer: got %+v", l)
+		t.Errorf("load balancer after all changes: got %+v, want lb21, least_connections, one private network and no public network", l)
 	}
 	a, resp, err = w.LoadBalancer.EnablePublicInterface(ctx, l)
 	w.wait(t, a, resp, err)
@@ -392,13 +392,13 @@ func loadBalancerCalls(t *testing.T, w *world) {
 	w.wait(t, a, resp, err)
 	l, resp, err = w.LoadBalancer.Update(ctx, l, sdk.LoadBalancerUpdateOpts{Name: "a0123", Labels: map[string]string{"x": "y"}})
 	if must(t, l, resp, err); !maps.Equal(l.Labels, map[string]string{"x": "y"}) || l.LoadBalancerType.Name != "lb21" || !l.PublicNet.Enabled || len(l.PrivateNet) != 0 {
-		t.Errorf("result of the update: got %+v", l)
+		t.Errorf("updated load balancer: got %+v, want the label x=y, lb21, a public network and no private network", l)
 	}
 	deleted := do[schema.ActionGetResponse](t, w, http.MethodDelete, fmt.Sprintf("/load_balancers/%d", l.ID)).Action
 	if a, resp, err := w.Action.GetByID(ctx, deleted.ID); must(t, a, resp, err) == nil || a.Status != sdk.ActionStatusSuccess || a.Command != deleted.Command {
-		t.Errorf("action of the deletion: got %+v, then %+v", deleted, a)
+		t.Errorf("action of the deletion: got %+v in the answer and %+v by id, want success and the same command", deleted, a)
 	}
 	if l, _, err := w.LoadBalancer.GetByID(ctx, l.ID); l != nil || err != nil {
-		t.Errorf("read after the deletion: got %+v, error %v; want none", l, err)
+		t.Errorf("deleted load balancer: got %+v, error %v; want none", l, err)
 	}
 }

@@ -323,7 +323,7 @@ func TestLocked(t *testing.T) {
 	for _, a := range []*sdk.Action{server.Action, volume.Action, lb.Action} {
 		before, resp, err := w.Action.GetByID(ctx, a.ID)
 		if must(t, before, resp, err); a.Status != sdk.ActionStatusRunning || before.Status != sdk.ActionStatusRunning || before.Progress > 99 || len(before.Resources) != 1 {
-			t.Errorf("action: got %+v, then %+v; want running", a, before)
+			t.Errorf("action: got %+v in the answer and %+v by id; want running, progress below 100 and 1 resource", a, before)
 		}
 	}
 	pass()
@@ -334,7 +334,7 @@ func TestLocked(t *testing.T) {
 	}
 	a, resp, err := w.Server.Poweroff(ctx, server.Server)
 	if must(t, a, resp, err); a.Status != sdk.ActionStatusRunning {
-		t.Errorf("action: got %+v, want running", a)
+		t.Errorf("action of Poweroff: got %+v, want running", a)
 	}
 }
 

@@ -34,7 +34,7 @@ func FuzzService(f *testing.F) {
 		}
 		var again serviceRequest
 		if err := dialect.Decode(raw, &again); err != nil {
-			t.Fatalf("%s: got error %v", raw, err)
+			t.Fatalf("decode of the shown service %s: got error %v", raw, err)
 		}
 		if shown.HealthCheck.Interval > 60 || shown.HealthCheck.Timeout > 60 {
 			t.Fatalf("got health check %+v, want at most 60 seconds", shown.HealthCheck)
@@ -43,7 +43,7 @@ func FuzzService(f *testing.F) {
 			t.Fatalf("update with the shown service %s: got error %v", raw, err)
 		}
 		if second, _ := json.Marshal(loadBalancerOf(l).Services[0]); string(second) != string(raw) {
-			t.Fatalf("service %s after the update: got %s", raw, second)
+			t.Fatalf("service after an update with its own values: got %s, want %s", second, raw)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		items, m := slicePage([]int{1, 2, 3, 4, 5, 6, 7}, q)
 		if p := m.Pagination; len(items) > p.PerPage || p.PerPage > maxPerPage || *p.LastPage != (6+p.PerPage)/p.PerPage {
-			t.Errorf("query %q: got page %v, %+v", raw, items, p)
+			t.Errorf("query %q: got items %v, per_page %d, last_page %d; want at most per_page items, per_page at most %d and last_page %d", raw, items, p.PerPage, *p.LastPage, maxPerPage, (6+p.PerPage)/p.PerPage)
 		}
 	})
 }
@@ -159,12 +159,12 @@ func TestCallsAreUnique(t *testing.T) {
 	}
 }
 
-// TestEachKindHasAFailure proves that the map kindFailures contains a status and a code for each
-// error kind.
-func TestEachKindHasAFailure(t *testing.T) {
+// TestErrorKindsHaveStatusAndCode proves that the map kindFailures contains a status and a code for
+// each error kind.
+func TestErrorKindsHaveStatusAndCode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		if f := kindFailures[k]; f.Status < 400 || f.Code == "" {
-			t.Errorf("error kind %s has no failure", k)
+			t.Errorf("error kind %s has no status or no code", k)
 		}
 	}
 }

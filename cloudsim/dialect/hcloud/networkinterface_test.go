@@ -185,9 +185,9 @@ func TestAttachToNewNetwork(t *testing.T) {
 	w.wait(t, a, resp, err)
 }
 
-// TestNetworkInterfacePrograms attaches servers to networks and detaches them, at random. After
+// TestRandomNetworkAttachments attaches servers to networks and detaches them, at random. After
 // each call, it compares the error and the private networks of the server with a model.
-func TestNetworkInterfacePrograms(t *testing.T) {
+func TestRandomNetworkAttachments(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
 	var servers []*sdk.Server

@@ -9,9 +9,9 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestNetworkPrograms makes random calls for the subnets and routes of a network. After each call,
-// it compares the error and the network with a model.
-func TestNetworkPrograms(t *testing.T) {
+// TestRandomNetworkCalls makes random calls for the subnets and routes of a network. After each
+// call, it compares the error and the network with a model.
+func TestRandomNetworkCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
 	const of = "10.50.9.0/24" // the subnet of the server

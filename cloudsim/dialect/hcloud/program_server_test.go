@@ -19,9 +19,9 @@ type modelServer struct {
 	label     string
 }
 
-// TestServerPrograms makes random calls for servers and their placement groups. After each call, it
-// compares the error, all servers and all placement groups with a model.
-func TestServerPrograms(t *testing.T) {
+// TestRandomServerCalls makes random calls for servers and their placement groups. After each call,
+// it compares the error, all servers and all placement groups with a model.
+func TestRandomServerCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
 	var groups []*sdk.PlacementGroup
@@ -118,9 +118,9 @@ func serverStep(ctx context.Context, w *world, op int, name string, have *modelS
 	return want, err
 }
 
-// TestSSHKeyPrograms makes random calls for SSH keys. After each call, it compares the error and
+// TestRandomSSHKeyCalls makes random calls for SSH keys. After each call, it compares the error and
 // all SSH keys with a model.
-func TestSSHKeyPrograms(t *testing.T) {
+func TestRandomSSHKeyCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
 	rng := rand.New(rand.NewPCG(5, 5)) //nolint:gosec // a repeatable test

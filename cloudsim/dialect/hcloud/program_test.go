@@ -53,9 +53,9 @@ func TestLimitsOfTypes(t *testing.T) {
 	}
 }
 
-// TestPrograms makes random calls for a load balancer. After each call, it compares the error and
-// the load balancer with a model.
-func TestPrograms(t *testing.T) {
+// TestRandomLoadBalancerCalls makes random calls for a load balancer. After each call, it compares
+// the error and the load balancer with a model.
+func TestRandomLoadBalancerCalls(t *testing.T) {
 	w := start(t)
 	var servers []*sdk.Server
 	for i := range 27 { // more than the limit of the smallest type

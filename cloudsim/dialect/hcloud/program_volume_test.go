@@ -17,9 +17,9 @@ type modelVolume struct {
 	server int64
 }
 
-// TestVolumePrograms makes random calls for volumes. After each call, it compares the error and all
-// volumes with a model.
-func TestVolumePrograms(t *testing.T) {
+// TestRandomVolumeCalls makes random calls for volumes. After each call, it compares the error and
+// all volumes with a model.
+func TestRandomVolumeCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
 	var servers []*sdk.Server

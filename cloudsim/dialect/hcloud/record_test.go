@@ -47,7 +47,7 @@ func sshKeyCalls(t *testing.T, w *world) {
 	expectError(t, err, sdk.ErrorCodeUniquenessError)
 	k, resp, err = w.SSHKey.Update(ctx, k, sdk.SSHKeyUpdateOpts{Name: "lower", Labels: map[string]string{"a": "c"}})
 	if must(t, k, resp, err); k.Name != "lower" || k.Labels["a"] != "c" || k.PublicKey != publicKey {
-		t.Errorf("result of the update: got %+v", k)
+		t.Errorf("updated SSH key: got %+v, want the name lower, the label a=c and the same public key", k)
 	}
 	if one, _, err := w.SSHKey.GetByName(ctx, createdKey); one != nil || err != nil {
 		t.Errorf("SSH key by its old name: got %+v, error %v; want none", one, err)
@@ -126,7 +126,7 @@ func placementGroupCalls(t *testing.T, w *world) {
 	}
 	g, resp, err = w.PlacementGroup.Update(ctx, g, sdk.PlacementGroupUpdateOpts{Name: "renamed", Labels: map[string]string{"a": "c"}})
 	if must(t, g, resp, err); g.Name != "renamed" || g.Labels["a"] != "c" || len(g.Servers) != 0 {
-		t.Errorf("result of the update: got %+v", g)
+		t.Errorf("updated placement group: got %+v, want the name renamed, the label a=c and no servers", g)
 	}
 	if all, err := w.PlacementGroup.AllWithOpts(ctx, sdk.PlacementGroupListOpts{Type: sdk.PlacementGroupTypeSpread}); err != nil || len(all) != 1 {
 		t.Errorf("placement groups: got %v, error %v; want 1", all, err)

@@ -128,7 +128,7 @@ func TestEachCall(t *testing.T) {
 
 	me := must(w.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{}))(t)
 	if *me.Account != "000000000001" || *me.Arn != "arn:aws:iam::000000000001:user/aws" || *me.UserId != "sa-000001" {
-		t.Errorf("caller: got %s, %s, %s", *me.Account, *me.Arn, *me.UserId)
+		t.Errorf("caller: got account %s, ARN %s, user id %s; want account 000000000001, user aws, user id sa-000001", *me.Account, *me.Arn, *me.UserId)
 	}
 
 	all := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t)
@@ -222,7 +222,7 @@ func TestEachCall(t *testing.T) {
 	}
 	must(w.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: []string{*i.InstanceId}, Tags: []types.Tag{{Key: sdk.String("team"), Value: sdk.String("other")}, {Key: sdk.String("empty")}}}))(t)
 	if got := must(w.cloud.GetInstance(ctx, a.ID))(t).Labels; len(got) != 2 || got["team"] != "shop" {
-		t.Errorf("labels after the removal of two tags, one with another value: got %v", got)
+		t.Errorf("labels after the removal of two tags, one with another value: got %v, want 2 labels, one of them team=shop", got)
 	}
 	must(w.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: []string{*i.InstanceId}}))(t)
 	if got := must(w.cloud.GetInstance(ctx, a.ID))(t).Labels; len(got) != 0 {

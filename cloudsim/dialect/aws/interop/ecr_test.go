@@ -29,7 +29,7 @@ func testECR(t *testing.T, w *world) {
 	user, password, _ := strings.Cut(string(must(base64.StdEncoding.DecodeString(*d.AuthorizationToken))(t)), ":")
 	caller := must((<-w.engine).AuthorizeRegistryPassword(password))(t)
 	if user != "AWS" || caller.Name() != "aws" {
-		t.Errorf("authorization token: got user %s, and a password of %s", user, caller.Name())
+		t.Errorf("authorization token: got user %s and the password of the caller %s, want AWS and aws", user, caller.Name())
 	}
 
 	for _, name := range []string{"team-a/web", "team-a/api", "db"} {

@@ -100,7 +100,7 @@ func testInstances(t *testing.T, w *world) {
 		t.Errorf("status of a stopped instance: got %+v, want none", s)
 	}
 	if s := must(w.DescribeInstanceStatus(ctx, &ec2.DescribeInstanceStatusInput{InstanceIds: []string{id}, IncludeAllInstances: sdk.Bool(true)}))(t).InstanceStatuses; len(s) != 1 || s[0].InstanceStatus.Status != types.SummaryStatusNotApplicable {
-		t.Errorf("status of a stopped instance: got %+v", s)
+		t.Errorf("status of a stopped instance with IncludeAllInstances: got %+v, want not-applicable", s)
 	}
 	started := must(w.StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{id}}))(t).StartingInstances
 	if len(started) != 1 || started[0].PreviousState.Name != types.InstanceStateNameStopped || started[0].CurrentState.Name != types.InstanceStateNameRunning {
@@ -117,11 +117,11 @@ func testInstances(t *testing.T, w *world) {
 	for range 2 { // the second call changes nothing
 		gone := must(w.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{id}}))(t).TerminatingInstances
 		if len(gone) != 1 || gone[0].CurrentState.Name != types.InstanceStateNameTerminated {
-			t.Errorf("terminated instance: got %+v", gone)
+			t.Errorf("result of TerminateInstances: got %+v, want terminated", gone)
 		}
 	}
 	if got := w.shownInstance(t, id); got.State.Name != types.InstanceStateNameTerminated || len(got.Tags) != 1 || got.PrivateIpAddress != nil || got.VpcId != nil || len(got.NetworkInterfaces) != 0 {
-		t.Errorf("terminated instance: got %+v", got)
+		t.Errorf("DescribeInstances of a terminated instance: got %+v, want terminated, 1 tag, no addresses and no VPC", got)
 	}
 	_, err = w.StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{id}})
 	mustFail(t, err, "IncorrectInstanceState")
@@ -186,10 +186,10 @@ func TestInstanceStates(t *testing.T) {
 	}
 }
 
-// TestPartOfTheInstances proves that RunInstances creates as many instances as the quota permits,
-// if this number is between MinCount and MaxCount. If the quota permits fewer instances than
-// MinCount, RunInstances creates no instance.
-func TestPartOfTheInstances(t *testing.T) {
+// TestRunInstancesWithinQuota proves that RunInstances creates as many instances as the quota
+// permits, if this number is between MinCount and MaxCount. If the quota permits fewer instances
+// than MinCount, RunInstances creates no instance.
+func TestRunInstancesWithinQuota(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaInstances: 3} })), t.Context()
 	_, err := w.RunInstances(ctx, runRequest(4, 5))
 	mustFail(t, err, "InstanceLimitExceeded")
@@ -225,6 +225,6 @@ func TestRetriedRun(t *testing.T) {
 	made := must(w.RunInstances(ctx, runRequest(1, 1)))(t).Instances
 	all := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t).Reservations
 	if len(made) != 1 || len(all) != 1 || *all[0].Instances[0].InstanceId != *made[0].InstanceId {
-		t.Errorf("got %+v, and the list %+v; want the same instance", made, all)
+		t.Errorf("result of RunInstances: got %+v, instances in the list: got %+v; want the same one instance", made, all)
 	}
 }

@@ -64,7 +64,7 @@ func testLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("host name: got %q, want %q", host, want)
 	}
 	if again := *must(w.elb.CreateLoadBalancer(ctx, create))(t).DNSName; again != host {
-		t.Errorf("the same request: got %q, want %q", again, host)
+		t.Errorf("host name after the repeated request: got %q, want %q", again, host)
 	}
 	create.Listeners = []types.Listener{listen(80, 30081)}
 	_, err = w.elb.CreateLoadBalancer(ctx, create)
@@ -118,25 +118,25 @@ func testLoadBalancer(t *testing.T, w *world) {
 	_, err = w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30444)}})
 	mustFail(t, err, "DuplicateListener")
 	if l = w.ownLoadBalancer(t, "shop"); !slices.Equal(refusingPorts(l), []int{443}) || !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) || l.Listeners[1].IdleTimeoutSeconds != 90 || l.DrainTimeoutSeconds != 40 {
-		t.Errorf("a listener without a rule: got %+v", l.LoadBalancerSpec)
+		t.Errorf("load balancer with a listener without a rule: got %+v, want refusing port 443, range 10.0.0.0/8, idle timeout 90 s and drain timeout 40 s", l.LoadBalancerSpec)
 	}
 	w.authorize(t, id, tcp(443, "10.1.0.0/16"))
 	if l = w.ownLoadBalancer(t, "shop"); len(refusingPorts(l)) != 0 || !slices.Equal(l.SourceRanges, []string{"10.1.0.0/16"}) || len(l.Targets) != 1 {
-		t.Errorf("listeners with different ranges: got %+v", l.LoadBalancerSpec)
+		t.Errorf("load balancer after the rule for port 443: got %+v, want no refusing port, range 10.1.0.0/16 and 1 target", l.LoadBalancerSpec)
 	}
 	must(w.elb.DeleteLoadBalancerListeners(ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{443, 444}}))(t)
 	if l = w.ownLoadBalancer(t, "shop"); len(l.Listeners) != 1 || !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) {
-		t.Errorf("after the removal of a listener: got %+v", l.LoadBalancerSpec)
+		t.Errorf("load balancer after the removal of a listener: got %+v, want 1 listener and range 10.0.0.0/8", l.LoadBalancerSpec)
 	}
 	w.revoke(t, id, tcp(80, "10.0.0.0/8"))
 	if l = w.ownLoadBalancer(t, "shop"); !slices.Equal(refusingPorts(l), []int{80}) {
-		t.Errorf("after the removal of all rules: got %+v", l.LoadBalancerSpec)
+		t.Errorf("load balancer after the removal of all rules: got %+v, want refusing port 80", l.LoadBalancerSpec)
 	}
 	other := w.createGroup(t, "other")
 	w.authorize(t, other, tcp(80, "0.0.0.0/0"))
 	must(w.elb.ApplySecurityGroupsToLoadBalancer(ctx, &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: []string{id, other}}))(t)
 	if l = w.ownLoadBalancer(t, "shop"); len(refusingPorts(l)) != 0 || !slices.Equal(l.SourceRanges, []string{"0.0.0.0/0"}) {
-		t.Errorf("with a second group: got %+v", l.LoadBalancerSpec)
+		t.Errorf("load balancer with a second group: got %+v, want no refusing port and range 0.0.0.0/0", l.LoadBalancerSpec)
 	}
 
 	testPolicies(t, w)

@@ -196,7 +196,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	}
 	w.listen(t, lb, web, types.ProtocolEnumTcp, 80)
 	if s := w.spec(t, "net"); !slices.Contains(s, "tcp/80 to 30080 check tcp/30080 i-000002") {
-		t.Errorf("a second listener: got %v", s)
+		t.Errorf("listeners after a second listener: got %v, want one at tcp/80 with i-000002", s)
 	}
 	attributes := func(all []types.LoadBalancerAttribute) (text string) {
 		for _, a := range all {
@@ -240,7 +240,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("security groups: got %v", r.SecurityGroupIds)
 	}
 	if own = w.ownLoadBalancer(t, "net"); !slices.Equal(own.SourceRanges, []string{"192.0.2.0/24"}) || len(own.Listeners[0].Targets) != 0 || len(own.Listeners[2].Targets) != 1 {
-		t.Errorf("with another security group: got %+v", own.LoadBalancerSpec)
+		t.Errorf("load balancer with another security group: got %+v, want range 192.0.2.0/24 and targets only at port 80", own.LoadBalancerSpec)
 	}
 	_, err = w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &other})
 	mustFail(t, err, "DependencyViolation")
@@ -258,7 +258,7 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	mustFail(t, err, "ResourceInUse")
 	must(w.elbv2.DeleteListener(ctx, &elbv2.DeleteListenerInput{ListenerArn: li.ListenerArn}))(t)
 	if s := w.spec(t, "net"); len(s) != 1 {
-		t.Errorf("after the removal of a listener: got %v", s)
+		t.Errorf("listeners after the removal of a listener: got %v, want 1", s)
 	}
 	must(w.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &both}))(t)
 	set("deletion_protection.enabled", "true")
@@ -422,11 +422,11 @@ func TestNetworkHealth(t *testing.T) {
 		t.Errorf("got health %q, want %q", got, want)
 	}
 	if got := w.health(t, g, ids[1], "i-00000000000000099"); !slices.Equal(got, []string{want[1], "i-00000000000000099:80 unused Target.NotRegistered"}) {
-		t.Errorf("got health of two targets %q", got)
+		t.Errorf("health of a registered and an unknown target: got %q, want %q and unused", got, want[1])
 	}
 	must(w.cloud.DeleteInstance(t.Context(), "i-000002"))(t)
 	if got := w.health(t, g); len(got) != 3 || got[1] != want[2] {
-		t.Errorf("got health after the deletion of an instance %q", got)
+		t.Errorf("health after the deletion of an instance: got %q, want 3 targets, the second %q", got, want[2])
 	}
 }
 
@@ -475,9 +475,9 @@ func TestNetworkFaults(t *testing.T) {
 	}
 }
 
-// TestNetworkLateRecord proves that a new listener forwards to a target that another caller
-// registers at the same time. In this test, the cloud stores the target after the listener.
-func TestNetworkLateRecord(t *testing.T) {
+// TestListenerGetsConcurrentTarget proves that a new listener forwards to a target that another
+// caller registers at the same time. In this test, the cloud stores the target after the listener.
+func TestListenerGetsConcurrentTarget(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.instance(t, "node-1", "sim-1a", nil)
 	w.authorize(t, "sg-00100000000000001", tcp(80, "0.0.0.0/0"))
@@ -504,10 +504,10 @@ func TestNetworkLateRecord(t *testing.T) {
 	}
 }
 
-// TestNetworkCallers lets several callers make changes at the same time. It proves that the result
-// is the same as if the callers made their changes one after the other. A caller repeats a call
-// that fails because other callers changed the same resource.
-func TestNetworkCallers(t *testing.T) {
+// TestConcurrentNetworkChanges lets several callers make changes at the same time. It proves that
+// the result is the same as if the callers made their changes one after the other. A caller repeats
+// a call that fails because other callers changed the same resource.
+func TestConcurrentNetworkChanges(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	const n = 3
 	lb, g := w.createNetwork(t, "net"), w.createTargets(t, "net", types.ProtocolEnumTcp, 30080)
@@ -548,7 +548,7 @@ func TestNetworkCallers(t *testing.T) {
 	work.Wait()
 	own := w.ownLoadBalancer(t, "net")
 	if len(own.Listeners) != n || !slices.Equal(own.SourceRanges, []string{"10.0.0.0/8"}) {
-		t.Errorf("got %d listeners with ranges %v, want %d", len(own.Listeners), own.SourceRanges, n)
+		t.Errorf("got %d listeners with ranges %v, want %d with 10.0.0.0/8", len(own.Listeners), own.SourceRanges, n)
 	}
 	for _, li := range own.Listeners {
 		if len(li.Targets) != 3*n {

@@ -41,9 +41,10 @@ type networkModel struct {
 	next                   int // number of the next instance
 }
 
-// TestNetworkProgram makes random calls about network load balancers. After each call, it compares
-// the error, the answers of the dialect and the load balancers of the cloud with a model.
-func TestNetworkProgram(t *testing.T) {
+// TestRandomNetworkLoadBalancerCalls makes random calls about network load balancers. After each
+// call, it compares the error, the answers of the dialect and the load balancers of the cloud with
+// a model.
+func TestRandomNetworkLoadBalancerCalls(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := start(t)

@@ -84,13 +84,13 @@ func testPolicies(t *testing.T, w *world) {
 		t.Errorf("policies: got %+v", p)
 	}
 	if got := w.proxied(t); got != "80" {
-		t.Errorf("before a port has the policy: got listeners %s", got)
+		t.Errorf(`listeners before the instance port has the policy: got %q, want "80"`, got)
 	}
 	if err := w.setPolicies(t, 30080, "proxy"); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.policies(t) + "; " + w.proxied(t); got != "proxy 30080=proxy; 80:v1" {
-		t.Errorf("with a policy: got %s", got)
+		t.Errorf(`policies and listeners with the policy: got %q, want "proxy 30080=proxy; 80:v1"`, got)
 	}
 	mustFail(t, w.deletePolicy(t, "proxy"), "InvalidConfigurationRequest")
 
@@ -99,7 +99,7 @@ func testPolicies(t *testing.T, w *world) {
 	must(w.elb.DeleteLoadBalancerListeners(ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: shop, LoadBalancerPorts: []int32{80}}))(t)
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: shop, Listeners: []types.Listener{listen(81, 30080), listen(80, 30081)}}))(t)
 	if got := w.policies(t) + "; " + w.proxied(t); got != "proxy 30080=proxy; 81:v1 80" {
-		t.Errorf("with another listener for the same instance port: got %s", got)
+		t.Errorf(`policies and listeners with a new listener for the instance port: got %q, want "proxy 30080=proxy; 81:v1 80"`, got)
 	}
 	if err := w.setPolicies(t, 30080); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func testPolicies(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	if got := w.policies(t) + "; " + w.proxied(t); got != "; 81 80" {
-		t.Errorf("after the removal of the policy: got %s", got)
+		t.Errorf(`policies and listeners after the removal of the policy: got %q, want "; 81 80"`, got)
 	}
 
 	long := func(n int) *elb.CreateLoadBalancerPolicyInput {
@@ -121,9 +121,9 @@ func testPolicies(t *testing.T, w *world) {
 	mustFail(t, err, "TooManyPolicies")
 }
 
-// TestPolicyProgram makes random calls about policies and listeners. After each call, it compares the
-// error, the policies and the listeners of the cloud with a model.
-func TestPolicyProgram(t *testing.T) {
+// TestRandomPolicyCalls makes random calls about policies and listeners. After each call, it
+// compares the error, the policies and the listeners of the cloud with a model.
+func TestRandomPolicyCalls(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.elb.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{LoadBalancerName: sdk.String("shop"), Listeners: []types.Listener{listen(80, 30080)}, Subnets: []string{"subnet-00000000000000001"}}))(t)
 	rng := rand.New(rand.NewPCG(4, 7)) //nolint:gosec // a repeatable test

@@ -31,10 +31,10 @@ type modelInstance struct {
 	on, check bool
 }
 
-// TestInstancePrograms makes random calls for instances. After each call, it compares the code of
-// the error, and all instances, with a model. In the model, the key of an instance is the
+// TestRandomInstanceCalls makes random calls for instances. After each call, it compares the code
+// of the error, and all instances, with a model. In the model, the key of an instance is the
 // ClientToken of the instance.
-func TestInstancePrograms(t *testing.T) {
+func TestRandomInstanceCalls(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	rng := rand.New(rand.NewPCG(3, 3)) //nolint:gosec // a repeatable test
 	model := map[string]*modelInstance{}
@@ -135,9 +135,9 @@ type volumeProgram struct {
 	model   map[string]*modelVolume // the keys are ClientTokens
 }
 
-// TestVolumePrograms makes random calls for volumes. After each call, it compares the code of the
-// error, all volumes, and the block devices of all instances with a model.
-func TestVolumePrograms(t *testing.T) {
+// TestRandomVolumeCalls makes random calls for volumes. After each call, it compares the code of
+// the error, all volumes, and the block devices of all instances with a model.
+func TestRandomVolumeCalls(t *testing.T) {
 	p := &volumeProgram{world: start(t), rng: rand.New(rand.NewPCG(7, 7)), model: map[string]*modelVolume{}} //nolint:gosec // a repeatable test
 	ctx := t.Context()
 	for _, zone := range []string{"sim-1a", "sim-1a", "sim-1b"} {

@@ -50,7 +50,7 @@ func testRoutes(t *testing.T, w *world) {
 	}
 	must(w.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: []string{mainTable}, Tags: []types.Tag{tag}}))(t)
 	if got := w.table(t).Tags; len(got) != 0 {
-		t.Errorf("removed tags of the route table: got %+v", got)
+		t.Errorf("tags of the route table after DeleteTags: got %+v, want none", got)
 	}
 
 	create := &ec2.CreateRouteInput{RouteTableId: sdk.String(mainTable), DestinationCidrBlock: sdk.String("10.244.7.0/24"), InstanceId: nodes[0].InstanceId}
@@ -81,9 +81,10 @@ func testRoutes(t *testing.T, w *world) {
 	mustFail(t, err, "InvalidRoute.NotFound")
 }
 
-// TestRouteAfterRoute proves that a client can create a route directly after it has deleted or
-// replaced a route to the same destination. The cloud needs one second to delete the old route.
-func TestRouteAfterRoute(t *testing.T) {
+// TestRouteToSameDestinationAgain proves that a client can create a route directly after it has
+// deleted or replaced a route to the same destination. The cloud needs one second to delete the old
+// route.
+func TestRouteToSameDestinationAgain(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Network: time.Second})), t.Context()
 	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances
 	create := &ec2.CreateRouteInput{RouteTableId: sdk.String(mainTable), DestinationCidrBlock: sdk.String("10.244.7.0/24"), InstanceId: nodes[0].InstanceId}

@@ -146,7 +146,7 @@ func testVolumes(t *testing.T, w *world) {
 	labels := must(w.cloud.GetDisk(ctx, ownDisk(id)))(t).Labels
 	device := dialect.LabelPrefix + "device."
 	if labels[device+string(ownInstance(other))] != "/dev/xvdab" || labels[device+string(ownInstance(node))] != "" {
-		t.Errorf("labels of a volume that moved to another instance: got %v", labels)
+		t.Errorf("device labels of a volume that moved to another instance: got %v, want only /dev/xvdab for the new instance", labels)
 	}
 	must(w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id}))(t)
 
@@ -213,7 +213,7 @@ func TestVolumeStates(t *testing.T) {
 	mustFail(t, err, "IncorrectModificationState")
 	must(w.cloud.WaitOperation(ctx, must(w.cloud.GetDisk(ctx, ownDisk(*made.VolumeId)))(t).Operation))(t)
 	if all := must(w.DescribeVolumesModifications(ctx, &ec2.DescribeVolumesModificationsInput{VolumeIds: one.VolumeIds}))(t).VolumesModifications; all[0].ModificationState != types.VolumeModificationStateCompleted {
-		t.Errorf("modification at its end: got %+v", all[0])
+		t.Errorf("modification after the operation: got %+v, want completed", all[0])
 	}
 	if d := must(w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: made.VolumeId}))(t); d.State != types.VolumeAttachmentStateDetaching {
 		t.Errorf("detachment: got %+v", d)
