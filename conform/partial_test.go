@@ -24,7 +24,7 @@ func assertPartial(t *testing.T, r conform.Report, err error, reason string, clo
 		t.Fatal(err)
 	}
 	if !strings.Contains(r.Incomplete, reason) || strings.Contains(r.Incomplete, "S3CRET") {
-		t.Errorf("got the reason %q, want %q", r.Incomplete, reason)
+		t.Errorf("got the reason %q, want %q in it and no secret", r.Incomplete, reason)
 	}
 	skipped := 0
 	for _, x := range r.Results {
@@ -76,7 +76,7 @@ func TestPartialReport(t *testing.T) {
 		})
 		assertPartial(t, r, err, "exit status 7", cloud)
 		if !strings.Contains(r.Incomplete, "wrong flag") {
-			t.Errorf("the reason has no output of the CCM: %s", r.Incomplete)
+			t.Errorf(`got the reason %q, want the output "wrong flag" of the CCM in it`, r.Incomplete)
 		}
 	})
 	t.Run("the driver dies", func(t *testing.T) {

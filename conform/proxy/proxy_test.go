@@ -80,7 +80,7 @@ func (a *api) recording(t *testing.T) []conform.Call {
 	t.Helper()
 	r, ok := a.control.(conform.Recorder)
 	if !ok {
-		t.Fatal("the client of the control has no recording")
+		t.Fatal("the control client does not implement conform.Recorder")
 	}
 	all, err := r.Recording(t.Context(), time.Time{})
 	if err != nil {
@@ -96,7 +96,7 @@ func TestForward(t *testing.T) {
 	for _, path := range []string{"/v1/servers", "/v1/servers/42?x=1", "/v1/servers/43"} {
 		resp, body, err := a.call(t, "GET", path, "")
 		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(body, `"id":1`) {
-			t.Fatalf("%s: got %v, %q, %v", path, resp, body, err)
+			t.Fatalf(`%s: got status %d, body %q, error %v; want status 200 and "id":1 in the body`, path, statusOf(resp), body, err)
 		}
 	}
 	if _, _, err := a.call(t, "POST", "/v1/load_balancers", `{"name":"a"}`); err != nil {
@@ -115,7 +115,7 @@ func TestForward(t *testing.T) {
 		}
 	}
 	if got := a.recording(t); len(got) != 4 || got[3].Body != `{"name":"a"}` || got[3].Result != "200" {
-		t.Errorf("recording: got %+v", got)
+		t.Errorf(`recording: got %+v, want 4 calls, the last with the body {"name":"a"} and the result 200`, got)
 	}
 }
 
@@ -168,16 +168,16 @@ func TestFaults(t *testing.T) {
 				t.Errorf("the API got the call: %t, want %t", got, x.reaches)
 			}
 			if x.kind == conform.FaultThrottle && resp.Header.Get("Retry-After") != "1" {
-				t.Errorf("headers: %v", resp.Header)
+				t.Errorf("header Retry-After: got %q, want 1", resp.Header.Get("Retry-After"))
 			}
 			if x.kind == conform.FaultEmptyList && body != `{"meta":{"total":1},"servers":[]}` {
-				t.Errorf("got body %s", body)
+				t.Errorf(`body of the empty list: got %s, want {"meta":{"total":1},"servers":[]}`, body)
 			}
 			if got := a.recording(t); len(got) != 1 || got[0].Fault != x.kind {
-				t.Errorf("recording: got %+v", got)
+				t.Errorf("recording: got %+v, want one call with the fault %s", got, x.kind)
 			}
 			if resp, body, err = a.call(t, method, "/v1/servers", "{}"); err != nil || resp.StatusCode != 200 || !strings.Contains(body, `"id":1`) {
-				t.Errorf("the second call: got %v, %v; the fault has the count 1", resp, err)
+				t.Errorf(`second call, after a fault with the count 1: got status %d, body %q, error %v; want status 200 and "id":1 in the body`, statusOf(resp), body, err)
 			}
 		})
 	}
@@ -246,7 +246,7 @@ func TestRecordingHasNoSecret(t *testing.T) {
 		}
 	}
 	if n := strings.Count(string(raw), "visible"); n != 2 {
-		t.Errorf("the recording has %d of 2 texts that are not secret: %s", n, raw)
+		t.Errorf(`word "visible" in the recording: got %d times, want 2: %s`, n, raw)
 	}
 }
 
@@ -265,13 +265,13 @@ func TestIntercept(t *testing.T) {
 		return conform.Fault{}
 	}, func() { lost.Store(true) })
 	if resp, _, err := a.call(t, "GET", "/v1/servers/1", ""); err != nil || resp.StatusCode != http.StatusOK || lost.Load() {
-		t.Errorf("a call without a fault: got %v, %v", resp, err)
+		t.Errorf("call without a fault: got status %d, error %v, onLost called %t; want 200, no error, false", statusOf(resp), err, lost.Load())
 	}
 	if _, _, err := a.call(t, "POST", "/v1/servers", "{}"); err == nil || !lost.Load() {
-		t.Errorf("a call whose reply is lost: got %v, the function ran: %t", err, lost.Load())
+		t.Errorf("call whose reply is lost: got error %v, onLost called %t; want an error, true", err, lost.Load())
 	}
 	if want := []string{"GET /v1/servers/{id} false", "POST /v1/servers true"}; !slices.Equal(names, want) || len(a.calls) != 2 {
-		t.Errorf("the function got %q, want %q; the API got %d calls, want 2", names, want, len(a.calls))
+		t.Errorf("names that chooseFault received: got %q, want %q; calls that the API received: got %d, want 2", names, want, len(a.calls))
 	}
 }
 
@@ -280,7 +280,7 @@ func TestIntercept(t *testing.T) {
 func TestLimits(t *testing.T) {
 	a := start(t)
 	if resp, _, err := a.call(t, "POST", "/v1/servers", strings.Repeat("x", 17<<20)); err == nil && resp.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("a long body: got status %d", resp.StatusCode)
+		t.Errorf("long body: got status %d, want 413", resp.StatusCode)
 	}
 	p, err := proxy.New("http://127.0.0.1:1")
 	if err != nil {
@@ -295,11 +295,11 @@ func TestLimits(t *testing.T) {
 	}
 	all, err := p.Recording(t.Context(), time.Time{})
 	if err != nil || len(all) > 10_000 || len(all) < 9000 {
-		t.Errorf("got %d recorded calls, %v", len(all), err)
+		t.Errorf("got %d recorded calls, error %v; want 9000 to 10000", len(all), err)
 	}
 	calls, err := p.Calls(t.Context())
 	if err != nil || len(calls) != 1001 || calls["other"].Calls == 0 {
-		t.Errorf("got %d names, %d other calls, %v", len(calls), calls["other"].Calls, err)
+		t.Errorf("got %d names of calls, %d calls with the name other, error %v; want 1001 names and at least one such call", len(calls), calls["other"].Calls, err)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestLimits(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for _, at := range []string{"", "api.example.com", "ftp://a", "http://user:secret@a", "http://a?b=c"} {
 		if _, err := proxy.New(at); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: got error %v", at, err)
+			t.Errorf("proxy.New(%q): got error %v, want an error without the password", at, err)
 		}
 	}
 	p, err := proxy.New("http://127.0.0.1:1")
@@ -318,7 +318,7 @@ func TestErrors(t *testing.T) {
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	if w.Code != http.StatusBadGateway {
-		t.Errorf("without an API: got status %d", w.Code)
+		t.Errorf("call while the API does not answer: got status %d, want 502", w.Code)
 	}
 	for _, f := range []conform.Fault{{Kind: "unknown"}, {Kind: conform.FaultLatency, LatencySeconds: -1}, {Kind: conform.FaultLatency, LatencySeconds: 1e6}} {
 		if err := p.SetFault(t.Context(), f); err == nil {
