@@ -217,7 +217,7 @@ func TestLinks(t *testing.T) {
 }
 
 // A code is valid for two minutes.
-func TestOldCode(t *testing.T) {
+func TestCodeExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := cloudtest.Start(t, cloudtest.InBubble())
 		c := console.New(slog.New(slog.DiscardHandler), console.Config{Cloud: cloud})
@@ -284,7 +284,7 @@ func TestCompressedScene(t *testing.T) {
 					t.Fatalf("stream %d ended before %s: %v", i, name, lines.Err())
 				}
 				if !json.Valid(lines.Bytes()) {
-					t.Fatalf("stream %d has the line %q", i, lines.Text())
+					t.Fatalf("stream %d: got the line %q, want JSON", i, lines.Text())
 				}
 			}
 		}
@@ -325,8 +325,8 @@ func TestSceneShowsOnlyReadableObjects(t *testing.T) {
 	if !admin.has("instance", "hidden") || !admin.has("fault", "secret-fault") {
 		t.Error("the administrator does not see all objects")
 	}
-	if reader.has("instance", "hidden") || reader.has("fault", "secret-fault") {
-		t.Error("the reader sees objects of another project, or faults")
+	if hidden, fault := reader.has("instance", "hidden"), reader.has("fault", "secret-fault"); hidden || fault {
+		t.Errorf("the reader sees the hidden instance: got %t, want false; it sees the fault: got %t, want false", hidden, fault)
 	}
 	if _, err := cloud.DeleteInstance(t.Context(), shown.ID); err != nil {
 		t.Fatal(err)
@@ -364,8 +364,8 @@ func TestGrantsOfOtherProjects(t *testing.T) {
 	must(err)
 	viewers := []*viewer{watch(t, url, secretOf(t, one)), watch(t, url, secretOf(t, all))}
 	eventually.True(t, "both viewers see the instance", func() bool { return viewers[0].has("instance", "shown") && viewers[1].has("instance", "shown") })
-	if viewers[0].has("fault", "secret-fault") || !viewers[1].has("fault", "secret-fault") {
-		t.Error("the viewer of one project sees a fault, or the viewer of all projects does not")
+	if inOne, inAll := viewers[0].has("fault", "secret-fault"), viewers[1].has("fault", "secret-fault"); inOne || !inAll {
+		t.Errorf("fault in the scene: got %t for the viewer of one project and %t for the viewer of all projects, want false and true", inOne, inAll)
 	}
 	for _, c := range []struct {
 		who     *client.Client
@@ -558,12 +558,13 @@ func TestNoCallsWithoutViewers(t *testing.T) {
 			if lines := visit(ctx, c, secret, time.Second); !strings.HasPrefix(lines, `{"type":"delta"`) || !strings.Contains(lines, `"type":"snapshot"`) || !strings.Contains(lines, "sim-1a") || !strings.Contains(lines, "node-1") {
 				t.Errorf("a viewer got no new snapshot of cloud and cluster: %s", lines)
 			}
-			if calls.take()["/v1/watch"] != 1 {
-				t.Error("the viewer did not start one watch")
+			if n := calls.take()["/v1/watch"]; n != 1 {
+				t.Errorf("watches that the viewer started: got %d, want 1", n)
 			}
 			time.Sleep(20 * time.Second)
-			if lines := visit(ctx, c, secret, time.Second); !strings.HasPrefix(lines, `{"type":"snapshot"`) || calls.take()["/v1/watch"] != 0 {
-				t.Errorf("the second viewer did not get the same scene as the first viewer: %s", lines)
+			lines := visit(ctx, c, secret, time.Second)
+			if n := calls.take()["/v1/watch"]; !strings.HasPrefix(lines, `{"type":"snapshot"`) || n != 0 {
+				t.Errorf("second viewer: got %d new watches and the lines %s, want no new watch and first a snapshot", n, lines)
 			}
 			time.Sleep(31 * time.Second)
 			idle()
@@ -621,10 +622,10 @@ func TestAssets(t *testing.T) {
 		n, err := bufio.NewReader(resp.Body).WriteTo(discard{})
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "gzip" {
-			t.Fatalf("%s: %s, %v", name, resp.Status, err)
+			t.Fatalf("%s: got status %s, encoding %q, error %v; want 200 and gzip", name, resp.Status, resp.Header.Get("Content-Encoding"), err)
 		}
 		if p := resp.Header.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") || !strings.Contains(p, "require-trusted-types-for 'script'") {
-			t.Errorf("%s: policy %q", name, p)
+			t.Errorf("%s: got the Content-Security-Policy %q, want default-src 'none' and require-trusted-types-for 'script'", name, p)
 		}
 		total += int(n)
 	}

@@ -76,7 +76,7 @@ func TestTraffic(t *testing.T) {
 		}
 		all := trafficIn(t, visit(ctx, c, secretOf(t, cloud), time.Minute)) // the counters begin again in this minute
 		if len(all) != 3 || all[1].Connections != 0 || all[1].Bytes != 0 || all[1].Targets[1].Connections != 0 || all[2].Connections != 10 {
-			t.Errorf("traffic after a restart of the data plane: %+v", all)
+			t.Errorf("traffic around a restart of the data plane: got %+v, want 3 entries, the second with the rates 0, the third with 10 connections per second", all)
 		}
 		m.removed.Store(true)
 		var rates [][3]float64
@@ -90,7 +90,7 @@ func TestTraffic(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lines := visit(ctx, c, secretOf(t, cloud), 3*time.Second); !strings.Contains(lines, `"traffic":["`+string(lb.ID)+`"]`) {
-			t.Errorf("the traffic of a deleted load balancer stays: %s", lines)
+			t.Errorf("the stream does not contain the deletion of the traffic of a deleted load balancer: %s", lines)
 		}
 		cancel()
 		running.Wait()
