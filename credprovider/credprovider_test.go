@@ -122,7 +122,7 @@ func TestANodePulls(t *testing.T) {
 	cred, ok := a.Auth[host]
 	if a.APIVersion != credprovider.APIVersion || a.Kind != "CredentialProviderResponse" || a.CacheKeyType != "Registry" || err != nil ||
 		d < 25*time.Minute || d > 30*time.Minute || !ok || len(a.Auth) != 1 || cred.Username == "" || strings.Count(cred.Password, ".") != 2 {
-		t.Errorf("%+v", a)
+		t.Errorf("answer for a node: got %+v, want one credential, for %s, for 25 to 30 minutes, with the cache key type Registry", a, host)
 	}
 }
 
@@ -153,10 +153,10 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := run(t, cfg, strings.NewReader(tc.stdin))
 			if code(err) != tc.want {
-				t.Errorf("%v; want %s", err, tc.want)
+				t.Errorf("got error %v, want the code %s", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret-that-nobody-knows") {
-				t.Error("the output contains a secret")
+				t.Error("the error contains a secret")
 			}
 		})
 	}
@@ -223,14 +223,14 @@ func TestCache(t *testing.T) {
 		t.Errorf("got %d calls to the cloud, want 1", calls)
 	}
 	if info, err := os.Stat(cfg.CacheDir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("cache folder: got mode %v, error %v; want 0700", info.Mode(), err)
 	}
 	files, err := filepath.Glob(filepath.Join(cfg.CacheDir, "*.json"))
 	if err != nil || len(files) != 1 {
-		t.Fatal(files, err)
+		t.Fatalf("cache files: got %q, error %v; want 1 file", files, err)
 	}
 	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("cache file: got mode %v, error %v; want 0600", info.Mode(), err)
 	}
 	for _, kept := range []string{`{`, `{"username":"u","password":"p","madeAt":"2020-01-01T00:00:00Z","expiresAt":"2020-01-01T01:00:00Z"}`} {
 		if err := os.WriteFile(files[0], []byte(kept), 0o600); err != nil {
@@ -238,7 +238,7 @@ func TestCache(t *testing.T) {
 		}
 		calls = 0
 		if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err != nil || calls != 1 {
-			t.Errorf("cache with %s: got %v, %d calls", kept, err, calls)
+			t.Errorf("cache with %s: got error %v and %d calls to the cloud, want no error and 1 call", kept, err, calls)
 		}
 	}
 	if err := os.Chmod(cfg.CacheDir, 0o755); err != nil {
@@ -246,7 +246,7 @@ func TestCache(t *testing.T) {
 	}
 	calls = 0
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err != nil || calls != 1 {
-		t.Errorf("the plugin used a cache that other users can read: %v, %d calls", err, calls)
+		t.Errorf("cache that other users can read: got error %v and %d calls to the cloud, want no error and 1 call", err, calls)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestConfig(t *testing.T) {
 		`{"cloudURL":"http://a","registries":["a"],"metadataURL":"ftp"}`: false,
 	} {
 		if _, err := credprovider.ReadConfig(strings.NewReader(raw)); (err == nil) != want || err != nil && code(err) != credprovider.CodeConfig {
-			t.Errorf("%s: %v", raw, err)
+			t.Errorf("ReadConfig(%s): got error %v, want success %t and, for an error, the code %s", raw, err, want, credprovider.CodeConfig)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestAuthKeys(t *testing.T) {
 		for _, image := range images {
 			a, err := run(t, cfg, strings.NewReader(ask(registry+image, "")))
 			if _, ok := a.Auth[registry]; err != nil || !ok || len(a.Auth) != 1 {
-				t.Errorf("%s%s: %v %v", registry, image, a.Auth, err)
+				t.Errorf("%s%s: got the credentials %v, error %v; want only the key %s", registry, image, a.Auth, err, registry)
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func TestThePasswordIsNoToken(t *testing.T) {
 	}
 	_, said := payload(t, a.Auth[host].Password)
 	if said.Iss != cl.URL || said.Aud != host || said.Use != "password" || !said.PullOnly || said.Exp-said.Iat > 3600 || said.Exp-said.Iat < 900 {
-		t.Errorf("%+v", said)
+		t.Errorf("claims of the password: got %+v, want a pull-only password of %s for %s that is valid for 900 to 3600 seconds", said, cl.URL, host)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), "GET", cl.URL+"/v1/instances", nil)
 	if err != nil {
@@ -167,7 +167,7 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 			}
 			seen[a.Auth[host].Password] = what
 			if _, said := payload(t, a.Auth[host].Password); what != "node" && len(said.Only) != 1 {
-				t.Errorf("%s: the password is valid for %v", what, said.Only)
+				t.Errorf("%s: got a password for the repositories %v, want one repository", what, said.Only)
 			}
 		}
 	}

@@ -309,7 +309,7 @@ func TestProgramIsKilled(t *testing.T) {
 	}
 	close(let)
 	if got := execute(t, cfg, strings.NewReader(ask(host+"/a", ""))); got.code != 0 || got.took > limit {
-		t.Errorf("%+v", got)
+		t.Errorf("run after the killed runs: got %+v, want exit code 0 within %s", got, limit)
 	}
 }
 
@@ -399,8 +399,8 @@ func TestTwoHundredPrograms(t *testing.T) {
 	for _, row := range bill.Rows {
 		calls[row.Operation] += row.Calls
 	}
-	if calls["registry.credential"] != 1 {
-		t.Errorf("calls of the cloud: %v", calls)
+	if got := calls["registry.credential"]; got != 1 {
+		t.Errorf("calls of registry.credential: got %d, want 1", got)
 	}
 	t.Logf("%d executions in %s, the longest %s; calls of the cloud: %v", runs, total.Round(time.Millisecond), longest.Round(time.Millisecond), calls)
 }

@@ -77,7 +77,7 @@ func TestAServiceAccountPulls(t *testing.T) {
 		Issuer: issuer, Audience: audience, Keys: k8s.keys(t), Namespace: "shop", ServiceAccount: "web", UID: "u-1",
 	}}
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil)))); code(err) != credprovider.CodeDenied {
-		t.Errorf("pull without a trust: %v", err)
+		t.Errorf("pull without a trust: got error %v, want the code %s", err, credprovider.CodeDenied)
 	}
 	w, err := cl.CreateWorkloadTrust(t.Context(), trust)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestAServiceAccountPulls(t *testing.T) {
 	}
 	a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil))))
 	if err != nil || a.CacheKeyType != "Image" || a.Auth[host].Password == "" {
-		t.Fatalf("%+v %v", a, err)
+		t.Fatalf("pull with a trust: got %+v, error %v; want a password and the cache key type Image", a, err)
 	}
 	other, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -100,24 +100,24 @@ func TestAServiceAccountPulls(t *testing.T) {
 		"the API server's audience": k8s.token(t, func(c map[string]any) { c["aud"] = []string{issuer} }),
 		"another cluster":           k8s.token(t, func(c map[string]any) { c["iss"] = "https://elsewhere" }),
 		"another account":           k8s.token(t, func(c map[string]any) { c["sub"] = "system:serviceaccount:shop:api" }),
-		"it expired":                k8s.token(t, func(c map[string]any) { c["exp"] = time.Now().Add(-time.Second).Unix() }),
-		"it does not expire":        k8s.token(t, func(c map[string]any) { delete(c, "exp") }),
-		"it is not good yet":        k8s.token(t, func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() }),
-		"made again by that name":   k8s.token(t, within("serviceaccount", "uid", "u-2")),
-		"of no pod":                 k8s.token(t, within("pod", "uid", "")),
+		"expired":                   k8s.token(t, func(c map[string]any) { c["exp"] = time.Now().Add(-time.Second).Unix() }),
+		"without expiry":            k8s.token(t, func(c map[string]any) { delete(c, "exp") }),
+		"not valid yet":             k8s.token(t, func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() }),
+		"recreated service account": k8s.token(t, within("serviceaccount", "uid", "u-2")),
+		"without a pod":             k8s.token(t, within("pod", "uid", "")),
 		"another key":               cluster{other}.token(t, nil),
 	} {
 		if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token))); code(err) != credprovider.CodeDenied {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("token %q: got error %v, want the code %s", name, err, credprovider.CodeDenied)
 		} else if strings.Contains(err.Error(), token) {
-			t.Errorf("%s: the error contains the token", name)
+			t.Errorf("token %q: the error contains the token", name)
 		}
 	}
 	if err := cl.DeleteWorkloadTrust(t.Context(), w.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil)))); code(err) != credprovider.CodeDenied {
-		t.Errorf("pull with a trust: %v", err)
+		t.Errorf("pull after the deletion of the trust: got error %v, want the code %s", err, credprovider.CodeDenied)
 	}
 }
 
@@ -134,12 +134,12 @@ func TestOptIn(t *testing.T) {
 	}
 	token := cluster{key}.token(t, nil) // the cloud does not trust this token
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token, "cloudsim.dev/other"))); err != nil || a.CacheKeyType != "Registry" {
-		t.Errorf("pod without the opt-in annotation: %+v %v", a, err)
+		t.Errorf("pod without the opt-in annotation: got %+v, error %v; want the cache key type Registry", a, err)
 	}
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token, own))); code(err) != credprovider.CodeDenied {
-		t.Errorf("pod with the opt-in annotation: %+v %v", a, err)
+		t.Errorf("pod with the opt-in annotation: got %+v, error %v; want the code %s", a, err, credprovider.CodeDenied)
 	}
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", "", own))); code(err) != credprovider.CodeInput {
-		t.Errorf("pod with the opt-in annotation, without a token: %+v %v", a, err)
+		t.Errorf("pod with the opt-in annotation, without a token: got %+v, error %v; want the code %s", a, err, credprovider.CodeInput)
 	}
 }

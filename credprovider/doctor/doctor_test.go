@@ -41,7 +41,7 @@ func TestMatches(t *testing.T) {
 	} {
 		all, any := doctor.Provider{MatchImages: []string{tc.glob}}.Matches(tc.image)
 		if any != tc.want || !strings.Contains(all[0].Reason, tc.why) {
-			t.Errorf("%s on %s: %v %q", tc.glob, tc.image, any, all[0].Reason)
+			t.Errorf("%s on %s: got match %t with the reason %q, want match %t with %q in the reason", tc.glob, tc.image, any, all[0].Reason, tc.want, tc.why)
 		}
 	}
 }
