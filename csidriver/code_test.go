@@ -59,6 +59,6 @@ func TestPanicIsAnError(t *testing.T) {
 	resp, err := answer(slog.New(slog.DiscardHandler))(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/X"},
 		func(context.Context, any) (any, error) { panic("boom") })
 	if resp != nil || status.Code(err) != codes.Internal {
-		t.Errorf("got %v, %v", resp, err)
+		t.Errorf("answer after a panic: got %v, error %v; want no answer and the code Internal", resp, err)
 	}
 }

@@ -320,9 +320,9 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
-// A regional disk has replicas in two zones of one region. TestCapacityOfRegionalInOneRegion proves
+// A regional disk has replicas in two zones of one region. TestNoRegionalCapacityWithOneZone proves
 // that a zone has no regional capacity if its region has no other zone.
-func TestCapacityOfRegionalInOneRegion(t *testing.T) {
+func TestNoRegionalCapacityWithOneZone(t *testing.T) {
 	b := newFarBench(t)
 	for zone, want := range map[string]bool{"far-a": false, "sim-1a": true} {
 		got, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{
@@ -334,11 +334,11 @@ func TestCapacityOfRegionalInOneRegion(t *testing.T) {
 	}
 }
 
-// A regional disk has replicas in two zones. TestCapacityOfRegional proves that
+// A regional disk has replicas in two zones. TestCapacityOfRegionalDisks proves that
 // a disk type without regional disks has no regional capacity. For other types,
 // the regional capacity is the smaller of two values: the free space in the
 // requested zone, and the largest free space in another zone.
-func TestCapacityOfRegional(t *testing.T) {
+func TestCapacityOfRegionalDisks(t *testing.T) {
 	b := newBench(t)
 	capacity := func(diskType, replication string) int64 {
 		t.Helper()

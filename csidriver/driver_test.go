@@ -73,7 +73,7 @@ func (b *bench) serve(node NodeConfig, serveAs ...string) {
 		conn.Close()
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the driver stopped: %v", err)
+			t.Errorf("Run of the stopped driver: got error %v, want none", err)
 		}
 	})
 	b.ControllerClient, b.NodeClient = csi.NewControllerClient(conn), csi.NewNodeClient(conn)

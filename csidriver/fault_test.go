@@ -302,10 +302,10 @@ func TestCorruptedMount(t *testing.T) {
 	b.clear(v)
 }
 
-// TestUndoAfterOutsideChanges proves that the driver can unpublish and unstage
+// TestUnstageAfterOutsideChanges proves that the driver can unpublish and unstage
 // a volume after another program has changed the volume. The changes are a
 // missing mount, an additional mount, and a deleted disk file.
-func TestUndoAfterOutsideChanges(t *testing.T) {
+func TestUnstageAfterOutsideChanges(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")
 	if err := unix.Unmount(b.path("pod"), 0); err != nil {
@@ -313,7 +313,7 @@ func TestUndoAfterOutsideChanges(t *testing.T) {
 	}
 	wantCode(t, "unpublish without its mount", b.hide(v, "pod"), codes.OK)
 	if _, err := os.Stat(b.path("pod")); !os.IsNotExist(err) {
-		t.Errorf("the target stays: %v", err)
+		t.Errorf("target path after the unpublish call: Stat returned %v, want fs.ErrNotExist", err)
 	}
 	wantCode(t, "publish", b.show(v, "pod", mounted("ext4"), false), codes.OK)
 	if err := unix.Mount(b.path("pod"), b.path("pod"), "", unix.MS_BIND, ""); err != nil {

@@ -35,7 +35,7 @@ func TestLegacyNames(t *testing.T) {
 			who := must(t)(csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})).(*csi.GetPluginInfoResponse)
 			info := must(t)(node.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse)
 			if who.GetName() != name || !strings.HasPrefix(info.GetNodeId(), c.node) || info.GetAccessibleTopology().GetSegments()[key] != "sim-1a" {
-				t.Errorf("got the driver %v on the node %v", who, info)
+				t.Errorf("got the driver %v on the node %v, want the driver %s, a node id that begins with %s, and the zone sim-1a", who, info, name, c.node)
 			}
 			made := must(t)(control.CreateVolume(t.Context(), b.request("pvc-"+strings.ReplaceAll(name, ".", "-"), func(r *csi.CreateVolumeRequest) {
 				r.Parameters, r.CapacityRange = c.parameters, &csi.CapacityRange{RequiredBytes: 4 * gib}
@@ -88,11 +88,11 @@ func TestLegacyHandles(t *testing.T) {
 	}
 }
 
-// TestLegacyUndo proves that unstaging uses the mounts of the machine and not
+// TestLegacyUnstage proves that unstaging uses the mounts of the machine and not
 // the handle. Unstaging succeeds if the cloud is down, has deleted the disk, or
 // has another disk with the name in the handle. If the path has a foreign
 // mount, unstaging returns an error and does not remove the mount.
-func TestLegacyUndo(t *testing.T) {
+func TestLegacyUnstage(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
 	conn := dial(t, b.path(name+".sock"))
@@ -157,10 +157,10 @@ func TestLegacyUndo(t *testing.T) {
 	}
 }
 
-// TestLegacyUndoWaits makes an unstaging call while a staging call at the same path runs. The
-// handle contains the name of the disk instead of its id. The unstaging call returns ABORTED, and a
-// repeated call unstages the volume.
-func TestLegacyUndoWaits(t *testing.T) {
+// TestLegacyUnstageDuringStaging makes an unstaging call while a staging call at the same path
+// runs. The handle contains the name of the disk instead of its id. The unstaging call returns
+// ABORTED, and a repeated call unstages the volume.
+func TestLegacyUnstageDuringStaging(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
 	node := csi.NewNodeClient(dial(t, b.path(name+".sock")))
@@ -250,7 +250,7 @@ func TestLegacyHandleOfAnotherName(t *testing.T) {
 			_, err = control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
 			wantCode(t, "delete "+handle, err, want)
 			if _, err := b.cloud.GetDisk(t.Context(), other.ID); err != nil {
-				t.Errorf("the other disk with this name: %v", err)
+				t.Errorf("other disk, whose name is the handle, after DeleteVolume: got error %v, want none", err)
 			}
 		})
 	}

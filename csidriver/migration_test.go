@@ -77,7 +77,7 @@ func (l *legacyBench) translate(doc string) any {
 	l.t.Helper()
 	all, err := translate.Read(strings.NewReader(doc))
 	if err != nil || len(all) != 1 || all[0].Object == nil || all[0].Driver != l.name {
-		l.t.Fatalf("%s\ntranslates to %+v, %v", doc, all, err)
+		l.t.Fatalf("%s\ngot the translation %+v, error %v; want one object for the driver %s", doc, all, err, l.name)
 	}
 	return all[0].Object
 }

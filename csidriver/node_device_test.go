@@ -85,7 +85,7 @@ func TestDevicesOfTheHypervisor(t *testing.T) {
 			b.growMounted(t, v, fsType)
 			b.clear(v)
 			if _, err := os.Stat(cloudsim.DiskID(v).Link()); err != nil {
-				t.Errorf("device after the volume was unstaged: %v", err)
+				t.Errorf("device after the unstage call: Stat returned %v, want no error", err)
 			}
 			remove()
 

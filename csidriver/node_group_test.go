@@ -80,10 +80,10 @@ func TestVolumeMountGroup(t *testing.T) {
 	b.clear(v)
 }
 
-// TestNoGroup proves that the driver refuses an invalid group and then leaves
+// TestInvalidGroupIsRefused proves that the driver refuses an invalid group and then leaves
 // no mount. A number that is too large must not overflow to the number of
 // another group.
-func TestNoGroup(t *testing.T) {
+func TestInvalidGroupIsRefused(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")
 	b.publish(v, mounted("ext4"))

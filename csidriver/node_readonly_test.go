@@ -138,9 +138,9 @@ func TestBlockReadOnly(t *testing.T) {
 	b.unstage(v)
 }
 
-// TestAfterBlockReadOnly stages a volume on a device that a read-only volume
+// TestDeviceWritableAfterReadOnlyVolume stages a volume on a device that a read-only volume
 // used before. It proves that this device accepts writes again.
-func TestAfterBlockReadOnly(t *testing.T) {
+func TestDeviceWritableAfterReadOnlyVolume(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
 	b.publish(v, raw())

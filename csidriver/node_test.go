@@ -159,7 +159,7 @@ func TestNeverFormatsData(t *testing.T) {
 	}
 	defer f.Close()
 	if _, err := f.ReadAt(got, 512<<20); err != nil || string(got) != "precious" {
-		t.Errorf("got %q, %v; want precious", got, err)
+		t.Errorf("data of the disk after the refused staging: got %q, error %v; want precious", got, err)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestUnstageKeepsFiles(t *testing.T) {
 	reader.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 	wantCode(t, "stage read-only", b.stage(v, reader), codes.OK)
 	if got, err := os.ReadFile(b.path("stage-" + v + "/" + v)); string(got) != "precious" {
-		t.Errorf("got %q, %v; want precious", got, err)
+		t.Errorf("file whose name is the volume id: got %q, error %v; want precious", got, err)
 	}
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
@@ -306,7 +306,7 @@ func TestPathsByAnyName(t *testing.T) {
 			wantCode(t, "unpublish", err, codes.OK)
 			mounts("unpublished", 1)
 			if _, err := os.Lstat(b.path("kubelet/pod")); !os.IsNotExist(err) {
-				t.Errorf("the target stays: %v", err)
+				t.Errorf("target path after the unpublish call: Lstat returned %v, want fs.ErrNotExist", err)
 			}
 			wantCode(t, "unstage", unstage(1), codes.OK)
 			mounts("unstaged", 0)
@@ -327,7 +327,7 @@ func TestExpandStaged(t *testing.T) {
 	for range 2 {
 		got := must(t)(b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("stage-" + v), CapacityRange: grow})).(*csi.NodeExpandVolumeResponse)
 		if total := b.total(v, "stage-"+v); got.GetCapacityBytes() != 3*gib || total < 2*gib || total > 3*gib {
-			t.Errorf("got a filesystem of %d bytes on a disk of %d bytes", total, got.GetCapacityBytes())
+			t.Errorf("got a filesystem of %d bytes on a disk of %d bytes, want 2 to 3 GiB on 3 GiB", total, got.GetCapacityBytes())
 		}
 	}
 	s := must(t)(b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("stage-" + v)})).(*csi.NodeGetVolumeStatsResponse)
@@ -337,11 +337,11 @@ func TestExpandStaged(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// TestStagingIsFinished proves that a repeated staging call finishes the work
+// TestStageFinishesInterruptedStaging proves that a repeated staging call finishes the work
 // of a driver that died after it mounted the filesystem. At this time, the
 // filesystem is still smaller than its disk. The repeated call grows the
 // filesystem, and changes the group of the files to the group in the call.
-func TestStagingIsFinished(t *testing.T) {
+func TestStageFinishesInterruptedStaging(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
 			b := newNodeBench(t)

@@ -155,11 +155,11 @@ func TestExpandAgain(t *testing.T) {
 	}
 }
 
-// TestExpandWhileItIsCopied proves that an expansion returns ABORTED while the
+// TestExpandDuringCopy proves that an expansion returns ABORTED while the
 // cloud makes a snapshot or a copy of the volume, so that the caller repeats
 // the call. The code is not FAILED_PRECONDITION, because FAILED_PRECONDITION
 // would mean that the volume cannot grow while a pod uses it.
-func TestExpandWhileItIsCopied(t *testing.T) {
+func TestExpandDuringCopy(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
 	b.publish(v, mounted("ext4"))
@@ -223,9 +223,9 @@ func (b *bench) lostSnapshot() string {
 	return s
 }
 
-// TestLostSource proves that CreateVolume deletes the new disk if the cloud cannot copy the data of
-// the source. Otherwise the disk would use space until a user deletes it.
-func TestLostSource(t *testing.T) {
+// TestDiskOfFailedCopyIsDeleted proves that CreateVolume deletes the new disk if the cloud cannot
+// copy the data of the source. Otherwise the disk would use space until a user deletes it.
+func TestDiskOfFailedCopyIsDeleted(t *testing.T) {
 	b := newBench(t)
 	s := b.lostSnapshot()
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
@@ -282,10 +282,10 @@ func (b *bench) limit(node csi.NodeClient) int64 {
 }
 
 // The driver can run under several driver names on one node. The scheduler counts the volumes of
-// each driver name separately, but an instance has one limit for all its disks. TestLimitOfNames
-// proves that a volume of one driver name reduces the limit that the driver reports for every other
-// name.
-func TestLimitOfNames(t *testing.T) {
+// each driver name separately, but an instance has one limit for all its disks.
+// TestLimitWithSeveralDriverNames proves that a volume of one driver name reduces the limit that
+// the driver reports for every other name.
+func TestLimitWithSeveralDriverNames(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newBench(t, name)
 	conn := dial(t, b.path(name+".sock"))
@@ -304,10 +304,11 @@ func TestLimitOfNames(t *testing.T) {
 	}
 }
 
-// A user attaches a disk to a node. TestLimitOfOldVolumes proves that this disk reduces the node's
-// volume limit until the driver stages the disk. A staged disk belongs to a PersistentVolume. The
-// scheduler counts this volume, so the driver must not also subtract the disk from the limit.
-func TestLimitOfOldVolumes(t *testing.T) {
+// A user attaches a disk to a node. TestDiskCountsUntilStaged proves that this disk reduces the
+// node's volume limit until the driver stages the disk. A staged disk belongs to a
+// PersistentVolume. The scheduler counts this volume, so the driver must not also subtract the disk
+// from the limit.
+func TestDiskCountsUntilStaged(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
 	old := csi.NewNodeClient(dial(t, b.path(name+".sock")))
@@ -317,7 +318,7 @@ func TestLimitOfOldVolumes(t *testing.T) {
 	want := func(what string, own, legacy int64) {
 		t.Helper()
 		if n, o := b.limit(b.NodeClient), b.limit(old); n != own || o != legacy {
-			t.Errorf("%s: got the limits %d, and as %s %d; want %d and %d", what, n, name, o, own, legacy)
+			t.Errorf("%s: limit of the driver: got %d, want %d; limit under %s: got %d, want %d", what, n, own, name, o, legacy)
 		}
 	}
 	want("attached", all-1, all-1)
@@ -363,7 +364,8 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	} {
 		_, _ = calls(t.Context(), req, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, handle)
 	}
-	if said := log.String(); strings.Contains(said, "hunter2") || strings.Count(said, "call=CreateVolume") < 3 {
-		t.Errorf("got a log with a secret or with missing calls:\n%s", said)
+	said := log.String()
+	if secret, n := strings.Contains(said, "hunter2"), strings.Count(said, "call=CreateVolume"); secret || n < 3 {
+		t.Errorf("log: contains the secret %t, has %d calls of CreateVolume; want false and at least 3:\n%s", secret, n, said)
 	}
 }

@@ -55,7 +55,7 @@ func TestRegistration(t *testing.T) {
 	kubelet := registration.NewRegistrationClient(dial(t, socket))
 	info, err := kubelet.GetInfo(t.Context(), &registration.InfoRequest{})
 	if err != nil || info.GetType() != "CSIPlugin" || info.GetName() != DefaultName || len(info.GetSupportedVersions()) != 1 {
-		t.Fatalf("got %v, %v", info, err)
+		t.Fatalf("GetInfo of the registration socket: got %v, error %v; want the CSI plugin %s with one version", info, err, DefaultName)
 	}
 	plugin, err := csi.NewIdentityClient(dial(t, info.GetEndpoint())).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
 	if err != nil || plugin.GetName() != DefaultName {
@@ -90,7 +90,7 @@ func TestRegister(t *testing.T) {
 	socket := filepath.Join(registry, "csi.example.com-reg.sock")
 	info, err := registration.NewRegistrationClient(dial(t, socket)).GetInfo(t.Context(), &registration.InfoRequest{})
 	if err != nil || info.GetType() != "CSIPlugin" || info.GetName() != "csi.example.com" || info.GetEndpoint() != "/seen/by/kubelet/csi.sock" {
-		t.Errorf("got %v, %v", info, err)
+		t.Errorf("GetInfo of the registration socket: got %v, error %v; want the CSI plugin csi.example.com at /seen/by/kubelet/csi.sock", info, err)
 	}
 	cancel()
 	if err := errors.Join(<-done, <-done); err != nil {
@@ -226,7 +226,7 @@ func TestNodeByName(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; err != nil {
-		t.Errorf("the driver stopped: %v", err)
+		t.Errorf("Run of the stopped driver: got error %v, want none", err)
 	}
 }
 

@@ -52,10 +52,10 @@ func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	}
 }
 
-// TestSnapshotIsCutWhenAnswered proves that a snapshot does not contain data
+// TestSnapshotExcludesLaterWrites proves that a snapshot does not contain data
 // that a writer writes after the answer of CreateSnapshot. Lists do not show a
 // snapshot before it is ready to use.
-func TestSnapshotIsCutWhenAnswered(t *testing.T) {
+func TestSnapshotExcludesLaterWrites(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
 	f, stop := b.busyWriter(v)
@@ -120,14 +120,14 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 	undo()
 	before, err := b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(before.Items) != 3 {
-		t.Fatalf("got %d snapshots, %v; want 3", len(before.Items), err)
+		t.Fatalf("after the failed polls: got %d snapshots, %v; want 3", len(before.Items), err)
 	}
 	stop()
 	wantCode(t, "snapshot again", one(), codes.OK)
 	wantCode(t, "group again", group(), codes.OK)
 	after, err := b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(after.Items) != 3 {
-		t.Fatalf("got %d snapshots, %v; want 3", len(after.Items), err)
+		t.Fatalf("after the repeated calls: got %d snapshots, %v; want 3", len(after.Items), err)
 	}
 	for i := range after.Items {
 		if after.Items[i].ID != before.Items[i].ID {

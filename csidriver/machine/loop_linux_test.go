@@ -17,10 +17,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// TestFindAnothersFileOfTheSameName proves that Find identifies a device by the
+// TestFindDistinguishesFilesOfSameName proves that Find identifies a device by the
 // inode of its file, and not by the name of the file. Disk files of two labs
 // can have the same name.
-func TestFindAnothersFileOfTheSameName(t *testing.T) {
+func TestFindDistinguishesFilesOfSameName(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "disk.img")
@@ -117,14 +117,14 @@ func TestAutoclearDetachesDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lapses, err := stays.Lapses(); err != nil || lapses {
-		t.Errorf("autoclear: got %t, %v; want false", lapses, err)
+		t.Errorf("autoclear of a device attached without autoclear: got %t, %v; want false", lapses, err)
 	}
 	again, err := Attach(t.Context(), path, false, true) // the second call does not change autoclear
 	if err != nil {
 		t.Fatal(err)
 	}
 	if lapses, err := again.Lapses(); err != nil || lapses {
-		t.Errorf("autoclear: got %t, %v; want false", lapses, err)
+		t.Errorf("autoclear after a second Attach with autoclear: got %t, %v; want false", lapses, err)
 	}
 	if err := errors.Join(again.Close(), stays.Detach()); err != nil {
 		t.Error(err)

@@ -37,9 +37,9 @@ func TestMountedWith(t *testing.T) {
 	}
 }
 
-// The kernel shows the categories of an SELinux label in a fixed order. TestOrdered proves that
-// sortCategories uses the same order.
-func TestOrdered(t *testing.T) {
+// The kernel shows the categories of an SELinux label in a fixed order. TestSortCategories proves
+// that sortCategories uses the same order.
+func TestSortCategories(t *testing.T) {
 	for label, want := range map[string]string{
 		"u:r:t:s0:c26,c5":             "u:r:t:s0:c5,c26",
 		"u:r:t:s0:c1,c0":              "u:r:t:s0:c0,c1",
@@ -60,7 +60,7 @@ func TestOrdered(t *testing.T) {
 		"":                            "",
 	} {
 		if got := sortCategories(label); got != want {
-			t.Errorf("ordered(%q): got %q, want %q", label, got, want)
+			t.Errorf("sortCategories(%q): got %q, want %q", label, got, want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestUnmountAll(t *testing.T) {
 			t.Errorf("At(%s): got %v, %v; want %d mounts", path, got, err, want)
 		}
 		if got, err := Seen(path); err != nil || (got != nil) != (want > 0) {
-			t.Errorf("Seen(%s): got %v, %v with %d mounts", path, got, err, want)
+			t.Errorf("Seen(%s) at a path with %d mounts: got %v, error %v; want a mount: %t", path, want, got, err, want > 0)
 		}
 	}
 	for _, path := range []string{at, atFile, filepath.Join(dir, "none")} {

@@ -258,14 +258,14 @@ func TestConformFindsBugs(t *testing.T) {
 			}
 		}
 		if leaks := out[max(0, strings.Index(out, "csi.leaks")):]; strings.Count(leaks, "the mode") != 1 || !strings.Contains(leaks, "the mode "+in+" leaves the volume disk-") {
-			t.Errorf("%s: want volumes that remain only after the mode %s", bug, in)
+			t.Errorf("%s: the output does not report a remaining volume for the mode %s only", bug, in)
 		}
 		if !strings.HasSuffix(out, "exit status 1") {
-			t.Errorf("%s: want the exit code 1", bug)
+			t.Errorf(`%s: the output does not end with "exit status 1"`, bug)
 		}
 	}
 	if _, out := check(t, bugTwice, specs, "--mode", "sanity", "--baseline", baseline); !grown.MatchString(out) || !strings.HasSuffix(out, "exit status 1") {
-		t.Error("want a grown call budget of CreateVolume")
+		t.Errorf(`bugTwice: got a grown call budget of CreateVolume: %t, "exit status 1": %t; want both`, grown.MatchString(out), strings.HasSuffix(out, "exit status 1"))
 	}
 }
 
@@ -274,6 +274,6 @@ func TestConformFailsWithoutRPC(t *testing.T) {
 	t.Parallel()
 	r, out := check(t, "", "no such spec", "--mode", "sanity")
 	if len(r.Results) != 2 || r.Results[0].Verdict != "FAIL" || !strings.Contains(r.Results[0].Reason, "no RPC of the controller succeeded") || !strings.HasSuffix(out, "exit status 1") {
-		t.Errorf("got the report %+v", r)
+		t.Errorf(`got the report %+v, want a FAIL because no RPC of the controller succeeded, and the output "exit status 1"`, r)
 	}
 }

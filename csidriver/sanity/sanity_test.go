@@ -90,7 +90,7 @@ func serve(t *testing.T, dir string) string {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the driver stopped: %v", err)
+			t.Errorf("Run of the stopped driver: got error %v, want none", err)
 		}
 	})
 	return filepath.Join(dir, "csi.sock")

@@ -21,13 +21,13 @@ func TestTranslationRoundTrip(t *testing.T) {
 		there := translateOne(t, "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: old}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  "+source+"\n")
 		pv, ok := there.Object.(*corev1.PersistentVolume)
 		if !ok || there.Plugin != plugin || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != there.Driver {
-			t.Errorf("%s: got %+v", plugin, there)
+			t.Errorf("%s: got %+v, want a CSI volume of this plugin's driver", plugin, there)
 			continue
 		}
 		back := volume("back", pv)
 		old, ok := back.Object.(*corev1.PersistentVolume)
 		if !ok || old.Spec.CSI != nil || back.Plugin != plugin {
-			t.Errorf("%s translated back: got %+v", plugin, back)
+			t.Errorf("%s translated back: got %+v, want an in-tree volume of this plugin", plugin, back)
 		}
 	}
 }
@@ -45,11 +45,11 @@ func TestClasses(t *testing.T) {
 	a := translateOne(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/cinder\nparameters: {type: ssd, fsType: ext4}\n")
 	sc, ok := a.Object.(*storagev1.StorageClass)
 	if !ok || sc.Provisioner != "cinder.csi.openstack.org" || sc.Parameters["csi.storage.k8s.io/fstype"] != "ext4" || sc.Parameters["type"] != "ssd" || len(a.Notes) > 0 {
-		t.Errorf("got %+v", a)
+		t.Errorf("StorageClass of cinder: got %+v, want the provisioner cinder.csi.openstack.org, the type ssd, the filesystem ext4 and no notes", a)
 	}
 	lost := translateOne(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/vsphere-volume\nparameters: {colour: red}\n")
 	if len(lost.Notes) != 1 || !strings.Contains(lost.Notes[0], "colour") {
-		t.Errorf("got %+v", lost)
+		t.Errorf("StorageClass with an unknown parameter: got %+v, want one note about colour", lost)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestInline(t *testing.T) {
 	a := translateOne(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: []\n  volumes:\n  - {name: tmp, emptyDir: {}}\n  - {name: data, gcePersistentDisk: {pdName: d}}\n")
 	pv, ok := a.Object.(*corev1.PersistentVolume)
 	if !ok || a.From != "Pod/p volume data" || !strings.HasSuffix(pv.Spec.CSI.VolumeHandle, "/disks/d") || len(a.Notes) != 1 {
-		t.Errorf("got %+v", a)
+		t.Errorf("inline volume of a pod: got %+v, want a PersistentVolume with the handle .../disks/d and one note", a)
 	}
 }
 
