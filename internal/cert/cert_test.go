@@ -59,7 +59,7 @@ func TestSign(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AddCert(tc.by.Cert)
 		if _, err := web.Cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: tc.host, CurrentTime: now.Add(tc.after)}); (err == nil) != tc.ok {
-			t.Errorf("%s: %v", tc.name, err)
+			t.Errorf("%s: Verify returned %v, want success %t", tc.name, err, tc.ok)
 		}
 	}
 	if left := ca.Cert.NotAfter.Sub(now); left < 9*365*24*time.Hour {
@@ -93,7 +93,7 @@ func TestLoad(t *testing.T) {
 	write(crt, ca.CertPEM(), nil)
 	keyPEM(ca.Key)
 	if got, err := cert.Load(crt, key); err != nil || !got.Key.Equal(ca.Key) || !got.Cert.Equal(ca.Cert) {
-		t.Errorf("%v: %v", got, err)
+		t.Errorf("Load: got %v, error %v; want the certificate and the key of the authority", got, err)
 	}
 	keyPEM(other.Key)
 	if _, err := cert.Load(crt, key); err == nil {
@@ -108,6 +108,6 @@ func TestLoad(t *testing.T) {
 	write(crt, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err)
 	write(key, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(foreign)}), nil)
 	if _, err := cert.Load(crt, key); err == nil || !strings.Contains(err.Error(), "ECDSA") {
-		t.Errorf("an RSA key: %v", err)
+		t.Errorf("Load of an RSA key: got error %v, want an error that contains ECDSA", err)
 	}
 }

@@ -50,7 +50,7 @@ func TestConditionThatNeverComes(t *testing.T) {
 			r := &recorder{}
 			wait(r)
 			if !strings.Contains(r.failure, "rain") || !strings.Contains(r.failure, eventually.Timeout.String()) {
-				t.Errorf("%s failed with %q", name, r.failure)
+				t.Errorf("message of %s: got %q, want a message with rain and %s", name, r.failure, eventually.Timeout)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 func TestChoose(t *testing.T) {
 	ports, err := freeport.Choose(20)
 	if err != nil || len(ports) != 20 {
-		t.Fatalf("%v: %v", ports, err)
+		t.Fatalf("Choose(20): got %v, error %v; want 20 ports", ports, err)
 	}
 	for _, port := range ports {
 		l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))

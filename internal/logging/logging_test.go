@@ -25,10 +25,10 @@ func TestKlogUsesLoggerFormat(t *testing.T) {
 
 	var line struct{ Level, Msg, Controller string }
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-		t.Fatalf("%v in %q", err, out.String())
+		t.Fatalf("record of klog: got %q, want JSON: %v", out.String(), err)
 	}
 	if line.Level != "INFO" || line.Msg != "Starting" || line.Controller != "cloud-node" {
-		t.Errorf("got %q", out.String())
+		t.Errorf("record of klog: got %q, want INFO, Starting and the controller cloud-node", out.String())
 	}
 }
 
@@ -45,7 +45,7 @@ func TestVerbosityIsLevel(t *testing.T) {
 	klog.V(4).Info("shown")
 	klog.V(5).Info("hidden")
 	if s := out.String(); !strings.Contains(s, "msg=shown") || strings.Contains(s, "hidden") {
-		t.Errorf("got %q", s)
+		t.Errorf("log with the level of V(4): got %q, want only the record of V(4)", s)
 	}
 }
 

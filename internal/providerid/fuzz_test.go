@@ -13,7 +13,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if id, err := providerid.Parse(s); err == nil && id.String() != s {
-			t.Errorf("%q is read as %+v", s, id)
+			t.Errorf("Parse(%q): got %+v, whose String is %q; want the parsed text", s, id, id.String())
 		}
 	})
 }

@@ -132,7 +132,7 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 	c := dial(t, start(t, false, run.Limits{Body: 50 * time.Millisecond, AnonymousFor: time.Hour}), false)
 	send(t, c, "POST / HTTP/1.1", "Host: x", "Content-Length: 1000", "", "{")
 	if got := awaitClosed(t, c); !strings.HasPrefix(got, "HTTP/1.1 200") {
-		t.Errorf("%q", got)
+		t.Errorf("answer before the end of the body: got %q, want the status 200", got)
 	}
 }
 
@@ -148,21 +148,21 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	}
 	for n, c := range crowd[:anonymous] {
 		if got := awaitClosed(t, c); got != "" {
-			t.Errorf("connection %d: %q", n, got)
+			t.Errorf("connection %d: got %q, want no data", n, got)
 		}
 	}
 	// The server still serves the newest connections.
 	last := crowd[2*anonymous-1]
 	send(t, last, "GET / HTTP/1.1", "Host: x", "Connection: close", "", "")
 	if got := awaitClosed(t, last); !strings.HasPrefix(got, "HTTP/1.1 200") {
-		t.Errorf("%q", got)
+		t.Errorf("newest connection: got %q, want the status 200", got)
 	}
 	if err := busy.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := io.Copy(io.Discard, busy)
 	if ne, ok := err.(net.Error); !ok || !ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
-		t.Errorf("authenticated connection: %v", err)
+		t.Errorf("authenticated connection: got error %v, want a timeout because it stays open", err)
 	}
 	// The limit permits only one authenticated connection, so the second connection stays
 	// anonymous.
@@ -190,7 +190,7 @@ func wait(t *testing.T, address string) net.Conn {
 	send(t, c, "GET /wait HTTP/1.1", "Host: x", authorized, "", "")
 	status, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil || !strings.Contains(status, "200") {
-		t.Fatalf("%q, %v", status, err)
+		t.Fatalf("authenticated request: got the status line %q, error %v; want 200", status, err)
 	}
 	return c
 }
@@ -245,7 +245,7 @@ func TestHTTP2(t *testing.T) {
 		_, err = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		if alive := ctx.Err() != nil; alive != (header != "") {
-			t.Errorf("with %q: %v", header, err)
+			t.Errorf("header %q: got an open connection %t (%v), want %t", header, alive, err, header != "")
 		}
 	}
 }

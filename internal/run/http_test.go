@@ -36,7 +36,7 @@ func TestHTTP(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			if (err == nil) != (grace > 0) {
-				t.Errorf("request: %v", err)
+				t.Errorf("running request with a grace period of %s: got error %v, want success %t", grace, err, grace > 0)
 			}
 			if err := <-ended; err != nil {
 				t.Errorf("HTTP = %v", err)
@@ -58,6 +58,6 @@ func TestHTTPWithoutItsListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := run.HTTP(t.Context(), &http.Server{ReadHeaderTimeout: time.Minute}, ln, 0, run.Limits{}); err == nil {
-		t.Error("got no error")
+		t.Error("HTTP with a closed listener: got no error")
 	}
 }

@@ -19,10 +19,10 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("new socket: got %v, error %v; want mode 0600", info, err)
 	}
 	if _, err := run.Socket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("socket of a running server: %v", err)
+		t.Errorf(`Socket at the path of a running server: got error %v, want "another process"`, err)
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false) //nolint:forcetypeassert // leaves the socket like a killed process
 	if err := ln.Close(); err != nil {
@@ -39,13 +39,13 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := run.Socket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "may be in use") {
-		t.Errorf("socket of another type: %v", err)
+		t.Errorf(`Socket at the path of a datagram socket: got error %v, want "may be in use"`, err)
 	}
 	if err := errors.Join(other.Close(), os.Remove(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	if _, err := run.Socket(t.Context(), path+strings.Repeat("x", 100)); err == nil || !strings.Contains(err.Error(), "too long") {
-		t.Errorf("long path: %v", err)
+		t.Errorf(`Socket at a path that is too long: got error %v, want "too long"`, err)
 	}
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
