@@ -99,7 +99,7 @@ func (c *cloud) await(file string) string {
 			return strings.TrimSpace(string(raw))
 		}
 	}
-	c.t.Fatalf("nothing writes %s", file)
+	c.t.Fatalf("no program wrote the file %s within one minute", file)
 	return ""
 }
 
@@ -209,7 +209,7 @@ func TestTheKubeletTakesTheAnswers(t *testing.T) {
 	image := registry + "/shop/web:v1"
 	node := lookup("default", image)
 	if len(node) != 1 || node[0].Username == "" || strings.Count(node[0].Password, ".") != 2 {
-		t.Fatalf("as the node: %d credentials", len(node))
+		t.Fatalf("image pull with the identity of the node: got %d credentials, want one valid credential", len(node))
 	}
 	if again := lookup("default", image); len(again) != 1 || again[0].Password != node[0].Password {
 		t.Error("the kubelet does not cache the answer")
@@ -228,6 +228,6 @@ func TestTheKubeletTakesTheAnswers(t *testing.T) {
 		"--namespace", "shop", "--service-account", "web", "--account", "puller")
 	pod := lookup("web", image)
 	if len(pod) != 1 || pod[0].Password == node[0].Password || pod[0].Source == nil || pod[0].Source.ServiceAccount == nil || pod[0].Source.ServiceAccount.Name != "web" {
-		t.Fatalf("as the pod: %+v", pod)
+		t.Fatalf("image pull with the identity of the pod: got %+v, want one credential of the service account web", pod)
 	}
 }
