@@ -13,10 +13,10 @@ func TestUsableProxyStays(t *testing.T) {
 		t.Errorf("got error %v, want an error about HTTP_PROXY", err)
 	}
 	if len(env) != 2 || env[0] != "HTTPS_PROXY=http://proxy.example.com:3128" || !strings.HasPrefix(env[1], "NO_PROXY=localhost,") {
-		t.Errorf("environment: got %q", env)
+		t.Errorf("environment: got %q, want HTTPS_PROXY and NO_PROXY", env)
 	}
 	env, err = Proxy{HTTP: "http://", HTTPS: "http://localhost:3128"}.Env(RealNetworks(FirstVPC))
 	if err == nil || slices.ContainsFunc([]string{"HTTP_PROXY", "HTTPS_PROXY"}, func(name string) bool { return !strings.Contains(err.Error(), name) }) || env != nil {
-		t.Errorf("without a usable proxy: got %q, %v", env, err)
+		t.Errorf("no usable proxy: got the environment %q, error %v; want none and an error about HTTP_PROXY and HTTPS_PROXY", env, err)
 	}
 }

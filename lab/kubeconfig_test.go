@@ -14,7 +14,7 @@ func TestKubeconfigNeedsNoOtherFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("kubeconfig: got mode %v, error %v; want 0600", info.Mode(), err)
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -25,6 +25,6 @@ func TestKubeconfigNeedsNoOtherFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if conf.Host != "https://127.0.0.1:8181" || len(conf.CAData) == 0 || len(conf.CertData) == 0 || len(conf.KeyData) == 0 {
-		t.Errorf("got %v", conf)
+		t.Errorf("kubeconfig: got %v, want the server https://127.0.0.1:8181 with an authority, a certificate and a key", conf)
 	}
 }

@@ -21,13 +21,13 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	} {
 		second, err := Networks{}.orUnused(used)
 		if err != nil || second != HollowNetworks(FirstHollowNetwork+2) {
-			t.Errorf("used networks %v: a new lab got %v, %v", used, second, err)
+			t.Errorf("used networks %v: start of a new lab: got %v, error %v; want %v", used, second, err, HollowNetworks(FirstHollowNetwork+2))
 		}
 		if _, err := first.orUnused(used); err == nil || !strings.Contains(err.Error(), "a program listens on 127.6") {
-			t.Errorf("used networks %v: the first lab did not start again: %v", used, err)
+			t.Errorf(`used networks %v: start of the first lab: got error %v, want "a program listens on 127.6"`, used, err)
 		}
 		if again, err := second.orUnused(used); err != nil || again != second {
-			t.Errorf("used networks %v: the second lab got %v instead of %v, %v", used, again, second, err)
+			t.Errorf("used networks %v: start of the second lab: got %v, error %v; want %v", used, again, err, second)
 		}
 	}
 	all := map[int]string{}
@@ -66,7 +66,7 @@ func TestClaimNetworks(t *testing.T) {
 	}
 }
 
-func TestListening(t *testing.T) {
+func TestUsedNetworks(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.203.3.7:0") // no other test uses 127.203
 	if err != nil {
 		t.Fatal(err)
@@ -74,12 +74,12 @@ func TestListening(t *testing.T) {
 	defer l.Close()
 	used, err := usedNetworks()
 	if err != nil || used[203] != l.Addr().String() {
-		t.Errorf("got %q, %v; want %s", used[203], err, l.Addr())
+		t.Errorf("used network 203: got %q, error %v; want %s", used[203], err, l.Addr())
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if used, err := usedNetworks(); err != nil || used[203] != "" {
-		t.Errorf("after the end of the listener: %q, %v", used[203], err)
+		t.Errorf("used network 203 after the end of the listener: got %q, error %v; want none", used[203], err)
 	}
 }

@@ -23,7 +23,7 @@ func newPKI(t *testing.T) PKI {
 		t.Fatal(err)
 	}
 	if want := 4 + len((PKI{}).listLeaves()) + 1; len(made) != want {
-		t.Fatalf("made %d: %v; want %d", len(made), made, want)
+		t.Fatalf("Ensure: got %d keys and certificates: %v; want %d", len(made), made, want)
 	}
 	return p
 }

@@ -166,7 +166,7 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 		}
 		disk := s.volumesByPath(t)["/data"]
 		if other := disks[disk]; disk == "" || other != "" {
-			t.Errorf("service %s: got disk %q, which service %s also has", name, disk, other)
+			t.Errorf("service %s: got disk %q, want an own disk (other service with this disk: %q)", name, disk, other)
 		}
 		disks[disk] = name
 	}
@@ -174,7 +174,7 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 
 // Only the services for real machines get capabilities. The test recognises these services by
 // their names.
-func TestComposeGivesNoRights(t *testing.T) {
+func TestComposeLimitsRights(t *testing.T) {
 	for name, s := range readCompose(t).Services {
 		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !s.ReadOnly {
 			t.Errorf("permissions of %s: privileged %v, dropped capabilities %v, writable %v", name, s.Privileged, s.CapDrop, !s.ReadOnly)

@@ -209,7 +209,7 @@ func TestVerifyWaits(t *testing.T) {
 		}
 		found, err := s.Verify(t.Context(), printingShell("a"), 5*time.Second)
 		if err != nil || course.Good(found) {
-			t.Fatalf("never: %+v, %v", found, err)
+			t.Fatalf("Verify of a check that never passes: got %+v, error %v; want a failed check", found, err)
 		}
 		var b strings.Builder
 		found[0].Print(&b)
@@ -240,24 +240,24 @@ func TestProgress(t *testing.T) {
 	}
 	p, err := course.ReadProgress(nil)
 	if err != nil || p.State(l) != "" {
-		t.Fatalf("state at the start: got %q, %v", p.State(l), err)
+		t.Fatalf("state at the start: got %q, error %v; want none", p.State(l), err)
 	}
 	p.Begin(l)
 	p.Advance(l)
 	if p.State(l) != "step 2 of 2" || p.Over(l) {
-		t.Errorf("state after one step: got %q", p.State(l))
+		t.Errorf("state after one step: got %q, over %t; want step 2 of 2, false", p.State(l), p.Over(l))
 	}
 	p.Advance(l)
 	if p.State(l) != "done" || !p.Over(l) {
-		t.Errorf("state after all steps: got %q", p.State(l))
+		t.Errorf("state after all steps: got %q, over %t; want done, true", p.State(l), p.Over(l))
 	}
 	p.Forget(l)
 	if p.State(l) != "done" || p.Now != "" {
-		t.Errorf("state after a reset: got %q, current lab %q", p.State(l), p.Now)
+		t.Errorf("state after a reset: got %q, current lab %q; want done, no lab", p.State(l), p.Now)
 	}
 	p.Begin(l)
 	if p.State(l) != "step 1 of 2" {
-		t.Errorf("again: %q", p.State(l))
+		t.Errorf("state after a new start: got %q, want step 1 of 2", p.State(l))
 	}
 	if _, err := course.ReadProgress([]byte("{")); err == nil {
 		t.Error("a damaged file caused no error")

@@ -57,7 +57,7 @@ func TestFleetIgnoresChangeOfEarlierBoot(t *testing.T) {
 	f.put(i)
 	f.changeMachine(before, func(m *machine) { m.hasRegistered = true })
 	if f.get("one").hasRegistered {
-		t.Error("the kubelet of an earlier boot registered the Node")
+		t.Error("changeMachine changed a machine that has booted since the call of get")
 	}
 }
 

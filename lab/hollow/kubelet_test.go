@@ -88,7 +88,7 @@ func TestPower(t *testing.T) {
 	b.callVerb(b.cloud.StopInstance, i)
 	off := b.awaitNode("one", "off", isOff)
 	if off.UID != first.UID || off.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID {
-		t.Error("the stop changed more than the Ready condition")
+		t.Errorf("Node after the stop: got UID %s and boot id %s, want %s and %s", off.UID, off.Status.NodeInfo.BootID, first.UID, first.Status.NodeInfo.BootID)
 	}
 	b.callVerb(b.cloud.StartInstance, i)
 	second := b.awaitNode("one", "Ready again, after another boot", func(n *corev1.Node) bool {
@@ -203,7 +203,7 @@ func TestNewInstanceWaitsForOldNode(t *testing.T) {
 
 // A Node without a provider id does not belong to an instance yet. If a new machine has the Node's
 // name, the machine uses this Node, as a kubelet would.
-func TestTakesOverUninitialized(t *testing.T) {
+func TestTakesOverUninitializedNode(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")
 	first := b.awaitNode("one", "Ready", isReady)
@@ -312,7 +312,7 @@ func TestCloudGoesAway(t *testing.T) {
 	b.awaitNode("two", "Ready", isReady)
 	b.awaitNode("gone", "off", isOff)
 	if b.log.count("cannot read the changes in the cloud") != 1 || b.log.count("reading changes from the cloud works again") != 1 || b.log.count("listing all resources again") == 0 {
-		t.Errorf("log:\n%s", b.log)
+		t.Errorf("want one line about the failed read, one line about its end, and a line about the new list in the log:\n%s", b.log)
 	}
 }
 

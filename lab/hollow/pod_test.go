@@ -108,7 +108,7 @@ func TestPodAddresses(t *testing.T) {
 	await := func(name string) *corev1.Pod {
 		p := b.awaitPod(name)
 		if len(p.Status.PodIPs) != 2 || p.Status.PodIPs[0].IP != p.Status.PodIP {
-			t.Errorf("addresses of pod %s: got %v and %s", name, p.Status.PodIPs, p.Status.PodIP)
+			t.Errorf("pod %s: got podIPs %v and podIP %s, want two addresses, the first equal to podIP", name, p.Status.PodIPs, p.Status.PodIP)
 		}
 		for _, ip := range p.Status.PodIPs {
 			if other, taken := have[ip.IP]; taken {

@@ -284,7 +284,7 @@ func TestProxyHealth(t *testing.T) {
 
 // A machine that is off has no open sockets. Other machines keep their sockets and
 // connections.
-func TestPowerOffCloses(t *testing.T) {
+func TestPowerOffClosesSockets(t *testing.T) {
 	b := newBench(t)
 	one, two := b.createNodes()
 	svc := b.serve("web", nil)

@@ -28,7 +28,7 @@ func TestDeadPortIsOpenedAgain(t *testing.T) {
 	key := socketKey{proxyHealthz, int32(port)}
 	want := map[socketKey]*view{key: {eligible: true}}
 	if !r.syncPorts(context.Background(), want) {
-		t.Fatal("not open")
+		t.Fatal("syncPorts did not open the port")
 	}
 	first := r.open[key]
 	r.markFailed(key, first, errors.New("accept: no buffer space available"))

@@ -306,7 +306,7 @@ func (c *cluster) testWhoMayDoWhat(t *testing.T) {
 	for _, path := range []string{"/readyz", "/version"} {
 		err := lab.HTTPProbe(c.ports.url("https", "kube-apiserver")+path, conf)(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "401") {
-			t.Errorf("%s without a name: %v", path, err)
+			t.Errorf("%s without a client certificate: got error %v, want status 401", path, err)
 		}
 	}
 }
@@ -315,7 +315,7 @@ func (c *cluster) testKwokRunsNoCommands(t *testing.T) {
 	for _, path := range []string{"/exec/default/one/main?command=id&output=1", "/containerLogs/default/one/main", "/portForward/default/one", "/debug/pprof/"} {
 		err := lab.HTTPProbe(c.ports.url("http", "kwok")+path, nil)(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "Debug endpoints are disabled") {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf(`kwok's %s: got error %v, want "Debug endpoints are disabled"`, path, err)
 		}
 	}
 }
@@ -358,7 +358,7 @@ func (c *cluster) testKwokKilled(t *testing.T) {
 	await(t, "the new kwok holds the lease", func() error {
 		l, err := c.lease(t)
 		if err == nil && *l.Spec.HolderIdentity == *old.Spec.HolderIdentity {
-			err = fmt.Errorf("%s has it", *l.Spec.HolderIdentity)
+			err = fmt.Errorf("the old kwok %s still holds the lease", *l.Spec.HolderIdentity)
 		}
 		return err
 	})

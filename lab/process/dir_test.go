@@ -106,7 +106,7 @@ func TestSocketDir(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := long.ensureSocketDir(); err == nil || !strings.Contains(err.Error(), "shorter --data-dir") {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf(`ensureSocketDir, %s: got error %v, want "shorter --data-dir"`, name, err)
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
@@ -118,10 +118,10 @@ func TestSocketDir(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("directory for sockets: %v, %v", info, err)
+		t.Errorf("directory for sockets: got %v, error %v; want mode 0700", info, err)
 	}
 	if err := Dir(t.TempDir()).ensureSocketDir(); err != nil {
-		t.Errorf("a short data directory got another directory for sockets: %v", err)
+		t.Errorf("ensureSocketDir of a short data directory: got error %v, want none", err)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestResetRefusesForeignFolders(t *testing.T) {
 	}
 	err := Reset(t.Context(), Dir(dir), 0)
 	if err == nil || !strings.Contains(err.Error(), "is not the data dir of a lab") {
-		t.Errorf("got %v", err)
+		t.Errorf(`Reset of a foreign folder: got error %v, want "is not the data dir of a lab"`, err)
 	}
 	if err := Dir(dir).deleteContents(); err == nil {
 		t.Error("deleteContents accepts a folder without the marker file")

@@ -121,7 +121,7 @@ func TestChoosePorts(t *testing.T) {
 					seen[port] = true
 				}
 				if len(seen) != len(portNames) || seen[DefaultPortBase] {
-					t.Errorf("equal ports in %v", got)
+					t.Errorf("ports: got %v, want %d different ports without %d", got, len(portNames), DefaultPortBase)
 				}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -158,6 +158,6 @@ func TestCheckSpace(t *testing.T) {
 		t.Error(err)
 	}
 	if err := checkSpace(d, 1<<62); err == nil || !strings.Contains(err.Error(), "free space") {
-		t.Errorf("got %v", err)
+		t.Errorf(`checkSpace for 4 EiB: got error %v, want "free space"`, err)
 	}
 }

@@ -98,7 +98,7 @@ func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 		t.Error(err)
 	}
 	if left := d.listLeftovers(t); len(left) > 0 {
-		t.Errorf("Reset did not remove %v", left)
+		t.Errorf("the new lab did not remove %v of the earlier lab", left)
 	}
 }
 

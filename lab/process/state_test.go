@@ -96,7 +96,7 @@ func TestDownEndsProcessesOfAKilledSupervisor(t *testing.T) {
 	}
 }
 
-func TestDamagedStateIsNamed(t *testing.T) {
+func TestErrorNamesDamagedFile(t *testing.T) {
 	dir := newDir(t)
 	for _, name := range []string{"lab.json", "run.json"} {
 		if err := os.WriteFile(dir.path(name), []byte("{"), 0o600); err != nil {
@@ -107,7 +107,7 @@ func TestDamagedStateIsNamed(t *testing.T) {
 	_, err2 := dir.record()
 	for name, err := range map[string]error{"lab.json": err1, "run.json": err2} {
 		if err == nil || !strings.Contains(err.Error(), dir.path(name)+" is damaged") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf(`damaged %s: got error %v, want its path and "is damaged"`, name, err)
 		}
 	}
 }
@@ -129,11 +129,11 @@ func TestDownAndResetWithDamagedRecord(t *testing.T) {
 	}
 	damage()
 	if _, err := Down(t.Context(), dir, time.Minute); err == nil || !strings.Contains(err.Error(), "a lab uses this data dir") {
-		t.Errorf("Down of a running lab: %v", err)
+		t.Errorf(`Down of a running lab with a damaged record: got error %v, want "a lab uses this data dir"`, err)
 	}
 	unlock()
 	if stopped, err := Down(t.Context(), dir, time.Minute); err != nil || stopped {
-		t.Errorf("Down = %v, %v", stopped, err)
+		t.Errorf("Down with a damaged record and no lab = %v, %v; want false", stopped, err)
 	}
 	damage()
 	if err := Reset(t.Context(), dir, time.Minute); err != nil {

@@ -213,7 +213,7 @@ func TestRestartsComponentsThatDie(t *testing.T) {
 	said := strings.Join(r.said, "\n")
 	for _, want := range []string{"mortal does not run: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
 		if !strings.Contains(said, want) {
-			t.Errorf("no process logged %q:\n%s", want, said)
+			t.Errorf("the supervisor did not report %q:\n%s", want, said)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 func TestComponentOrderIsChecked(t *testing.T) {
 	_, err := newUnits([]component{{name: "a", startAfter: []string{"b"}}, {name: "b"}})
 	if err == nil || !strings.Contains(err.Error(), "component a depends on b, which must come before it in the table") {
-		t.Errorf("got %v", err)
+		t.Errorf(`newUnits with a wrong order: got error %v, want "component a depends on b, which must come before it in the table"`, err)
 	}
 }
 
@@ -368,7 +368,7 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 
 // lockDir waits for the lock of a lab that was just killed, and then returns
 // without an error.
-func TestOpenWaitsForAnEndingLab(t *testing.T) {
+func TestLockDirWaitsForKilledLab(t *testing.T) {
 	dir := Dir(t.TempDir())
 	unlock, err := lockDir(t.Context(), dir)
 	if err != nil {
@@ -385,7 +385,7 @@ func TestOpenWaitsForAnEndingLab(t *testing.T) {
 func TestDown(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
 	if _, err := lockDir(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab already runs in %s (pid %d)", dir, cmd.Process.Pid)) {
-		t.Errorf("second lab in the same data directory: %v", err)
+		t.Errorf(`lock of a running lab's data directory: got error %v, want "a lab already runs in %s (pid %d)"`, err, dir, cmd.Process.Pid)
 	}
 	stopped, err := Down(t.Context(), dir, time.Minute)
 	if err != nil || !stopped {
@@ -422,7 +422,7 @@ func TestDownWaitsForAStartingLab(t *testing.T) {
 		t.Errorf("Down of a lab whose record is incomplete = %v, %v", stopped, err)
 	}
 	if err := Reset(t.Context(), dir, 50*time.Millisecond); err == nil || dir.checkOurs() != nil {
-		t.Errorf("Reset of a lab whose record is incomplete: %v", err)
+		t.Errorf("Reset of a lab whose record is incomplete: got error %v, want an error and an unchanged folder", err)
 	}
 	stopped := false
 	downed := newResult(func() (err error) {

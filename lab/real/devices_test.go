@@ -170,7 +170,7 @@ func TestDevicesOfMachine(t *testing.T) {
 	}
 	waitReleased(t, have.number)
 	if err := later.powerOff(t.Context()); err != nil || isMounted(later.folder.path("dev")) {
-		t.Errorf("power off: %v", err)
+		t.Errorf("power off: got error %v, /dev mounted %t; want no error, false", err, isMounted(later.folder.path("dev")))
 	}
 }
 
@@ -200,7 +200,7 @@ func TestReadOnlyDevice(t *testing.T) {
 	b.attach(attachedTo("i-000001"))
 	b.update(d)
 	if out, err := d.commandInside(write).CombinedOutput(); err != nil {
-		t.Errorf("write: %v: %s", err, out)
+		t.Errorf("write to a disk that is attached for writing: %v: %s", err, out)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want(at) && !info.Mode().IsRegular() {
-				t.Errorf("%s has mode %s %s", at, info.Mode(), when)
+				t.Errorf("%s %s: got the mode %s, want a regular file", at, when, info.Mode())
 			}
 		}
 	}

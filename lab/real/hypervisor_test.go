@@ -65,17 +65,17 @@ func TestZones(t *testing.T) {
 	k := &machineInput{changed: newNotification()}
 	k.set(cloudsim.Instance{ID: m.id, Zone: "there", State: cloudsim.InstanceRunning}, false)
 	if done, err := h.reconcile(t.Context(), m, k); done || err != nil || m.isOn() {
-		t.Errorf("machine of a zone that the hypervisor no longer serves: deleted %v, running %v, %v", done, m.isOn(), err)
+		t.Errorf("machine of a zone that the hypervisor no longer serves: got deleted %v, running %v, error %v; want false, false, no error", done, m.isOn(), err)
 	}
 	if _, err := os.Stat(disk); err != nil {
-		t.Errorf("disk of the machine: %v", err)
+		t.Errorf("disk of a machine that is switched off: Stat returned %v, want no error", err)
 	}
 	k.set(cloudsim.Instance{ID: m.id, Zone: "there"}, true)
 	if done, err := h.reconcile(t.Context(), m, k); !done || err != nil {
-		t.Errorf("machine without an instance: deleted %v, %v", done, err)
+		t.Errorf("machine without an instance: got deleted %v, error %v; want true, no error", done, err)
 	}
 	if _, err := os.Stat(filepath.Dir(disk)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("directory of the machine: %v", err)
+		t.Errorf("directory of the deleted machine: Stat returned %v, want fs.ErrNotExist", err)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestAdoptsLater(t *testing.T) {
 	k := &machineInput{changed: newNotification()}
 	k.set(cloudsim.Instance{ID: m.id, State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Operation: "op-1"}}, false)
 	if done, err := h.reconcile(t.Context(), m, k); done || err == nil {
-		t.Errorf("machine that cannot be adopted: deleted %v, %v", done, err)
+		t.Errorf("reconcile of a machine that cannot be adopted: got deleted %v, error %v; want false and an error", done, err)
 	}
 	if err := os.MkdirAll(filepath.Join(group, "test/i-000001/machine"), 0o700); err != nil {
 		t.Fatal(err)
@@ -206,10 +206,10 @@ func TestAdoptsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	if done, err := h.reconcile(t.Context(), m, k); done || err != nil {
-		t.Fatalf("machine that can be adopted again: deleted %v, %v", done, err)
+		t.Fatalf("machine that can be adopted again: got deleted %v, error %v; want false, no error", done, err)
 	}
 	if !m.isOn() || m.init.pid != cmd.Process.Pid || m.bootOperation != "op-1" {
-		t.Errorf("the machine was not adopted: running %v, boot %q", m.isOn(), m.bootOperation)
+		t.Errorf("adopted machine: got running %v, boot %q, process %+v; want true, op-1, pid %d", m.isOn(), m.bootOperation, m.init, cmd.Process.Pid)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestImageArchive(t *testing.T) {
 		t.Error(diff)
 	}
 	if string(layer["program"]) != "#!/bin/true\n" || string(layer["etc/group"]) != "root:x:0:\n" {
-		t.Errorf("layer: %q", layer)
+		t.Errorf("layer: got %q, want the files program and etc/group", layer)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestToolsImage(t *testing.T) {
 		}
 	}
 	if string(layer["bin/program"]) != "all tools" {
-		t.Errorf("layer: %q", layer)
+		t.Errorf(`layer: got %q, want "all tools" in bin/program`, layer)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestClone(t *testing.T) {
 		t.Errorf("the copies do not share the file of a layer: %v", err)
 	}
 	if err := cloneStore(filepath.Join(from, "nowhere"), to); err != nil {
-		t.Errorf("an existing disk was created again: %v", err)
+		t.Errorf("cloneStore for an existing disk: got error %v, want none", err)
 	}
 }
 

@@ -186,7 +186,7 @@ func TestInternet(t *testing.T) {
 
 // A lab adds rules to Docker's chain, so that the firewall accepts the lab's traffic. destroyVPC
 // removes these rules.
-func TestInternetPassesDocker(t *testing.T) {
+func TestInternetWithDockerFirewall(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
 	}

@@ -85,7 +85,7 @@ func TestLoadBadArchive(t *testing.T) {
 	}
 	m := Images{Dir: dir, Name: "cloudsim-test"}
 	if _, _, err := m.Load(t.Context(), path, nil, ""); err == nil || !strings.Contains(err.Error(), "not an image archive") {
-		t.Errorf("got error %v", err)
+		t.Errorf(`Load of a bad archive: got error %v, want "not an image archive"`, err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, loadedDir)); err != nil || len(left) > 0 {
 		t.Errorf("files after the load: %v, %v", left, err)

@@ -58,6 +58,6 @@ func TestThreadReturnsToItsNamespace(t *testing.T) {
 	}
 	back.Wait()
 	if now := in("self"); now != home || !first.Load() {
-		t.Errorf("the first thread is in namespace %s, not in %s; the function ran in the other namespace: %v", now, home, first.Load())
+		t.Errorf("first thread: got the namespace %s, want %s; ran the function in the other namespace: got %t, want true", now, home, first.Load())
 	}
 }

@@ -167,10 +167,10 @@ func TestNew(t *testing.T) {
 	}
 	all, err := load(t, b.Bytes())
 	if err != nil || len(all) != 1 || all[0].Name != m.Name {
-		t.Fatalf("got %+v, %v", all, err)
+		t.Fatalf("Read of the written image: got %+v, error %v; want one image with the name %s", all, err, m.Name)
 	}
 	if c, err := all[0].image.ConfigFile(); err != nil || len(c.Config.Cmd) != 1 || c.Config.Cmd[0] != "run" {
-		t.Errorf("configuration: %+v, %v", c, err)
+		t.Errorf("configuration: got %+v, error %v; want the command run", c, err)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestPlatforms(t *testing.T) {
 	}
 	all, err := load(t, write(add(newImage(t, "s390x"), "s390x"), add(mine, runtime.GOARCH)))
 	if err != nil || len(all) != 1 {
-		t.Fatalf("got %+v, %v", all, err)
+		t.Fatalf("Read of an index with two platforms: got %+v, error %v; want one image", all, err)
 	}
 	want, err1 := mine.Digest()
 	got, err2 := all[0].image.Digest()
@@ -297,10 +297,10 @@ func TestSave(t *testing.T) {
 	}
 	raw, err := io.ReadAll(body)
 	if err := errors.Join(err, body.Close()); err != nil || string(raw) != "archive" {
-		t.Errorf("got %q, %v", raw, err)
+		t.Errorf("body of Save: got %q, error %v; want archive", raw, err)
 	}
 	if _, err := Save(t.Context(), sockets, "other:v1"); err == nil || !strings.Contains(err.Error(), "no such image") || !strings.Contains(err.Error(), "pull or build") {
-		t.Errorf("missing image: got error %v", err)
+		t.Errorf(`missing image: got error %v, want "no such image" and "pull or build"`, err)
 	}
 	if _, err := Save(t.Context(), sockets[:1], "web:v1"); err == nil || !strings.Contains(err.Error(), "start Docker or Podman") {
 		t.Errorf("no engine: got error %v", err)

@@ -39,7 +39,7 @@ func TestSpecValidate(t *testing.T) {
 }
 
 // A machine runs no programs if the hypervisor died during the machine's start.
-func TestNothingRunsBeforeGo(t *testing.T) {
+func TestNothingRunsWithoutGoMessage(t *testing.T) {
 	for _, said := range []string{"", "g", "stop"} {
 		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(said))
 		if err == nil || !strings.Contains(err.Error(), "hypervisor") {

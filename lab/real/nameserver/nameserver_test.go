@@ -160,7 +160,7 @@ func TestQueryLimit(t *testing.T) {
 		select {
 		case err := <-refused:
 			if err != nil || time.Since(begin) > askTimeout {
-				t.Errorf("refusal after %s: %v", time.Since(begin), err)
+				t.Errorf("refusal of a query beyond the limit: got error %v after %s, want none and at most %s", err, time.Since(begin), askTimeout)
 			}
 			close(release)
 			return
