@@ -146,7 +146,7 @@ func TestRefusals(t *testing.T) {
 	b := newBench(t)
 	for _, d := range b.dialers() {
 		if _, err := d.dial("127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "no network proxy agent is connected") {
-			t.Errorf("%s without an agent: got %v", d.name, err)
+			t.Errorf(`%s without an agent: got error %v, want "no network proxy agent is connected"`, d.name, err)
 		}
 	}
 	b.agent("one")

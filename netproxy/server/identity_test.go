@@ -113,7 +113,7 @@ func TestNodeCannotClaimOthers(t *testing.T) {
 		c.Close()
 		t.Error("node-1's agent got a connection to node-2")
 	} else if !strings.Contains(err.Error(), "select none of the 1 network proxy agents for 127.0.0.2") {
-		t.Errorf("connection to node-2 without its agent: got %v", err)
+		t.Errorf(`connection to node-2 without its agent: got error %v, want "select none of the 1 network proxy agents for 127.0.0.2"`, err)
 	}
 	b.agent("node-2", func(c *agent.Config) { c.TLS, c.Identifiers = a.node(second), identifiers(t, second) })
 	roundTrip(t, mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo)), "by node-1")

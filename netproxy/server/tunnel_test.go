@@ -119,7 +119,7 @@ func TestTargetSpeaksFirst(t *testing.T) {
 		for range 200 {
 			c := mustDial(t, d, addr)
 			if got, err := io.ReadAll(c); err != nil || string(got) != "220 ready\r\n" {
-				t.Fatalf("got %q, %v", got, err)
+				t.Fatalf(`data of the target: got %q, error %v; want "220 ready\r\n"`, got, err)
 			}
 			c.Close()
 		}
@@ -164,7 +164,7 @@ func TestHalfClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(c); err != nil || string(got) != "got 5" {
-		t.Fatalf("got %q, %v", got, err)
+		t.Fatalf(`answer after the client's half-close: got %q, error %v; want "got 5"`, got, err)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestTargetHalfCloses(t *testing.T) {
 	})
 	c := mustDial(t, dialer{"http-connect", b.dialConnect}, addr)
 	if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
-		t.Fatalf("got %q, %v", got, err)
+		t.Fatalf("client after the target's half-close: got %q, error %v; want no data and no error", got, err)
 	}
 	if _, err := io.WriteString(c, "still here"); err != nil {
 		t.Fatal(err)
