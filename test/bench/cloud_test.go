@@ -64,7 +64,7 @@ func untilOK(b *testing.B, url string) time.Duration {
 			}
 		}
 		if time.Since(begin) > 2*time.Minute {
-			b.Fatalf("%s: %v", url, err)
+			b.Fatalf("%s: no answer with the status 200 within 2 minutes; last error: %v", url, err)
 		}
 		time.Sleep(time.Millisecond)
 	}

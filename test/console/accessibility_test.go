@@ -226,7 +226,7 @@ func TestKeyboard(t *testing.T) {
 
 // If a user closes a dialog and asks for it again before the browser has sent the event "close",
 // the page opens the dialog again.
-func TestDialogAgain(t *testing.T) {
+func TestDialogOpensAgain(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
 	p := openPage(t, browser(t), c.link())
@@ -374,7 +374,7 @@ func TestPrint(t *testing.T) {
 	p.eval("(window.rows = 0, new MutationObserver(() => window.rows = Math.max(window.rows, document.querySelectorAll('tbody tr[aria-rowindex]').length)).observe(document.querySelector('tbody'), { childList: true }), 0)")
 	pdf, err := chromedp.Run(p.ctx, chromedp.PrintToPDF())
 	if err != nil || len(pdf) < 1000 {
-		t.Fatalf("%d bytes, %v", len(pdf), err)
+		t.Fatalf("printed page: got %d bytes, error %v; want at least 1000", len(pdf), err)
 	}
 	if n := p.eval("window.rows"); n != "100" {
 		t.Errorf("the printed table has %s rows, want 100", n)
@@ -406,7 +406,7 @@ func TestDarkMode(t *testing.T) {
 	dark := p.eval("getComputedStyle(document.body).backgroundColor")
 	p.media("prefers-color-scheme", "light")
 	if light := p.eval("getComputedStyle(document.body).backgroundColor"); light == dark {
-		t.Errorf("dark and light have the background %s", light)
+		t.Errorf("background in dark mode: got %s, want another colour than in light mode", dark)
 	}
 	if n := p.eval("document.querySelectorAll('link[rel=stylesheet][href]:not([media])').length"); n != "1" {
 		t.Errorf("%s style sheets block the first picture, want 1", n)

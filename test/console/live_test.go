@@ -222,7 +222,7 @@ func TestFrozenTab(t *testing.T) {
 
 // Ten tabs of one browser share one stream. After the tab that reads the stream is closed, another
 // tab reads the stream within 2 s.
-func TestTenTabs(t *testing.T) {
+func TestTabsShareOneStream(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	ctx := browser(t)
 	leader := openPage(t, ctx, c.link())
@@ -257,7 +257,7 @@ func TestTenTabs(t *testing.T) {
 
 // After an action of a user, the page of another user shows the action and the first user's name
 // within 1 s.
-func TestTwoPeople(t *testing.T) {
+func TestOtherUserSeesAction(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
 	teacher, learner := openPage(t, browser(t), c.link()), openPage(t, browser(t), c.link("--project", "default"))
@@ -268,7 +268,7 @@ func TestTwoPeople(t *testing.T) {
 	}
 	name := learner.eval("document.querySelector('header button').title")
 	if !strings.Contains(name, "console-") {
-		t.Fatalf("the caller of the page is %q", name)
+		t.Fatalf("name of the signed-in user: got %q, want a name that contains console-", name)
 	}
 	learner.press("Stop")
 	teacher.awaitWithin(time.Second, "[...document.querySelectorAll('button.card')].some((b) => b.innerText.startsWith('node-1') && b.innerText.includes('stopped'))")

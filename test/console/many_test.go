@@ -34,7 +34,7 @@ func (p *page) elements(view string) {
 
 // Even with many objects, each view has at most maxElements elements. The map shows a card for each
 // instance if there are few instances, and squares if there are many.
-func TestElements(t *testing.T) {
+func TestElementLimit(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	var file strings.Builder
 	file.WriteString("loadBalancers:\n")

@@ -28,7 +28,7 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("the address %s contains a secret", at)
 		}
 		if all := p.eval("JSON.stringify(performance.getEntries()) + document.cookie + JSON.stringify(history.state)"); strings.Contains(all, hidden) {
-			t.Error("an entry of the browser contains a secret")
+			t.Error("the performance entries, the cookies or the history state contain a secret")
 		}
 		log, err := os.ReadFile(filepath.Join(c.dir, "log"))
 		if err != nil || len(log) == 0 || strings.Contains(string(log), hidden) {
@@ -159,7 +159,7 @@ func TestForeignHostAndOrigin(t *testing.T) {
 }
 
 // A server on another port of this machine gets no credential when the browser visits this server.
-func TestOtherPort(t *testing.T) {
+func TestOtherPortGetsNoCredential(t *testing.T) {
 	c := startCloud(t)
 	p := openPage(t, browser(t), c.link())
 	p.awaitText("live")

@@ -33,7 +33,7 @@ func (l *labRun) testFigures(t *testing.T) {
 	}
 	port := regexp.MustCompile(`--secure-port=(\d+)`).FindStringSubmatch(string(raw))
 	if port == nil {
-		t.Fatalf("no port in the text %q", raw)
+		t.Fatalf("the command line of the CCM has no --secure-port: %q", raw)
 	}
 	page := l.kubectl("--server=https://127.0.0.1:"+port[1], "get", "--raw", "/metrics")
 	var said strings.Builder
@@ -45,7 +45,7 @@ func (l *labRun) testFigures(t *testing.T) {
 		}
 		fmt.Fprintf(&said, "%-48s %8.3f s, the mean of %.0f\n", f.what, sum/n, n)
 		if strings.Contains(f.what, "SLO") && sum/n > 60 {
-			t.Errorf("%s: %.0f s", f.what, sum/n)
+			t.Errorf("mean of %q: got %.0f s, want at most 60 s", f.what, sum/n)
 		}
 	}
 	t.Log("\n" + said.String())

@@ -46,7 +46,7 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, stepFn func(*testing.T, 
 		stepFn(t, s)
 		if len(s.Checks) > 0 {
 			if said := l.lab("verify", "--wait", coursePatience.String()); strings.Count(said, "✔ ") != len(s.Checks) {
-				t.Errorf("step %q: %s", s.Title, said)
+				t.Errorf("step %q: verify did not confirm all %d checks:\n%s", s.Title, len(s.Checks), said)
 			}
 		}
 		l.lab("next")

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// TestShippedVolumesWork applies deploy/csi to a real API server. The test then runs upstream's
+// TestShippedCSIPermissions applies deploy/csi to a real API server. The test then runs upstream's
 // controllers with the shipped service account. If a permission is missing, a controller logs
 // the refusal of the API server.
-func TestShippedVolumesWork(t *testing.T) {
+func TestShippedCSIPermissions(t *testing.T) {
 	l := newLab(t)
 	sidecars := filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")
 	if _, err := os.Stat(sidecars); err != nil {

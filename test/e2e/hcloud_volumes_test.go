@@ -60,10 +60,10 @@ func (l *labRun) testVolumesDevices(t *testing.T) {
 	l.kubectl("wait", "node", "node-2", "--for=condition=Ready", "--timeout=90s")
 }
 
-// TestYourProvider runs the commands of the guide docs/howto/your-provider.md. The commands start
-// Hetzner's unmodified cloud controller manager and CSI driver, and connect to a load balancer. A
-// pod of a StatefulSet writes to a volume, moves to another node and reads its data.
-func TestYourProvider(t *testing.T) {
+// TestYourProviderGuide runs the commands of the guide docs/howto/your-provider.md. The commands
+// start Hetzner's unmodified cloud controller manager and CSI driver, and connect to a load
+// balancer. A pod of a StatefulSet writes to a volume, moves to another node and reads its data.
+func TestYourProviderGuide(t *testing.T) {
 	foreignProgram(t, "hcloud-cloud-controller-manager")
 	programs := filepath.Dir(foreignProgram(t, "hcloud-csi-driver"))
 	l := newRealLab(t)

@@ -111,7 +111,7 @@ func (v *victim) compareCopies(ids []string, data []byte, allFinished bool) {
 			err = errors.Join(err, f.Close())
 		}
 		if err == nil && !bytes.Equal(got, data) {
-			err = fmt.Errorf("%s is no copy", id)
+			err = fmt.Errorf("%s does not have the data of its source", id)
 		}
 		if err != nil {
 			v.t.Fatal(err)

@@ -471,7 +471,7 @@ func (l *labRun) testKillLab(t *testing.T) {
 	l.answers(url)
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
 	if out, err := l.runProgram(l.allinone, "up", "--detach"); err == nil {
-		t.Errorf("second up in the same directory: %s", out)
+		t.Errorf("up in the directory of a running lab succeeded: %s", out)
 	}
 }
 

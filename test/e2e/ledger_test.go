@@ -121,7 +121,7 @@ func (l *ledger) checkAcks() error {
 		case a.object != nil && now.Rev < a.rev:
 			all = append(all, fmt.Errorf("%s: the cloud acknowledged %s %s at revision %d, but its revision in the file is %d", a.request, a.kind, a.id, a.rev, now.Rev))
 		case a.object != nil && now.Rev == a.rev && !bytes.Equal(now.Object, a.object):
-			all = append(all, fmt.Errorf("%s: acknowledged as\n%s\nkept as\n%s", a.request, a.object, now.Object))
+			all = append(all, fmt.Errorf("%s: the cloud acknowledged\n%s\nbut stored\n%s", a.request, a.object, now.Object))
 		}
 	}
 	l.acks = nil
@@ -200,7 +200,7 @@ func TestLedgerFindsWrongAnswers(t *testing.T) {
 		l.journal[1], l.now["address addr-000001"] = digest(put), put
 		l.acks = []ack{told}
 		if l.checkAcks() == nil {
-			t.Errorf("%s: not found", name)
+			t.Errorf("%s: checkAcks returned no error", name)
 		}
 	}
 	l := newLedger()

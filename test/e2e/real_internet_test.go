@@ -310,7 +310,7 @@ func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 			return err
 		})
 		if _, err := l.runProgram(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
-			t.Errorf("a pod reaches %s", at)
+			t.Errorf("a pod reaches the host's service at %s", at)
 		}
 	}
 	api := l.component("kube-apiserver").Address // on the host's loopback
@@ -320,7 +320,7 @@ func (l *labRun) testInternetConnections(t *testing.T, w *internet) {
 	}
 	for _, at := range []string{net.JoinHostPort(host4, port), net.JoinHostPort(host4, "2379")} {
 		if _, err := l.runProgram(l.kubectlPath(), "exec", "client", "--", "/agnhost", "connect", "--timeout=2s", at); err == nil {
-			t.Errorf("a pod reaches %s", at)
+			t.Errorf("a pod reaches the port of a loopback service of the host at %s", at)
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// TestRealSmall tests the basic functions of a real machine. The machine joins the cluster and runs
+// TestRealMachineBasics tests the basic functions of a real machine. The machine joins the cluster and runs
 // a pod with limits. After the deletion of the instance, nothing of the machine remains on the
 // host. The test is for slow hosts and for hosts with only cgroup v2.
-func TestRealSmall(t *testing.T) {
+func TestRealMachineBasics(t *testing.T) {
 	l := newRealLab(t)
 	if *timeFactor == 1 {
 		t.Skip("TestReal contains these checks; make vm-test runs this test on slow machines")

@@ -178,7 +178,7 @@ func (l *labRun) testRealDraining(t *testing.T) {
 		return ""
 	})
 	if again := ask(); again != pod {
-		t.Errorf("%s answers on a connection to %s", again, pod)
+		t.Errorf("answer on the open connection: got the pod %s, want %s", again, pod)
 	}
 	l.kubectl("label", "node", node, excluded+"-")
 }
@@ -298,6 +298,6 @@ func (l *labRun) testRealReplacement(t *testing.T) {
 	w := stop()
 	t.Logf("%d requests while %d instances were replaced", w.asked, len(old))
 	if w.lost > 0 || w.asked < 100 {
-		t.Errorf("%d of %d requests were lost, the last at %s: %v", w.lost, w.asked, w.last.Format(time.TimeOnly), w.why)
+		t.Errorf("got %d lost of %d requests, the last at %s: %v; want 0 lost of at least 100", w.lost, w.asked, w.last.Format(time.TimeOnly), w.why)
 	}
 }

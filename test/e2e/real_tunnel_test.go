@@ -60,7 +60,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 		web := l.podsByNode("web")[node][1] + ":8080" // the test reads the address again, because a reboot changes the address of a pod
 		for _, target := range []string{l.kubeletOf(node), web} {
 			if by := l.tunnelsTo(target); len(by) == 0 || slices.ContainsFunc(by, func(agent string) bool { return agent != node }) {
-				t.Errorf("%s on %s is reached by the agents %v", target, node, by)
+				t.Errorf("%s on %s: got the agents %v, want only %s", target, node, by, node)
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	l.awaitOutput("Started HTTP server", "logs", pod)
 	l.awaitOutput("netexec", "exec", pod, "--", "/agnhost", "--help")
 	if by := l.tunnelsTo(l.kubeletOf("node-2")); len(by) == 0 || slices.Contains(by, "node-2") {
-		t.Errorf("logs of node-2 use the agents %v while the agent of node-2 is dead", by)
+		t.Errorf("agents for the logs of node-2 while its own agent is dead: got %v, want other agents", by)
 	}
 	there()
 	l.untilAgents(3)

@@ -398,7 +398,7 @@ func TestRegistryAuditSurvivesAKill(t *testing.T) {
 	defer v.kill()
 	after, err := v.client().ListRegistryDecisions(t.Context())
 	if err != nil || len(after.Items) != len(before.Items) || after.Items[0] != before.Items[0] {
-		t.Errorf("before: %+v; after: %+v %v", before.Items, after.Items, err)
+		t.Errorf("decisions after the kill: got %+v, error %v; want the same as before: %+v", after.Items, err, before.Items)
 	}
 }
 
