@@ -28,40 +28,40 @@ func TestAttachmentRefusals(t *testing.T) {
 			return err
 		}
 		rest()
-		expectRefused(t, "to one that terminates", attach(d, going.ID, false), cloudsim.Conflict, "")
-		expectRefused(t, "to nothing", attach(d, "", false), cloudsim.Invalid, "instance")
+		expectRefused(t, "attachment to a terminating instance", attach(d, going.ID, false), cloudsim.Conflict, "")
+		expectRefused(t, "attachment without an instance", attach(d, "", false), cloudsim.Invalid, "instance")
 		_, err := e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{})
-		expectRefused(t, "from nothing", err, cloudsim.Invalid, "instance")
+		expectRefused(t, "detachment without an instance", err, cloudsim.Invalid, "instance")
 
 		p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
 		tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
 		their := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
 		theirs := must(e.CreateInstance(their, cloudsim.CreateInstance{Name: "theirs", Zone: "sim-1a", Type: "small"}))(t)
-		expectRefused(t, "to another project's", attach(d, theirs.ID, false), cloudsim.NotFound, "instance")
+		expectRefused(t, "attachment to an instance of another project", attach(d, theirs.ID, false), cloudsim.NotFound, "instance")
 
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: a.ID, ReadOnly: true}))(t)
-		expectRefused(t, "for writing, while it is read-only", attach(d, a.ID, false), cloudsim.Conflict, "")
+		expectRefused(t, "attachment for writing of a disk with a read-only attachment", attach(d, a.ID, false), cloudsim.Conflict, "")
 		must(e.AttachDisk(ctx, many.ID, cloudsim.AttachDisk{Instance: a.ID}))(t)
 		rest()
 		detach := cloudsim.DetachDisk{Instance: a.ID}
 		got := must(e.DetachDisk(ctx, d.ID, detach))(t)
 		if again := must(e.DetachDisk(ctx, d.ID, detach))(t); again.Revision != got.Revision {
-			t.Errorf("repeated request: got %+v", again)
+			t.Errorf("repeated request: got %+v, want an unchanged disk", again)
 		}
-		expectRefused(t, "while it is detaching", attach(d, a.ID, true), cloudsim.Conflict, "")
+		expectRefused(t, "attachment during the detachment", attach(d, a.ID, true), cloudsim.Conflict, "")
 		must(e.AttachDisk(ctx, many.ID, cloudsim.AttachDisk{Instance: b.ID}))(t)
 		_, err = e.DetachDisk(ctx, many.ID, detach)
-		expectRefused(t, "from one, while it is attaching to another", err, cloudsim.Conflict, "")
+		expectRefused(t, "detachment from one instance during the attachment to another", err, cloudsim.Conflict, "")
 		rest()
 		got = must(e.DetachDisk(ctx, many.ID, detach))(t)
 		if at, _ := got.Attachment(b.ID); at.State != cloudsim.AttachmentAttached {
-			t.Errorf("attachment of the other instance: got %+v", at)
+			t.Errorf("attachment to the other instance after the detachment: got %+v, want state attached", at)
 		}
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: b.ID}))(t)
 		rest()
 		must(e.DeleteInstance(ctx, b.ID))(t)
 		if got = must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: b.ID, Force: true}))(t); got.State != cloudsim.DiskAvailable {
-			t.Errorf("forced detachment from a terminating instance: got %+v", got)
+			t.Errorf("forced detachment from a terminating instance: got %+v, want state available", got)
 		}
 	})
 }
@@ -109,7 +109,7 @@ func TestListDisksOfInstances(t *testing.T) {
 		lists("with a source", ctx, cloudsim.ListOptions{Instances: onA, Source: string(copied.ID)})
 		lists("second page", ctx, cloudsim.ListOptions{Instances: onA, After: string(first.ID), Limit: 1}, second.ID)
 		if l := must(e.ListInstances(ctx, of(a.ID)))(t); len(l.Items) != 0 {
-			t.Errorf("instances of an instance: got %+v, want none", l.Items)
+			t.Errorf("ListInstances with the filter Instances: got %+v, want none", l.Items)
 		}
 		rest()
 		must(e.DetachDisk(ctx, first.ID, cloudsim.DetachDisk{Instance: a.ID}))(t)
@@ -127,18 +127,18 @@ func TestListDisksOfInstances(t *testing.T) {
 	})
 }
 
-// TestResizeWaitsForCopies proves that a disk cannot grow while the cloud takes a
+// TestResizeIsRefusedDuringCopy proves that a disk cannot grow while the cloud takes a
 // snapshot of the disk.
-func TestResizeWaitsForCopies(t *testing.T) {
+func TestResizeIsRefusedDuringCopy(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, withDiskData)
 	defer down()
 	d := mustCreateDisk(t, e, ctx, "data")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	_, err := e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 20})
-	expectRefused(t, "while a snapshot is taken", err, cloudsim.Conflict, "")
+	expectRefused(t, "resize during the copy of a snapshot", err, cloudsim.Conflict, "")
 	_, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 65537})
-	expectRefused(t, "above its type", err, cloudsim.Invalid, "sizeGiB")
+	expectRefused(t, "resize beyond the maximum of the disk type", err, cloudsim.Invalid, "sizeGiB")
 	if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: completeStatus(10)}}); err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 		}
 	}
 	if err := e.DeleteProject(admin, shop.ID); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("deletion of a project that owns objects: got error %v", err)
+		t.Errorf("deletion of a project that owns objects: got error %v, want Conflict", err)
 	}
 	if _, err := e.DeleteInstance(other, theirs.ID); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestTokens(t *testing.T) {
 			t.Fatalf("new token: got %+v, error %v, want a secret and no hash", tok, err)
 		}
 		if read, err := e.GetToken(admin, tok.ID); err != nil || read.Secret != "" || read.Hash != "" {
-			t.Errorf("a read returned the secret: %+v, %v", read, err)
+			t.Errorf("GetToken: got %+v, error %v, want no secret and no hash", read, err)
 		}
 		if _, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleWriter}); !errors.Is(err, cloudsim.Exists) {
 			t.Errorf("second token with the same name: got error %v", err)

@@ -63,6 +63,6 @@ func TestCancelUpdateOfANewLoadBalancer(t *testing.T) {
 	_, err := e.CancelOperation(ctx, l.Operation)
 	expectError(t, err, cloudsim.Conflict, "update", string(l.ID))
 	if got := must(e.GetLoadBalancer(ctx, l.ID))(t); got.State != cloudsim.LoadBalancerProvisioning {
-		t.Errorf("after the refused cancellation: got %+v", got)
+		t.Errorf("load balancer after the refused cancellation: got %+v, want state provisioning", got)
 	}
 }

@@ -42,7 +42,7 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 	}
 	k := advance(t, e, ctx, 60*time.Second) // the first three instances are at least 90 s old
 	if want := newYear.Add(110 * time.Second); !k.Now.Equal(want) || k.Mode != cloudsim.ClockFrozen {
-		t.Errorf("clock: got %+v", k)
+		t.Errorf("clock after the advance: got %+v, want %s and frozen", k, want)
 	}
 	if k.NextDue == nil || !k.NextDue.Equal(newYear.Add(120*time.Second)) {
 		t.Errorf("next due time: got %v", k.NextDue)
@@ -55,9 +55,9 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 		settled := newYear.Add(time.Duration(10*n)*time.Second + slow.Provision)
 		switch {
 		case n <= 2 && (i.State != cloudsim.InstanceRunning || !i.UpdatedAt.Equal(settled)):
-			t.Errorf("%s is %s since %s; want running since %s", i.ID, i.State, i.UpdatedAt, settled)
+			t.Errorf("%s: got state %s since %s, want running since %s", i.ID, i.State, i.UpdatedAt, settled)
 		case n > 2 && i.State != cloudsim.InstanceProvisioning:
-			t.Errorf("%s is %s before its time", i.ID, i.State)
+			t.Errorf("%s: got state %s before its due time, want provisioning", i.ID, i.State)
 		}
 	}
 	l, err := e.ListEvents(ctx, cloudsim.WatchOptions{})
@@ -69,17 +69,17 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 	}
 }
 
-// TestAdvanceFollowsTheChain proves that AdvanceClock also completes new work items that begin
+// TestAdvanceCompletesNewWork proves that AdvanceClock also completes new work items that begin
 // during the call. In this test, the end of an operation adds a work item that deletes the operation
 // a day later.
-func TestAdvanceFollowsTheChain(t *testing.T) {
+func TestAdvanceCompletesNewWork(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
 	i := mustCreate(t, e, ctx, "a")
 	advance(t, e, ctx, slow.Provision+24*time.Hour+time.Minute)
 	if _, err := e.GetOperation(ctx, i.Operation); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("operation a day later: got error %v", err)
+		t.Errorf("operation a day after its end: got error %v, want NotFound", err)
 	}
 }
 
@@ -141,17 +141,17 @@ func TestWorkFollowsTheClock(t *testing.T) {
 		before := state(a.ID)
 		time.Sleep(2 * time.Millisecond)
 		if after := state(a.ID); before != cloudsim.InstanceProvisioning || after != cloudsim.InstanceRunning {
-			t.Errorf("state after 90 s at 90-fold speed: before %s, after %s", before, after)
+			t.Errorf("state at 90-fold speed: got %s just before 90 s and %s after 90 s, want provisioning and running", before, after)
 		}
 		set(cloudsim.SetClock{Rate: new(0.0)})
 		b := mustCreate(t, e, ctx, "b")
 		time.Sleep(100 * time.Hour)
 		if got := state(b.ID); got != cloudsim.InstanceProvisioning {
-			t.Errorf("state on a frozen clock: got %s", got)
+			t.Errorf("state on a frozen clock: got %s, want provisioning", got)
 		}
 		set(cloudsim.SetClock{Real: true})
 		if got := state(b.ID); got != cloudsim.InstanceRunning {
-			t.Errorf("state after 100 hours with the machine's time: got %s", got)
+			t.Errorf("state after the switch to the machine's time, 100 hours later: got %s, want running", got)
 		}
 		set(cloudsim.SetClock{AheadSeconds: new(-3600.0)})
 		if k, err := e.GetClock(ctx); err != nil || k.Mode != cloudsim.ClockOffset || k.AheadSeconds != -3600 {
@@ -185,9 +185,9 @@ func TestAdvanceOfARunningClock(t *testing.T) {
 	})
 }
 
-// TestAdvanceGivenUp proves that a cancelled AdvanceClock leaves the clock at the due time of the
+// TestCancelledAdvance proves that a cancelled AdvanceClock leaves the clock at the due time of the
 // last completed work.
-func TestAdvanceGivenUp(t *testing.T) {
+func TestCancelledAdvance(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
@@ -195,9 +195,9 @@ func TestAdvanceGivenUp(t *testing.T) {
 	late, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := e.AdvanceClock(late, cloudsim.AdvanceClock{Seconds: 3600}); !errors.Is(err, cloudsim.Unavailable) {
-		t.Errorf("cancelled advance: got error %v", err)
+		t.Errorf("cancelled advance: got error %v, want Unavailable", err)
 	}
 	if got := e.Now(); !got.Equal(newYear) {
-		t.Errorf("time: got %s", got)
+		t.Errorf("clock after the cancelled advance: got %s, want %s", got, newYear)
 	}
 }

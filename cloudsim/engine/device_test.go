@@ -73,7 +73,7 @@ func TestDeviceReports(t *testing.T) {
 				time.Sleep(2 * time.Minute) // the time limits of finished operations change nothing
 				synctest.Wait()
 				if got := must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskAvailable {
-					t.Errorf("after the time limits: got %+v", got)
+					t.Errorf("disk after the time limits: got %+v, want state available", got)
 				}
 			})
 		})
@@ -135,13 +135,13 @@ func TestDeadHypervisor(t *testing.T) {
 		synctest.Wait()
 		must(e.ForgetDevices(ctx, i.ID))(t)
 		if got := must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskAvailable {
-			t.Errorf("disk after the end of the reports: got %+v", got)
+			t.Errorf("disk after the end of the reports: got %+v, want state available", got)
 		}
 		attach()
 		time.Sleep(21 * time.Second)
 		synctest.Wait()
 		if got := must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskInUse {
-			t.Errorf("attachment without reports: got %+v", got)
+			t.Errorf("disk after the attachment without reports: got %+v, want state in-use", got)
 		}
 	})
 }
@@ -179,13 +179,13 @@ func TestInvalidDeviceReports(t *testing.T) {
 	defer down()
 	i := mustCreate(t, e, ctx, "a")
 	_, err := e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{}}})
-	expectRefused(t, "without a disk", err, cloudsim.Invalid, "devices[0].disk")
+	expectRefused(t, "report without a disk", err, cloudsim.Invalid, "devices[0].disk")
 	_, err = e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{Disk: "disk-000001"}, {Disk: "disk-000001"}}})
-	expectRefused(t, "with a disk twice", err, cloudsim.Invalid, "devices[1].disk")
+	expectRefused(t, "report with the same disk twice", err, cloudsim.Invalid, "devices[1].disk")
 	_, err = e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: make([]cloudsim.DeviceReport, cloudsim.MaxDeviceReports+1)})
-	expectRefused(t, "with too many disks", err, cloudsim.Invalid, "devices")
+	expectRefused(t, "report with too many disks", err, cloudsim.Invalid, "devices")
 	_, err = e.ReportDevices(ctx, "i-ffffff", cloudsim.ReportDevices{})
-	expectRefused(t, "about a missing instance", err, cloudsim.NotFound, "")
+	expectRefused(t, "report about a missing instance", err, cloudsim.NotFound, "")
 	if got := must(e.GetInstance(ctx, i.ID))(t); got.ReportsDevices {
 		t.Errorf("instance after invalid reports: got %+v", got)
 	}

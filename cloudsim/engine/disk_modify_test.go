@@ -22,29 +22,29 @@ func TestModifyDisk(t *testing.T) {
 		d := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 10, IOPS: 4000}))(t)
 		modify := func(req cloudsim.ModifyDisk) (cloudsim.Disk, error) { return e.ModifyDisk(ctx, d.ID, req) }
 		_, err := modify(cloudsim.ModifyDisk{IOPS: 5000})
-		expectRefused(t, "before it is made", err, cloudsim.Conflict, "")
+		expectRefused(t, "modification during the creation", err, cloudsim.Conflict, "")
 		rest()
 		was := must(modify(cloudsim.ModifyDisk{IOPS: 4000, Type: "balanced"}))(t)
 		if was.State != cloudsim.DiskAvailable || was.ModifiedAt != nil {
-			t.Errorf("modification without a change: got %+v", was)
+			t.Errorf("modification without a change: got %+v, want state available and no modifiedAt", was)
 		}
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
 		rest()
 		got := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t)
 		if got.State != cloudsim.DiskModifying || got.Type != "fast" || got.IOPS != 10_000 || got.ThroughputMiBps != 600 || got.ModifiedAt == nil {
-			t.Errorf("modification of the type: got %+v", got)
+			t.Errorf("modification of the type: got %+v, want state modifying, type fast, 10000 IOPS, 600 MiB/s and modifiedAt", got)
 		}
 		if again := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t); again.Revision != got.Revision {
-			t.Errorf("repeated request: got %+v", again)
+			t.Errorf("repeated request: got %+v, want revision %d", again, got.Revision)
 		}
 		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
-		expectRefused(t, "a second at a time", err, cloudsim.Conflict, "")
+		expectRefused(t, "second modification at the same time", err, cloudsim.Conflict, "")
 		rest()
 		if got = must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskInUse {
-			t.Errorf("disk after the modification: got %+v", got)
+			t.Errorf("disk after the modification: got %+v, want state in-use", got)
 		}
 		if op := must(e.GetOperation(ctx, got.Operation))(t); op.Verb != cloudsim.Modify || op.State != cloudsim.OperationDone {
-			t.Errorf("operation: %+v", op)
+			t.Errorf("operation of the modification: got %+v, want verb modify and state done", op)
 		}
 		if got = must(modify(cloudsim.ModifyDisk{IOPS: 20_000}))(t); got.IOPS != 20_000 || got.ThroughputMiBps != 600 {
 			t.Errorf("second modification without a cool-down: got %+v", got)
@@ -54,9 +54,9 @@ func TestModifyDisk(t *testing.T) {
 		rest()
 		must(e.DeleteDisk(ctx, d.ID))(t)
 		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
-		expectRefused(t, "while it is deleted, to what it is", err, cloudsim.Conflict, "")
+		expectRefused(t, "modification to the present IOPS during the deletion", err, cloudsim.Conflict, "")
 		_, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 10})
-		expectRefused(t, "while it is deleted, to the size that it is", err, cloudsim.Conflict, "")
+		expectRefused(t, "resize to the present size during the deletion", err, cloudsim.Conflict, "")
 	})
 }
 
@@ -99,7 +99,7 @@ func TestModifyCooldown(t *testing.T) {
 		time.Sleep(time.Hour - time.Second)
 		must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 20_000}))(t)
 		_, err := e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 30_000})
-		expectRefused(t, "too soon", err, cloudsim.Conflict, "")
+		expectRefused(t, "modification during the cool-down", err, cloudsim.Conflict, "")
 		time.Sleep(2 * time.Second)
 		must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 30_000}))(t)
 	})
@@ -156,7 +156,7 @@ func TestDiskOfSource(t *testing.T) {
 				t.Fatalf("disk of a source: got %+v, error %v", got, err)
 			}
 			if again := must(e.CreateDisk(ctx, tc.req))(t); again.Revision != got.Revision {
-				t.Errorf("repeated request: got %+v", again)
+				t.Errorf("repeated request: got %+v, want revision %d", again, got.Revision)
 			}
 			must(e.DeleteDisk(ctx, got.ID))(t)
 		})
@@ -175,11 +175,11 @@ func TestDiskPages(t *testing.T) {
 	first := must(e.ListDisks(ctx, cloudsim.ListOptions{Limit: 2}))(t)
 	must(e.DeleteDisk(ctx, first.Items[1].ID))(t)
 	if rest := must(e.ListDisks(ctx, cloudsim.ListOptions{Limit: 2, After: first.Next}))(t); len(rest.Items) != 1 || rest.Items[0].Name != "c" || rest.Next != "" {
-		t.Errorf("after %s: %+v", first.Next, rest)
+		t.Errorf("page after the cursor %s: got %+v, want only disk c", first.Next, rest)
 	}
 	for _, token := range []string{"-1", "0", "garbage", "i-000001"} {
 		_, err := e.ListDisks(ctx, cloudsim.ListOptions{After: token})
-		expectRefused(t, token, err, cloudsim.Invalid, "after")
+		expectRefused(t, "cursor "+token, err, cloudsim.Invalid, "after")
 	}
 }
 

@@ -53,7 +53,7 @@ func TestDiskLife(t *testing.T) {
 				t.Fatalf("disk directly after the call: got state %s, error %v, want %s", got.State, err, step.via)
 			}
 			if again, err := step.act(); err != nil || again.Revision != got.Revision {
-				t.Errorf("repeated request while the disk is %s: got revision %d after %d, %v", got.State, again.Revision, got.Revision, err)
+				t.Errorf("repeated request while the disk is %s: got revision %d, error %v, want revision %d", got.State, again.Revision, err, got.Revision)
 			}
 			time.Sleep(10 * time.Second)
 			down()
@@ -87,7 +87,7 @@ func TestDiskCreateIsIdempotentAndChecked(t *testing.T) {
 	defer down()
 	d := mustCreateDisk(t, e, ctx, "data")
 	if again := mustCreateDisk(t, e, ctx, "data"); again.ID != d.ID || again.Revision != d.Revision || d.IOPS != 10_000 {
-		t.Errorf("the repeated request returned %+v after %+v", again, d)
+		t.Errorf("repeated request: got %+v, want the first disk %+v, with 10000 IOPS", again, d)
 	}
 	for name, tc := range map[string]struct {
 		change func(*cloudsim.CreateDisk)
@@ -150,7 +150,7 @@ func TestAttachRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := attach(d, a.ID, false); err != nil || again.Revision != first.Revision {
-		t.Errorf("repeated attachment: got revision %d after %d, %v", again.Revision, first.Revision, err)
+		t.Errorf("repeated attachment: got revision %d, error %v, want revision %d", again.Revision, err, first.Revision)
 	}
 	if _, err := attach(d, a.ID, true); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("repeated attachment with another mode: got error %v, want Conflict", err)
@@ -180,7 +180,7 @@ func TestAttachRules(t *testing.T) {
 		t.Errorf("attachment above the limit: got error %v, want Exhausted", err)
 	}
 	if got, err := e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: b.ID}); err != nil || got.State != cloudsim.DiskInUse {
-		t.Errorf("detachment from an instance that does not have the disk: got %+v, %v", got, err)
+		t.Errorf("detachment from an instance that does not have the disk: got %+v, error %v, want state in-use and no error", got, err)
 	}
 }
 
@@ -229,21 +229,21 @@ func TestForcedDetach(t *testing.T) {
 		synctest.Wait()
 		force := cloudsim.DetachDisk{Instance: i.ID, Force: true}
 		if _, err := e.DetachDisk(ctx, d.ID, force); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("forced detachment from a running instance: got error %v", err)
+			t.Errorf("forced detachment from a running instance: got error %v, want Conflict", err)
 		}
 		must(e.StopInstance(ctx, i.ID))(t)
 		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) // without Force, the detachment would take 20 s
 		got, err := e.DetachDisk(ctx, d.ID, force)
 		if err != nil || got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
-			t.Fatalf("forced detachment from a stopped instance: got %+v, %v", got, err)
+			t.Fatalf("forced detachment from a stopped instance: got %+v, error %v, want state available and no attachments", got, err)
 		}
 		if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != cloudsim.OperationDone {
-			t.Errorf("operation: %+v", op)
+			t.Errorf("operation of the forced detachment: got %+v, want state done", op)
 		}
 		time.Sleep(21 * time.Second) // the work item of the normal detachment does nothing
 		synctest.Wait()
 		if late := must(e.GetDisk(ctx, d.ID))(t); late.Revision != got.Revision {
-			t.Errorf("the disk changed again: %+v", late)
+			t.Errorf("disk after the due time of the normal detachment: got %+v, want revision %d", late, got.Revision)
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestTerminationDetaches(t *testing.T) {
 					t.Errorf("disk of a terminated instance: got %+v, want it available", got)
 				}
 				if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != tc.want {
-					t.Errorf("operation: %+v; want %s", op, tc.want)
+					t.Errorf("last operation of the disk: got %+v, want state %s", op, tc.want)
 				}
 			})
 		})

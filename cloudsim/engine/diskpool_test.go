@@ -33,12 +33,12 @@ func TestDiskPools(t *testing.T) {
 	expect("repeated request", fast, 10, 15)
 	mustCreateDisk(t, e, ctx, "b")
 	_, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "c", Zone: "sim-1a", Type: "fast", SizeGiB: 6})
-	expectRefused(t, "one too many", err, cloudsim.Exhausted, "")
+	expectRefused(t, "creation beyond the pool", err, cloudsim.Exhausted, "")
 	if err == nil || !strings.Contains(err.Error(), "sim-1a.fast has 5 of 25 GiB left") {
-		t.Errorf("error: got %v", err)
+		t.Errorf("CreateDisk beyond the pool: got error %v, want it to contain \"sim-1a.fast has 5 of 25 GiB left\"", err)
 	}
 	_, err = e.ResizeDisk(ctx, a.ID, cloudsim.ResizeDisk{SizeGiB: 16})
-	expectRefused(t, "growing too far", err, cloudsim.Exhausted, "")
+	expectRefused(t, "resize beyond the pool", err, cloudsim.Exhausted, "")
 	must(e.ResizeDisk(ctx, a.ID, cloudsim.ResizeDisk{SizeGiB: 15}))(t)
 	expect("grown", fast, 25, 0)
 	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "balanced"}))(t)
@@ -47,7 +47,7 @@ func TestDiskPools(t *testing.T) {
 	set(balanced, 15)
 	set(fast, 12)
 	_, err = e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "fast"})
-	expectRefused(t, "back, where there is no room", err, cloudsim.Exhausted, "")
+	expectRefused(t, "modification to a type without space in its pool", err, cloudsim.Exhausted, "")
 	expect("refused", balanced, 15, 0)
 	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{IOPS: 5000}))(t) // a change of the IOPS needs no space
 	expect("more IOPS in a full pool", balanced, 15, 0)
@@ -59,9 +59,9 @@ func TestDiskPools(t *testing.T) {
 	must(e.DeleteDisk(ctx, a.ID))(t)
 	expect("deleted", balanced, 0, 15)
 	_, err = e.SetDiskPool(ctx, "sim-1a.nope", cloudsim.SetDiskPool{})
-	expectRefused(t, "no such pool", err, cloudsim.NotFound, "")
+	expectRefused(t, "size of an unknown pool", err, cloudsim.NotFound, "")
 	_, err = e.SetDiskPool(ctx, fast, cloudsim.SetDiskPool{SizeGiB: -1})
-	expectRefused(t, "less than nothing", err, cloudsim.Invalid, "sizeGiB")
+	expectRefused(t, "negative size of a pool", err, cloudsim.Invalid, "sizeGiB")
 }
 
 // TestRegionalDisk proves that a regional disk uses space in the pools of both its zones. If one
@@ -78,18 +78,18 @@ func TestRegionalDisk(t *testing.T) {
 		return e.CreateDisk(ctx, cloudsim.CreateDisk{Name: name, ReplicaZones: zones, Type: "balanced", SizeGiB: 10})
 	}
 	_, err := create("x", "sim-1a", "nope")
-	expectRefused(t, "no such zone", err, cloudsim.Invalid, "replicaZones")
+	expectRefused(t, "disk in an unknown zone", err, cloudsim.Invalid, "replicaZones")
 	_, err = create("x", "sim-1a", "far-a")
-	expectRefused(t, "of two regions", err, cloudsim.Invalid, "replicaZones")
+	expectRefused(t, "disk in zones of two regions", err, cloudsim.Invalid, "replicaZones")
 	d := must(create("x", "sim-1b", "sim-1a"))(t)
 	if again := must(create("x", "sim-1a", "sim-1b"))(t); again.Revision != d.Revision || d.Zone != "" || d.Region != "sim-1" {
-		t.Errorf("the same regional disk twice: got %+v, then %+v", d, again)
+		t.Errorf("repeated request with the zones in the other order: got %+v, want the first disk %+v", again, d)
 	}
 	_, err = create("x", "sim-1a", "sim-1c")
-	expectRefused(t, "in other zones", err, cloudsim.Exists, "")
+	expectRefused(t, "repeated request with other zones", err, cloudsim.Exists, "")
 	must(e.SetDiskPool(ctx, "sim-1b.balanced", cloudsim.SetDiskPool{SizeGiB: 15}))(t)
 	_, err = create("y", "sim-1a", "sim-1b")
-	expectRefused(t, "one of two pools is used up", err, cloudsim.Exhausted, "")
+	expectRefused(t, "creation with one full pool of two", err, cloudsim.Exhausted, "")
 	for _, pool := range []string{"sim-1a.balanced", "sim-1b.balanced"} {
 		if p := must(e.GetDiskPool(ctx, pool))(t); p.UsedGiB != 10 {
 			t.Errorf("pool after a refused disk: got %+v, want 10 used GiB", p)
@@ -107,9 +107,9 @@ func TestRegionalDisk(t *testing.T) {
 	}
 	i := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "sim-1c", Type: "small"}))(t)
 	_, err = e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID})
-	expectRefused(t, "to a third zone", err, cloudsim.Invalid, "instance")
+	expectRefused(t, "attachment in a zone without a replica", err, cloudsim.Invalid, "instance")
 	_, err = e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{Type: "fast"})
-	expectRefused(t, "to a type that is not regional", err, cloudsim.Invalid, "type")
+	expectRefused(t, "modification to a type that is not regional", err, cloudsim.Invalid, "type")
 }
 
 // TestRegionalDiskSurvivesItsZone proves that a fault for a zone hits calls

@@ -132,7 +132,7 @@ type core struct {
 
 // Engine applies requests to a store. Three other types implement access control, the image
 // registry and saved states. They are named access, imageManager and stateManager. Each of these
-// three types may use only the tables that TestTables permits.
+// three types may use only the tables that TestMethodsUseOnlyTheirTables permits.
 type Engine struct {
 	*core
 	access

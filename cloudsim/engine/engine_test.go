@@ -76,22 +76,22 @@ func TestSettlesAfterRestart(t *testing.T) {
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
 		if i, _ = e.GetInstance(ctx, i.ID); i.State != cloudsim.InstanceProvisioning {
-			t.Fatalf("at 89 s: %s", i.State)
+			t.Fatalf("instance 89 s after its creation: got state %s, want provisioning", i.State)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if i, _ = e.GetInstance(ctx, i.ID); i.State != cloudsim.InstanceRunning {
-			t.Fatalf("at 91 s: %s", i.State)
+			t.Fatalf("instance 91 s after its creation: got state %s, want running", i.State)
 		}
 		if op, err := e.GetOperation(ctx, i.Operation); err != nil || op.State != cloudsim.OperationDone || op.Verb != cloudsim.Create {
-			t.Fatalf("operation: %+v, %v", op, err)
+			t.Fatalf("operation of the creation: got %+v, error %v, want verb create and state done", op, err)
 		}
 	})
 }
 
-// TestOvertakenWorkDoesNotSettle proves that a newer operation on an instance replaces the earlier
-// operation. At the due time of the earlier operation, the newer operation does not end.
-func TestOvertakenWorkDoesNotSettle(t *testing.T) {
+// TestReplacedOperationDoesNotSettle proves that a newer operation on an instance replaces the
+// earlier operation. At the due time of the earlier operation, the newer operation does not end.
+func TestReplacedOperationDoesNotSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
 		e, down := boot(t, file(t))
@@ -105,15 +105,15 @@ func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if i, err = e.GetInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceTerminating {
-			t.Fatalf("at 100 s: %s, %v", i.State, err)
+			t.Fatalf("instance at 100 s: got state %s, error %v, want terminating", i.State, err)
 		}
 		if op, err := e.GetOperation(ctx, made.Operation); err != nil || op.State != cloudsim.OperationFailed || op.Error.Kind != cloudsim.Conflict {
-			t.Errorf("operation that a later request replaced: got %+v, %v", op, err)
+			t.Errorf("operation that a later request replaced: got %+v, error %v, want state failed and kind Conflict", op, err)
 		}
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		if _, err := e.GetInstance(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Fatalf("at 111 s: %v", err)
+			t.Fatalf("GetInstance at 111 s: got error %v, want NotFound", err)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestCreateIsIdempotentByName(t *testing.T) {
 		t.Errorf("repeated request: got %s at revision %d, want %s at %d", again.ID, again.Revision, a.ID, a.Revision)
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1b", Type: "small"}); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("same name in another zone: got error %v", err)
+		t.Errorf("creation with the same name in another zone: got error %v, want Exists", err)
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "nope", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("unknown zone: got error %v", err)
@@ -296,10 +296,10 @@ func TestStaticAddress(t *testing.T) {
 	}
 	req.Name = "other"
 	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("address in use: got error %v", err)
+		t.Errorf("second load balancer with an address in use: got error %v, want Conflict", err)
 	}
 	if err := e.DeleteAddress(ctx, addr.ID); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("deletion of an address in use: got error %v", err)
+		t.Errorf("deletion of an address in use: got error %v, want Conflict", err)
 	}
 	if _, err := e.DeleteLoadBalancer(ctx, lb.ID); err != nil {
 		t.Fatal(err)
@@ -321,13 +321,13 @@ func TestAddressRangeEnds(t *testing.T) {
 	mustCreate(t, e, ctx, "a")
 	b := mustCreate(t, e, ctx, "b")
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("third of two addresses: got error %v", err)
+		t.Errorf("third instance in a range of two addresses: got error %v, want Exhausted", err)
 	}
 	if _, err := e.DeleteInstance(ctx, b.ID); err != nil {
 		t.Fatal(err)
 	}
 	if c := mustCreate(t, e, ctx, "c"); c.InternalIP() != b.InternalIP() {
-		t.Errorf("got %s; want %s back", c.InternalIP(), b.InternalIP())
+		t.Errorf("address of the new instance: got %s, want the released address %s", c.InternalIP(), b.InternalIP())
 	}
 }
 
@@ -360,9 +360,9 @@ func TestJournalIsCompacted(t *testing.T) {
 	})
 }
 
-// TestLargeEventsAreFewer proves that the journal keeps fewer than JournalKeep events while the
-// used part of the store's file is larger than JournalBytes.
-func TestLargeEventsAreFewer(t *testing.T) {
+// TestJournalBytesLimitsEvents proves that the journal keeps fewer than JournalKeep events while
+// the used part of the store's file is larger than JournalBytes.
+func TestJournalBytesLimitsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
 		e, down := boot(t, file(t), instant, func(c *engine.Config) { c.JournalBytes = 256 << 10 })
@@ -389,7 +389,7 @@ func TestLargeEventsAreFewer(t *testing.T) {
 			n += len(l.Items)
 		}
 		if n < 1000 || n > 1250 {
-			t.Errorf("%d of 3000 events are kept", n)
+			t.Errorf("journal: got %d of 3000 events, want 1000 to 1250", n)
 		}
 	})
 }
@@ -405,12 +405,12 @@ func TestOperationsAreForgotten(t *testing.T) {
 		time.Sleep(23 * time.Hour)
 		synctest.Wait()
 		if _, err := e.GetOperation(ctx, i.Operation); err != nil {
-			t.Fatalf("after 23 h: %v", err)
+			t.Fatalf("operation 23 h after its end: got error %v, want it to exist", err)
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		if _, err := e.GetOperation(ctx, i.Operation); !errors.Is(err, cloudsim.NotFound) {
-			t.Fatalf("after 25 h: %v", err)
+			t.Fatalf("operation 25 h after its end: got error %v, want NotFound", err)
 		}
 	})
 }
@@ -469,7 +469,7 @@ func TestOperationsOfAClockSetBack(t *testing.T) {
 	early := mustCreate(t, e, ctx, "early")
 	advance(t, e, ctx, 25*time.Hour)
 	if _, err := e.GetOperation(ctx, early.Operation); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("operation a day later: got error %v", err)
+		t.Errorf("operation a day after its end: got error %v, want NotFound", err)
 	}
 }
 
@@ -511,7 +511,7 @@ func TestRangesAreKeptWhileInUse(t *testing.T) {
 	cfg := engine.Default()
 	cfg.Instances = prefix(t, "127.64.0.0/17")
 	if err := engine.New(slog.New(slog.DiscardHandler), st, cfg).Prepare(); err == nil || !strings.Contains(err.Error(), "127.64.0.0/16") {
-		t.Errorf("new range that overlaps the address of an instance: got error %v", err)
+		t.Errorf("start with a new range that overlaps the address of an instance: got error %v, want it to name 127.64.0.0/16", err)
 	}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)

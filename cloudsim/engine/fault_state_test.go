@@ -78,10 +78,10 @@ func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 	})
 }
 
-// TestZoneOutageStrikes proves that a zone outage with scope OutageAPI or
+// TestZoneOutageScopes proves that a zone outage with scope OutageAPI or
 // OutageBoth hits calls about the zone. A zone outage with scope OutageData
 // hits no calls.
-func TestZoneOutageStrikes(t *testing.T) {
+func TestZoneOutageScopes(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	here, there := mustInstance(t, e, "a", "sim-1a"), mustInstance(t, e, "b", "sim-1b")
@@ -138,14 +138,14 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 			if got.State == cloudsim.InstanceStopping {
 				stuck.Add(1)
 				if op, err := e.GetOperation(ctx, got.Operation); err != nil || op.HeldBy != string(f.ID) {
-					t.Errorf("hold of the operation: got %q, %v; want %s", op.HeldBy, err, f.ID)
+					t.Errorf("hold of the operation: got %q, error %v, want %s", op.HeldBy, err, f.ID)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if stuck.Load() != most {
-		t.Errorf("%d are stuck; want %d", stuck.Load(), most)
+		t.Errorf("instances in state stopping: got %d, want %d", stuck.Load(), most)
 	}
 	admin := enter(t, e, "secret", "")
 	if err := e.DeleteFault(admin, f.ID); err != nil {
@@ -224,11 +224,11 @@ func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	})
 }
 
-// TestStaleReadIsThePast proves that a stale read returns the resources and the
+// TestStaleReadReturnsEarlierState proves that a stale read returns the resources and the
 // revision of an earlier time. It does not return resources that were created
 // later. Resources that were deleted or changed later have their earlier
 // values.
-func TestStaleReadIsThePast(t *testing.T) {
+func TestStaleReadReturnsEarlierState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)
 		defer down()
@@ -261,13 +261,13 @@ func TestStaleReadIsThePast(t *testing.T) {
 			t.Errorf("list of stale objects (-want +got):\n%s", diff)
 		}
 		if err != nil || got.Revision != then.Revision {
-			t.Errorf("revision %d, %v; want %d", got.Revision, err, then.Revision)
+			t.Errorf("revision of the stale list: got %d, error %v, want %d", got.Revision, err, then.Revision)
 		}
 		if i, err := e.GetInstance(stale, deleted.ID); err != nil || i.State != cloudsim.InstanceRunning {
-			t.Errorf("deleted instance: got %s, %v", i.State, err)
+			t.Errorf("stale read of a later deleted instance: got state %s, error %v, want running", i.State, err)
 		}
 		if _, err := e.GetInstance(stale, made.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("new instance: got error %v", err)
+			t.Errorf("stale read of a later created instance: got error %v, want NotFound", err)
 		}
 		if l, err := e.ListInstances(stale, cloudsim.ListOptions{After: string(changed.ID), Limit: 1}); err != nil || len(l.Items) != 1 || l.Items[0].ID != deleted.ID {
 			t.Errorf("second page: got %+v, %v", l.Items, err)

@@ -75,7 +75,7 @@ func TestFaultMaxIsExact(t *testing.T) {
 		requests[ev.RequestID] = true
 	}
 	if len(requests) != most || requests[""] {
-		t.Errorf("the events of hits name %d requests", len(requests))
+		t.Errorf("request ids in the events of hits: got %d different ids (one empty: %t), want %d and none empty", len(requests), requests[""], most)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestFaultMatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if hit, err := e.Decide(admin, tc.about); err != nil || hit.Fault != nil {
-				t.Errorf("fault after its deletion: got %+v, %v", hit, err)
+				t.Errorf("call after the deletion of the fault: got hit %+v, error %v, want no hit", hit, err)
 			}
 		})
 	}
@@ -221,11 +221,11 @@ func TestFaultsAreIdempotentByName(t *testing.T) {
 		t.Errorf("repeated request: got fault %s, which counted %d calls; want %s and 1", again.ID, again.Seen, f.ID)
 	}
 	if _, err := e.CreateFault(ctx, fault("a", "zones.list")); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("same name with other fields: got error %v", err)
+		t.Errorf("creation with the same name and other fields: got error %v, want Exists", err)
 	}
-	for name, o := range map[string]cloudsim.ListOptions{"all": {}, "by name": {Name: "a"}} {
+	for name, o := range map[string]cloudsim.ListOptions{"none": {}, "name": {Name: "a"}} {
 		if l, err := e.ListFaults(ctx, o); err != nil || len(l.Items) != 1 || l.Items[0].Seen != 1 {
-			t.Errorf("%s: %+v, %v", name, l.Items, err)
+			t.Errorf("ListFaults with filter %q: got %+v, error %v, want one fault that counted one call", name, l.Items, err)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	eventually.True(t, "all instances run when the disk has space again", func() bool { return ready() == many })
 	if err := e.Check(); err != nil {
-		t.Errorf("damaged: %v", err)
+		t.Errorf("check of the engine: got error %v", err)
 	}
 }
 

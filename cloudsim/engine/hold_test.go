@@ -31,13 +31,13 @@ func TestHold(t *testing.T) {
 	state := func(id cloudsim.InstanceID, want cloudsim.InstanceState) {
 		t.Helper()
 		if i, err := e.GetInstance(ctx, id); err != nil || i.State != want {
-			t.Errorf("%s is %s, %v; want %s", id, i.State, err, want)
+			t.Errorf("%s: got state %s, error %v, want %s", id, i.State, err, want)
 		}
 	}
 	state(a.ID, cloudsim.InstanceProvisioning)
 	state(b.ID, cloudsim.InstanceProvisioning)
 	if op, err := e.GetOperation(ctx, a.Operation); err != nil || op.HeldBy != string(h.ID) || op.Percent != 99 || op.Over() {
-		t.Errorf("operation: got %+v, %v", op, err)
+		t.Errorf("operation of the held creation: got %+v, error %v, want it open at 99 %%, held by %s", op, err, h.ID)
 	}
 	if _, err := e.ReleaseOperation(ctx, a.Operation); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestCancel(t *testing.T) {
 		t.Helper()
 		op, err := e.CancelOperation(ctx, id)
 		if err == nil && (op.State != cloudsim.OperationCancelled || op.Error == nil || op.EndedAt == nil) {
-			t.Errorf("cancelled: %+v", op)
+			t.Errorf("cancelled operation: got %+v, want state cancelled, with an error and an end time", op)
 		}
 		return err
 	}
@@ -80,7 +80,7 @@ func TestCancel(t *testing.T) {
 	}
 	b := mustCreate(t, e, ctx, "b")
 	if b.InternalIP() != a.InternalIP() {
-		t.Errorf("the address of the cancelled creation is not free again: %s", b.InternalIP())
+		t.Errorf("address of the next instance: got %s, want the address %s of the cancelled creation", b.InternalIP(), a.InternalIP())
 	}
 	advance(t, e, ctx, time.Hour)
 	b, _ = e.StopInstance(ctx, b.ID)
@@ -120,24 +120,24 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	d, gone := make("d"), make("gone")
 	_, err := e.CancelOperation(ctx, gone.Operation)
 	if _, missing := e.GetDisk(ctx, gone.ID); err != nil || !errors.Is(missing, cloudsim.NotFound) {
-		t.Errorf("disk of a cancelled creation: got %v, %v", err, missing)
+		t.Errorf("cancelled disk creation: got error %v from the cancellation and %v from GetDisk, want none and NotFound", err, missing)
 	}
 	advance(t, e, ctx, time.Hour)
 	check := func(what string, err error, want cloudsim.DiskState, attached int) {
 		t.Helper()
 		advance(t, e, ctx, time.Hour)
 		if d, _ = e.GetDisk(ctx, d.ID); err != nil || d.State != want || len(d.Attachments) != attached {
-			t.Errorf("%s: %s with %d attachments, %v", what, d.State, len(d.Attachments), err)
+			t.Errorf("disk after the %s: got state %s with %d attachments, error %v, want state %s with %d", what, d.State, len(d.Attachments), err, want, attached)
 		}
 	}
 	d, err = e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID})
 	_, err2 := e.CancelOperation(ctx, d.Operation)
-	check("attaching", errors.Join(err, err2), cloudsim.DiskAvailable, 0)
+	check("cancelled attachment", errors.Join(err, err2), cloudsim.DiskAvailable, 0)
 	_, err = e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID})
-	check("attached", err, cloudsim.DiskInUse, 1)
+	check("attachment", err, cloudsim.DiskInUse, 1)
 	d, err = e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID})
 	_, err2 = e.CancelOperation(ctx, d.Operation)
-	check("detaching", errors.Join(err, err2), cloudsim.DiskInUse, 1)
+	check("cancelled detachment", errors.Join(err, err2), cloudsim.DiskInUse, 1)
 
 	lb, err := e.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "lb", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{
 		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}},
@@ -145,7 +145,7 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	}})
 	_, err2 = e.CancelOperation(ctx, lb.Operation)
 	if _, missing := e.GetLoadBalancer(ctx, lb.ID); errors.Join(err, err2) != nil || !errors.Is(missing, cloudsim.NotFound) {
-		t.Errorf("load balancer of a cancelled creation: got %v, %v, %v", err, err2, missing)
+		t.Errorf("cancelled load balancer creation: got error %v from the creation, %v from the cancellation and %v from GetLoadBalancer, want only NotFound from GetLoadBalancer", err, err2, missing)
 	}
 }
 
@@ -196,10 +196,10 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if op := must(e.GetOperation(ctx, detaching.Operation))(t); !op.Over() || op.HeldBy != "" {
-		t.Errorf("operation of the detachment: got %+v", op)
+		t.Errorf("operation of the detachment: got %+v, want it ended and without a hold", op)
 	}
 	if d = must(e.GetDisk(ctx, d.ID))(t); d.State != cloudsim.DiskAvailable {
-		t.Errorf("disk: got %+v", d)
+		t.Errorf("disk after the release of both operations: got %+v, want state available", d)
 	}
 }
 

@@ -52,19 +52,19 @@ func TestLoadBalancerFamilies(t *testing.T) {
 		{"families in the other order", cloudsim.UpdateLoadBalancer{Families: []cloudsim.IPFamily{cloudsim.IPv6, cloudsim.IPv4}}, []string{front6.IP, "127.65.0.1"}, nil},
 		{"another scheme", cloudsim.UpdateLoadBalancer{Scheme: cloudsim.SchemeInternal}, []string{front6.IP, "127.65.0.1"}, cloudsim.Invalid},
 		{"one family", cloudsim.UpdateLoadBalancer{Families: both[:1]}, []string{"127.65.0.1"}, nil},
-		{"address of the other family", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1"}, cloudsim.Invalid},
+		{"an address of the other family", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1"}, cloudsim.Invalid},
 	} {
 		step.ask.LoadBalancerSpec = spec
 		_, err := e.UpdateLoadBalancer(ctx, lb.ID, step.ask, 0)
 		if step.kind == nil && err != nil || step.kind != nil && !errors.Is(err, step.kind) {
-			t.Errorf("%s: %v, want %v", step.name, err, step.kind)
+			t.Errorf("update with %s: got error %v, want %v", step.name, err, step.kind)
 		}
 		got, _ := e.GetLoadBalancer(ctx, lb.ID)
 		if d := cmp.Diff(step.want, addressesOf(got)); d != "" {
-			t.Errorf("%s: %s", step.name, d)
+			t.Errorf("addresses after the update with %s (-want +got):\n%s", step.name, d)
 		}
 		if got.IP != addressesOf(got)[0] {
-			t.Errorf("%s: ip is %s, not the first of %v", step.name, got.IP, addressesOf(got))
+			t.Errorf("update with %s: got ip %s, want the first address of %v", step.name, got.IP, addressesOf(got))
 		}
 	}
 	left, err := e.ListAddresses(ctx, cloudsim.ListOptions{})
@@ -108,33 +108,33 @@ func TestPublishedPorts(t *testing.T) {
 	expect := func(what string, want, got []int) {
 		t.Helper()
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s: %s", what, d)
+			t.Errorf("published ports %s (-want +got):\n%s", what, d)
 		}
 	}
 	req := loadBalancer("a")
 	req.Listeners = append(req.Listeners, cloudsim.Listener{Protocol: cloudsim.UDP, Port: 80, TargetPort: 1})
 	a, err := e.CreateLoadBalancer(ctx, req)
-	expect("each protocol has its own ports", []int{30080, 30080}, published(a, err))
+	expect("of listeners with two protocols", []int{30080, 30080}, published(a, err))
 	req = loadBalancer("b")
 	req.Listeners = append(req.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 1})
 	b, err := e.CreateLoadBalancer(ctx, req)
-	expect("the second load balancer gets only one port", []int{30081}, published(b, err))
+	expect("of the second load balancer", []int{30081}, published(b, err))
 	if _, err := e.DeleteLoadBalancer(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
 	update := cloudsim.UpdateLoadBalancer{LoadBalancerSpec: b.LoadBalancerSpec}
 	update.DrainTimeoutSeconds = 1
 	b, err = e.UpdateLoadBalancer(ctx, b.ID, update, 0)
-	expect("a released port is used again", []int{30081, 30080}, published(b, err))
+	expect("after the release of a port", []int{30081, 30080}, published(b, err))
 	down()
 	e, down = boot(t, path, instant, publish(30090, 30099))
 	b, err = e.GetLoadBalancer(ctx, b.ID)
-	expect("another range", []int{30090, 30091}, published(b, err))
+	expect("of another range", []int{30090, 30091}, published(b, err))
 	down()
 	e, down = boot(t, path, instant)
 	defer down()
 	b, err = e.GetLoadBalancer(ctx, b.ID)
-	expect("none", nil, published(b, err))
+	expect("without a range", nil, published(b, err))
 }
 
 // TestAddressTargets proves that the IP of a target must be an address of the

@@ -294,14 +294,14 @@ func (w *world) compare(t *rapid.T) {
 	last := map[string]cloudsim.Event{}
 	for _, e := range evs.Items {
 		if w.rev != 0 && e.Rev != w.rev+1 {
-			t.Fatalf("revision %d follows %d", e.Rev, w.rev)
+			t.Fatalf("events: got revision %d after %d, want no gap", e.Rev, w.rev)
 		}
 		w.rev, last[e.ID] = e.Rev, e
 	}
 	for id, e := range last {
 		v, there := objects[id]
 		if raw, _ := json.Marshal(v); there && string(raw) != string(e.Object) {
-			t.Fatalf("%s is\n%s\nthe journal says\n%s", id, raw, e.Object)
+			t.Fatalf("%s: the cloud has\n%s\nwant the object of the last event in the journal:\n%s", id, raw, e.Object)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (w *world) createInstance(t *rapid.T) {
 	case have != nil:
 		mustAgree(t, err, nil)
 		if got.InternalIP() != have.IP {
-			t.Fatalf("repeated request: got %s, want %+v", got.ID, have)
+			t.Fatalf("repeated request: got %s with address %s, want the instance with address %s", got.ID, got.InternalIP(), have.IP)
 		}
 	case req.Zone == "mars":
 		mustAgree(t, err, cloudsim.Invalid)

@@ -28,7 +28,7 @@ func expectError(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q; want it to say %q", err, w)
+			t.Errorf("got error %q, want it to contain %q", err, w)
 		}
 	}
 }
@@ -67,17 +67,17 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	defer down()
 	n, s := shop(t, e, ctx)
 	if s.Gateway != "10.10.1.1" || s.GatewayIPv6 != "fd10:0:0:1::1" || s.Region != "sim-1" {
-		t.Errorf("subnet: %+v", s)
+		t.Errorf("new subnet: got %+v, want gateways 10.10.1.1 and fd10:0:0:1::1 and region sim-1", s)
 	}
 	var last cloudsim.Instance
 	for k, want := range [][]string{{"10.10.1.2", "fd10:0:0:1::2"}, {"10.10.1.3", "fd10:0:0:1::3"}} {
 		last = must(e.CreateInstance(ctx, in(fmt.Sprintf("i-%d", k), s.ID)))(t)
 		if diff := cmp.Diff(want, ips(last)); diff != "" || last.Network != n.ID || last.Subnet != s.ID {
-			t.Errorf("%+v: %s", last, diff)
+			t.Errorf("new instance: got %+v, want network %s, subnet %s and these addresses (-want +got):\n%s", last, n.ID, s.ID, diff)
 		}
 	}
 	if diff := cmp.Diff([]string{"10.11.1.0/24", "fd11:0:0:1::/64"}, last.PodRanges); diff != "" {
-		t.Errorf("pod ranges of the second instance: %s", diff)
+		t.Errorf("pod ranges of the second instance (-want +got):\n%s", diff)
 	}
 	_, err := e.CreateInstance(ctx, in("third", s.ID))
 	expectError(t, err, cloudsim.Exhausted, "pod ranges", string(n.ID), "10.11.0.0/23")
@@ -85,7 +85,7 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	must(e.DeleteInstance(ctx, first.ID))(t)
 	again := must(e.CreateInstance(ctx, in("third", s.ID)))(t)
 	if diff := cmp.Diff(ips(first), ips(again)); diff != "" || !cmp.Equal(first.PodRanges, again.PodRanges) {
-		t.Errorf("released pod ranges are not used again: %s %v", diff, again.PodRanges)
+		t.Errorf("instance after the release: got pod ranges %v, want %v; addresses (-want +got):\n%s", again.PodRanges, first.PodRanges, diff)
 	}
 	if l := must(e.ListInstances(ctx, cloudsim.ListOptions{Network: "net-000001"}))(t); len(l.Items) != 0 {
 		t.Errorf("instances in the default network: got %v", l.Items)
@@ -281,7 +281,7 @@ func TestNetworkInUse(t *testing.T) {
 		must(e.DeleteInstance(mine, i))(t)
 	}
 	if got := must(e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, 0))(t); got.PodRanges.IPv4Mask != 24 || got.MaxRoutes != cloudsim.DefaultMaxRoutes || got.State != cloudsim.NetworkAvailable {
-		t.Errorf("updated: %+v", got)
+		t.Errorf("network after the update: got %+v, want IPv4 mask 24, the default number of routes and state available", got)
 	}
 	_, err = e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{}, n.Revision)
 	expectError(t, err, cloudsim.Stale)
@@ -310,14 +310,14 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 		t.Errorf("instances in two default networks: got %+v and %+v, want different networks and addresses", a, b)
 	}
 	if a.PodRanges[0] != "10.244.0.0/24" || b.PodRanges[0] != "10.244.1.0/24" {
-		t.Errorf("pod ranges: got %v and %v", a.PodRanges, b.PodRanges)
+		t.Errorf("pod ranges: got %v and %v, want 10.244.0.0/24 and 10.244.1.0/24 first", a.PodRanges, b.PodRanges)
 	}
 }
 
-// Several subnets can serve the zone of an instance. TestNearestSubnet proves that the instance
-// gets the one that serves the fewest zones. If several subnets serve equally few zones, the
-// instance gets the oldest of these subnets.
-func TestNearestSubnet(t *testing.T) {
+// Several subnets can serve the zone of an instance. TestSubnetWithFewestZones proves that the
+// instance gets the one that serves the fewest zones. If several subnets serve equally few zones,
+// the instance gets the oldest of these subnets.
+func TestSubnetWithFewestZones(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -334,11 +334,11 @@ func TestNearestSubnet(t *testing.T) {
 	for zone, want := range map[string]string{"sim-1a": "10.10.2.2", "sim-1b": "10.10.1.2"} {
 		i := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: zone, Zone: zone, Type: "small", Network: n.ID}))(t)
 		if i.InternalIP() != want {
-			t.Errorf("in %s: %s; want %s", zone, i.InternalIP(), want)
+			t.Errorf("address in %s: got %s, want %s", zone, i.InternalIP(), want)
 		}
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "sim-1a", Zone: "sim-1a", Type: "small", Network: "net-000001"}); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("same name in another network: got error %v", err)
+		t.Errorf("creation with the same name in another network: got error %v, want Exists", err)
 	}
 }
 

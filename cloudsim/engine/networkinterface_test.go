@@ -37,13 +37,13 @@ func TestAttachNetwork(t *testing.T) {
 	i := must(e.AttachNetwork(ctx, before.ID, req))(t)
 	want := []cloudsim.NetworkInterface{{Network: n.ID, Subnet: s.ID, Addresses: []string{"10.10.1.2", "fd10:0:0:1::2"}}}
 	if diff := cmp.Diff(want, i.NetworkInterfaces) + cmp.Diff(before.Addresses, i.Addresses) + cmp.Diff(before.PodRanges, i.PodRanges); diff != "" || i.Network != before.Network || i.Operation != before.Operation {
-		t.Errorf("instance: %+v: %s", i, diff)
+		t.Errorf("instance after AttachNetwork: got %+v, want a new interface and no other change (-want +got):\n%s", i, diff)
 	}
 	if again := must(e.AttachNetwork(ctx, i.ID, req))(t); again.Revision != i.Revision {
 		t.Errorf("repeated request: got revision %d, want %d", again.Revision, i.Revision)
 	}
 	if diff := cmp.Diff([]cloudsim.InstanceID{i.ID}, idsIn(t, ctx, e, n.ID)) + cmp.Diff([]cloudsim.InstanceID{i.ID}, idsIn(t, ctx, e, before.Network)); diff != "" {
-		t.Errorf("instances by network: %s", diff)
+		t.Errorf("ids of ListInstances in the attached network and in the first network (-want +got):\n%s", diff)
 	}
 	_, err := e.DeleteSubnet(ctx, s.ID)
 	expectError(t, err, cloudsim.Conflict, string(i.ID))
@@ -65,7 +65,7 @@ func TestAttachNetwork(t *testing.T) {
 	must(e.DeleteInstance(ctx, other.ID))(t)
 	last := must(e.CreateInstance(ctx, in("c", s.ID)))(t)
 	if diff := cmp.Diff([]string{"10.10.1.2", "fd10:0:0:1::2"}, ips(last)); diff != "" {
-		t.Errorf("addresses after the termination: %s", diff)
+		t.Errorf("addresses of a new instance after the termination (-want +got):\n%s", diff)
 	}
 }
 

@@ -79,11 +79,11 @@ func TestUserData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := e.CreateInstance(ctx, req); err != nil || again.ID != i.ID {
-		t.Errorf("repeated request: got %+v %v", again, err)
+		t.Errorf("repeated request: got %+v, error %v, want the first instance", again, err)
 	}
 	req.UserData = "y"
 	if _, err := e.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("same name with other user data: got error %v", err)
+		t.Errorf("creation with the same name and other user data: got error %v, want Exists", err)
 	}
 	if d, err := e.GetUserData(ctx, i.ID); err != nil || d.UserData != "x" {
 		t.Errorf("user data after a repeated create call: got %+v, error %v", d, err)

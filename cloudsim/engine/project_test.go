@@ -25,14 +25,14 @@ func TestProjectNames(t *testing.T) {
 		t.Errorf("the second request returned project %s, want %s", again.ID, shop.ID)
 	}
 	if p, err := e.CreateProject(admin, cloudsim.CreateProject{Name: string(shop.ID)}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "shop") {
-		t.Errorf("a project with the name %s: got %+v, error %v", shop.ID, p, err)
+		t.Errorf("a project with the name %s: got %+v, error %v, want Conflict that names shop", shop.ID, p, err)
 	}
 }
 
-// TestNamesAreNoIDs proves that a new project or service account cannot have a name with the form of
-// an id. Otherwise a later project or account could have this id, and callers that use the name
-// would get the later project or account.
-func TestNamesAreNoIDs(t *testing.T) {
+// TestNamesLikeIDsAreRefused proves that a new project or service account cannot have a name with
+// the form of an id. Otherwise a later project or account could have this id, and callers that use
+// the name would get the later project or account.
+func TestNamesLikeIDsAreRefused(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", "")
@@ -66,7 +66,7 @@ func TestDamagedRecords(t *testing.T) {
 	cfg.Profile = engine.Instant
 	e = engine.New(slog.New(slog.DiscardHandler), st, cfg)
 	if err := e.EnsureAdmin("another"); err == nil {
-		t.Error("EnsureAdmin created a second token")
+		t.Error("EnsureAdmin with a damaged token record: got no error, want one")
 	}
 	if p, err := e.CreateProject(engine.AsCloud(t.Context()), cloudsim.CreateProject{Name: "shop"}); err == nil {
 		t.Errorf("CreateProject returned project %s, want an error", p.ID)

@@ -13,10 +13,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestQuotaIsExactInACrowd proves that concurrent callers can create exactly as many instances as
-// the quota allows. A repeated create of an existing instance succeeds. At the end, the test stops
-// the engine with the function down. This function also checks the stored counts of the quotas.
-func TestQuotaIsExactInACrowd(t *testing.T) {
+// TestQuotaWithConcurrentCreates proves that concurrent callers can create exactly as many
+// instances as the quota allows. A repeated create of an existing instance succeeds. At the end,
+// the test stops the engine with the function down. This function also checks the stored counts of
+// the quotas.
+func TestQuotaWithConcurrentCreates(t *testing.T) {
 	const limit, crowd = 7, 60
 	path := file(t)
 	e, down := boot(t, path, instant, func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaInstances: limit} })
@@ -60,7 +61,7 @@ func TestQuotaIsExactInACrowd(t *testing.T) {
 	e, down = boot(t, path, instant)
 	defer down()
 	if q := quotaOf(t, e, cloudsim.QuotaInstances); *q.Used != limit || q.Limit != q.Default {
-		t.Errorf("quota after a restart: got %+v", q)
+		t.Errorf("quota of instances after a restart: got %d used, limit %d, want %d used, limit %d", *q.Used, q.Limit, limit, q.Default)
 	}
 }
 
@@ -94,7 +95,7 @@ func TestEachQuota(t *testing.T) {
 	full := func(what string, err error) {
 		t.Helper()
 		if !errors.Is(err, cloudsim.Exhausted) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s beyond the quota: got error %v, want Exhausted", what, err)
 		}
 	}
 	disk := func(name string, size int) (cloudsim.Disk, error) {
@@ -108,7 +109,7 @@ func TestEachQuota(t *testing.T) {
 	_, err = disk("b", 11)
 	full("GiB", err)
 	_, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 31})
-	full("GiB of a resize", err)
+	full("GiB of a resized disk", err)
 	if _, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 30}); err != nil {
 		t.Error(err)
 	}
@@ -199,7 +200,7 @@ func TestQuotaOfAGroup(t *testing.T) {
 	must(e.SetQuota(ctx, cloudsim.QuotaSnapshots, cloudsim.SetQuota{Limit: &limit}))(t)
 	a, b := mustCreateDisk(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "b")
 	if g, err := e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "g", Disks: []cloudsim.DiskID{a.ID, b.ID}}); !errors.Is(err, cloudsim.Exhausted) {
-		t.Errorf("group of two snapshots with a quota of one: got %+v, %v", g, err)
+		t.Errorf("group of two snapshots with a quota of one: got %+v, error %v, want Exhausted", g, err)
 	}
 	if q := quotaOf(t, e, cloudsim.QuotaSnapshots); *q.Used != 0 {
 		t.Errorf("quota of snapshots after a refused group: got %+v, want no use", q)

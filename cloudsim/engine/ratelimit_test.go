@@ -54,7 +54,7 @@ func TestProjectRate(t *testing.T) {
 		}
 		var refused *cloudsim.Error
 		if !errors.As(err, &refused) || refused.Kind != cloudsim.Exhausted || refused.RetryAfter != 500*time.Millisecond || !strings.Contains(err.Error(), "--project-rate-limit") {
-			t.Errorf("fifth call of a project: got error %v", err)
+			t.Errorf("fifth call of a project: got error %v, want Exhausted with 500 ms and the flag --project-rate-limit", err)
 		}
 		for _, of := range []string{secret["quiet-1"], "secret"} {
 			for range 4 {
@@ -88,7 +88,7 @@ func TestRateLimitWhenTheClockIsSetBack(t *testing.T) {
 	if err := read(); err != nil {
 		t.Fatal(err)
 	}
-	expectRefused(t, "second call", read(), cloudsim.Exhausted, "")
+	expectRefused(t, "second call of the caller", read(), cloudsim.Exhausted, "")
 	must(e.SetClock(ctx, cloudsim.SetClock{Time: &newYear}))(t)
 	advance(t, e, ctx, 10*time.Second)
 	if err := read(); err != nil {

@@ -172,7 +172,7 @@ func TestPredefinedRolesStay(t *testing.T) {
 	admin := enter(t, e, "secret", engine.DefaultProject)
 	for _, r := range cloudsim.PredefinedRoles() {
 		if err := e.DeleteRole(admin, cloudsim.RoleName(r.Name)); !errors.Is(err, cloudsim.Conflict) {
-			t.Errorf("%s: %v", r.Name, err)
+			t.Errorf("deletion of the predefined role %s: got error %v, want Conflict", r.Name, err)
 		}
 	}
 }
@@ -193,17 +193,17 @@ func TestBindingForResources(t *testing.T) {
 	for name, tc := range map[string]struct {
 		got, want error
 	}{
-		"pull":           {engine.Allowed(ctx, "registry.pull", engine.Read, "team-a/x/y"), nil},
-		"pull another":   {engine.Allowed(ctx, "registry.pull", engine.Read, "team-b/x"), cloudsim.Denied},
-		"push":           {engine.Allowed(ctx, "registry.push", engine.Write, "team-a/x"), cloudsim.Denied},
-		"stop":           {e.MayTouch(ctx, engine.Subject{Operation: "instances.stop", Target: string(web.ID)}), nil},
-		"stop another":   {e.MayTouch(ctx, engine.Subject{Operation: "instances.stop", Target: string(db.ID)}), cloudsim.Denied},
-		"create":         {e.MayTouch(ctx, engine.Subject{Operation: "instances.create", Body: cloudsim.CreateInstance{Name: "web-2"}}), nil},
-		"create another": {e.MayTouch(ctx, engine.Subject{Operation: "instances.create", Body: cloudsim.CreateInstance{Name: "db-2"}}), cloudsim.Denied},
-		"list":           {e.MayTouch(ctx, engine.Subject{Operation: "instances.list"}), cloudsim.Denied},
+		"pull":                                 {engine.Allowed(ctx, "registry.pull", engine.Read, "team-a/x/y"), nil},
+		"pull another repository":              {engine.Allowed(ctx, "registry.pull", engine.Read, "team-b/x"), cloudsim.Denied},
+		"push":                                 {engine.Allowed(ctx, "registry.push", engine.Write, "team-a/x"), cloudsim.Denied},
+		"stop":                                 {e.MayTouch(ctx, engine.Subject{Operation: "instances.stop", Target: string(web.ID)}), nil},
+		"stop another instance":                {e.MayTouch(ctx, engine.Subject{Operation: "instances.stop", Target: string(db.ID)}), cloudsim.Denied},
+		"create":                               {e.MayTouch(ctx, engine.Subject{Operation: "instances.create", Body: cloudsim.CreateInstance{Name: "web-2"}}), nil},
+		"create an instance with another name": {e.MayTouch(ctx, engine.Subject{Operation: "instances.create", Body: cloudsim.CreateInstance{Name: "db-2"}}), cloudsim.Denied},
+		"list instances":                       {e.MayTouch(ctx, engine.Subject{Operation: "instances.list"}), cloudsim.Denied},
 	} {
 		if !errors.Is(tc.got, tc.want) {
-			t.Errorf("%s: %v; want %v", name, tc.got, tc.want)
+			t.Errorf("permission to %s: got error %v, want %v", name, tc.got, tc.want)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestBindingForRecords(t *testing.T) {
 	byID := account(t, e, admin, "id", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: string(r.ID)})
 	ctx = must(e.Authorize(t.Context(), engine.Request{Secret: byID, Operation: "records.update", Access: engine.Write}))(t)
 	if _, err := e.UpdateRecord(ctx, r.ID, cloudsim.UpdateRecord{Name: "other", Document: r.Document}, 0); err != nil {
-		t.Errorf("role for the ID of the record: %v", err)
+		t.Errorf("UpdateRecord with a role for the id of the record: got error %v, want none", err)
 	}
 }
 
@@ -274,14 +274,14 @@ func TestEventsNeedPermission(t *testing.T) {
 		heard[ev.Kind] = true
 	}
 	if !heard[cloudsim.KindInstance] || heard[cloudsim.KindOperation] || heard[cloudsim.KindToken] || heard[cloudsim.KindServiceAccount] {
-		t.Errorf("received events: got %v", heard)
+		t.Errorf("kinds of the received events: got %v, want instance and no operation, token or serviceAccount", heard)
 	}
 }
 
-// TestReadersDoNotHearOfCallers proves that a caller with role reader gets no
+// TestReadersGetNoEventsOfCredentials proves that a caller with role reader gets no
 // events of tokens, access keys, service accounts, role bindings and workload
 // trusts.
-func TestReadersDoNotHearOfCallers(t *testing.T) {
+func TestReadersGetNoEventsOfCredentials(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", engine.DefaultProject)
@@ -371,12 +371,12 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if err := admit(); !errors.Is(err, cloudsim.Unauthenticated) || !strings.Contains(err.Error(), "expired") {
-			t.Errorf("token at its expiry: got error %v", err)
+			t.Errorf("token at its expiry: got error %v, want Unauthenticated with \"expired\"", err)
 		}
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
 		if _, err := e.GetToken(admin, tok.ID); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("token a day later: got error %v", err)
+			t.Errorf("token a day after its expiry: got error %v, want NotFound", err)
 		}
 	})
 }
@@ -474,10 +474,10 @@ func TestTokenOfTwoWorkloads(t *testing.T) {
 	}
 }
 
-// TestNouns proves that the engine converts between resource kinds and the
+// TestIrregularPluralsInPermissions proves that the engine converts between resource kinds and the
 // nouns of operation ids, even for the irregular plurals repositories and
 // addresses.
-func TestNouns(t *testing.T) {
+func TestIrregularPluralsInPermissions(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", engine.DefaultProject)
@@ -491,7 +491,7 @@ func TestNouns(t *testing.T) {
 		heard[ev.Kind] = true
 	}
 	if !heard[cloudsim.KindRepository] || !heard[cloudsim.KindAddress] || len(heard) != 2 {
-		t.Errorf("received events: got %v", heard)
+		t.Errorf("kinds of the received events: got %v, want only repository and address", heard)
 	}
 	one := account(t, e, admin, "one", cloudsim.CreateRoleBinding{Role: "images", Resource: "team-a/*"})
 	ctx = must(e.Authorize(t.Context(), engine.Request{Secret: one, Operation: "repositories.get", Access: engine.Read}))(t)
@@ -515,10 +515,10 @@ func TestAdminTokenStays(t *testing.T) {
 	owner := account(t, e, enter(t, e, "secret", "shop"), "owner", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin})
 	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: owner, Project: "shop", Operation: "tokens.get", Access: engine.Manage}))(t)
 	if got, err := e.GetToken(ctx, tok.ID); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("a project owner read %+v, %v", got, err)
+		t.Errorf("GetToken of the admin token by a project owner: got %+v, error %v, want NotFound", got, err)
 	}
 	if l := must(e.ListTokens(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 || l.Items[0].Project == "" {
-		t.Errorf("a project owner listed %+v", l.Items)
+		t.Errorf("ListTokens of a project owner: got %+v, want only the token of the project", l.Items)
 	}
 	if got, err := e.GetToken(admin, tok.ID); err != nil || got.ID != tok.ID {
 		t.Errorf("the administrator's token: got %+v, %v", got, err)

@@ -93,10 +93,10 @@ func TestRouteRefusals(t *testing.T) {
 	expectError(t, errorOf(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, string(r.ID), "2 more")
 }
 
-// TestNetworkOverARoute proves that a project cannot create a network with a range that overlaps
+// TestNetworkOverlapsRoute proves that a project cannot create a network with a range that overlaps
 // the destination of another network's route. The same is true for new pod ranges of a network. The
 // route would redirect traffic of the network.
-func TestNetworkOverARoute(t *testing.T) {
+func TestNetworkOverlapsRoute(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	must(e.CreateProject(engine.AsCloud(t.Context()), cloudsim.CreateProject{Name: "other"}))(t)

@@ -34,7 +34,7 @@ func TestKeysRotate(t *testing.T) {
 		want := func(what string, words ...string) {
 			t.Helper()
 			if got := keys(); strings.Join(got, ", ") != strings.Join(words, ", ") {
-				t.Errorf("%s: %v", what, got)
+				t.Errorf("signing keys %s: got %v, want %v", what, got, words)
 			}
 		}
 		want("at first", "key-000001 identity active", "key-000002 registry active")
@@ -43,7 +43,7 @@ func TestKeysRotate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want("rotated", "key-000001 identity active", "key-000002 registry retiring", "key-000003 registry retiring", "key-000004 registry active")
+		want("after two rotations", "key-000001 identity active", "key-000002 registry retiring", "key-000003 registry retiring", "key-000004 registry active")
 		if err := e.DeleteSigningKey(ctx, "key-000004"); !errors.Is(err, cloudsim.Conflict) {
 			t.Errorf("deletion of an active key: got error %v", err)
 		}
@@ -58,7 +58,7 @@ func TestKeysRotate(t *testing.T) {
 		synctest.Wait()
 		want("after a restart", "key-000001 identity active", "key-000004 registry active")
 		if set, err := e.KeySet(); err != nil || len(set.Keys) != 2 {
-			t.Errorf("published: %s %v", set.Keys, err)
+			t.Errorf("published key set: got %v, error %v, want 2 keys", set.Keys, err)
 		}
 		if _, err := e.RotateSigningKey(ctx, cloudsim.RotateSigningKey{Use: "registry", OverlapSeconds: 3600}); err != nil {
 			t.Fatal(err)

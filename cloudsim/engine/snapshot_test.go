@@ -28,7 +28,7 @@ func expectRefused(t *testing.T, what string, err error, kind cloudsim.Kind, fie
 	t.Helper()
 	ce, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || ce.Kind != kind || field != "" && (len(ce.Fields) != 1 || ce.Fields[0].Field != field) {
-		t.Errorf("%s: %v; want %s %s", what, err, kind, field)
+		t.Errorf("%s: got error %v, want kind %s and field %q (\"\" means any)", what, err, kind, field)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestSnapshotIsReadyWithItsData(t *testing.T) {
 						t.Errorf("snapshot at its due time, without data: got %+v", s)
 					}
 					if op := must(e.GetOperation(ctx, s.Operation))(t); op.Over() {
-						t.Errorf("the operation ended: %+v", op)
+						t.Errorf("operation of the snapshot before its data is complete: got %+v, want it open", op)
 					}
 					report()
 				}
@@ -81,12 +81,12 @@ func TestSnapshotIsReadyWithItsData(t *testing.T) {
 					t.Errorf("snapshot at the end: got %+v", s)
 				}
 				if op := must(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Verb != cloudsim.Create {
-					t.Errorf("operation: %+v", op)
+					t.Errorf("operation of the snapshot at the end: got %+v, want verb create and state done", op)
 				}
 				rev := s.Revision
 				report()
 				if s = must(e.GetSnapshot(ctx, s.ID))(t); s.Revision != rev {
-					t.Error("a report without a change made an event")
+					t.Errorf("revision after a repeated report: got %d, want %d", s.Revision, rev)
 				}
 			})
 		})
@@ -100,16 +100,16 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	d, other := mustCreateDisk(t, e, ctx, "data"), mustCreateDisk(t, e, ctx, "other")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	if again := mustSnapshot(t, e, ctx, "snap", d.ID); again.Revision != s.Revision || !again.CreatedAt.Equal(s.CreatedAt) {
-		t.Errorf("the repeated request returned %+v after %+v", again, s)
+		t.Errorf("repeated request: got %+v, want the first snapshot %+v", again, s)
 	}
 	_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: other.ID})
-	expectRefused(t, "of another disk", err, cloudsim.Exists, "")
+	expectRefused(t, "repeated request for another disk", err, cloudsim.Exists, "")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID, Labels: map[string]string{"a": "b"}})
-	expectRefused(t, "with other labels", err, cloudsim.Exists, "")
+	expectRefused(t, "repeated request with other labels", err, cloudsim.Exists, "")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "more", Disk: "disk-ffffff"})
-	expectRefused(t, "of nothing", err, cloudsim.NotFound, "disk")
+	expectRefused(t, "snapshot of a missing disk", err, cloudsim.NotFound, "disk")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "more"})
-	expectRefused(t, "unnamed disk", err, cloudsim.Invalid, "disk")
+	expectRefused(t, "snapshot without a disk", err, cloudsim.Invalid, "disk")
 	mustSnapshot(t, e, ctx, "third", other.ID)
 	for source, want := range map[string]int{string(d.ID): 1, string(other.ID): 1, "disk-ffffff": 0, "": 2} {
 		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{Source: source}))(t); len(l.Items) != want {
@@ -122,7 +122,7 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	}
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
 	_, err = e.GetSnapshot(ctx, s.ID)
-	expectRefused(t, "deleted", err, cloudsim.NotFound, "")
+	expectRefused(t, "read of a deleted snapshot", err, cloudsim.NotFound, "")
 }
 
 // TestSourceStaysWhileItIsCopied proves that a client cannot delete the source of a copy before the
@@ -138,9 +138,9 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	}
 	restore := cloudsim.CreateDisk{Name: "restored", Zone: "sim-1b", Type: "balanced", SourceSnapshot: s.ID}
 	_, err := e.CreateDisk(ctx, restore)
-	expectRefused(t, "of a snapshot that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "disk from a snapshot that is not ready", err, cloudsim.Conflict, "")
 	_, err = e.DeleteDisk(ctx, d.ID)
-	expectRefused(t, "deleting the disk of a snapshot that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "deletion of the disk of a snapshot that is not ready", err, cloudsim.Conflict, "")
 	report := func(of cloudsim.DiskStatus) error {
 		return e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: of}, {ID: "snap-ffffff"}})
 	}
@@ -155,13 +155,13 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	}
 	r := must(e.CreateDisk(ctx, restore))(t)
 	if r.State != cloudsim.DiskCopying || r.SizeGiB != 10 || r.SourceSnapshot != s.ID {
-		t.Fatalf("restored: %+v", r)
+		t.Fatalf("disk from the snapshot: got %+v, want state copying, 10 GiB and source %s", r, s.ID)
 	}
 	_, err = e.DeleteSnapshot(ctx, s.ID)
-	expectRefused(t, "deleting the snapshot of a disk that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "deletion of the snapshot of a disk that is not ready", err, cloudsim.Conflict, "")
 	copied := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
 	_, err = e.DeleteDisk(ctx, d.ID)
-	expectRefused(t, "deleting the source of a disk that is not ready", err, cloudsim.Conflict, "")
+	expectRefused(t, "deletion of the source of a disk that is not ready", err, cloudsim.Conflict, "")
 	for _, made := range []cloudsim.Disk{r, copied} {
 		if err := e.ReportDisk(ctx, made.ID, completeStatus(10)); err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestLostSourceFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d = must(e.GetDisk(ctx, d.ID))(t); d.State != cloudsim.DiskAvailable {
-		t.Errorf("disk that lost its data: got %+v", d)
+		t.Errorf("disk that lost its data: got %+v, want state available", d)
 	}
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
@@ -205,15 +205,15 @@ func TestLostSourceFails(t *testing.T) {
 	}
 	for _, id := range []cloudsim.OperationID{s.Operation, c.Operation} {
 		if op := must(e.GetOperation(ctx, id))(t); op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "lost") {
-			t.Errorf("operation: %+v", op)
+			t.Errorf("operation of a failed copy: got %+v, want state failed and the word lost", op)
 		}
 	}
 	_, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "third", Zone: "sim-1a", Type: "fast", SourceSnapshot: s.ID})
-	expectRefused(t, "of what failed", err, cloudsim.Conflict, "")
+	expectRefused(t, "disk from a failed snapshot", err, cloudsim.Conflict, "")
 	_, err = e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "third", Zone: "sim-1a", Type: "fast", SourceDisk: c.ID})
-	expectRefused(t, "a copy of what failed", err, cloudsim.Conflict, "")
+	expectRefused(t, "copy of a failed disk", err, cloudsim.Conflict, "")
 	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "third", Disk: c.ID})
-	expectRefused(t, "a snapshot of what failed", err, cloudsim.Conflict, "")
+	expectRefused(t, "snapshot of a failed disk", err, cloudsim.Conflict, "")
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
 	must(e.DeleteDisk(ctx, c.ID))(t)
 	must(e.DeleteDisk(ctx, d.ID))(t)
@@ -247,7 +247,7 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 		rest := func() { time.Sleep(21 * time.Second); synctest.Wait() }
 		d := mustCreateDisk(t, e, ctx, "data")
 		_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "early", Disk: d.ID})
-		expectRefused(t, "of a disk that is not made", err, cloudsim.Conflict, "")
+		expectRefused(t, "snapshot of a disk during its creation", err, cloudsim.Conflict, "")
 		rest()
 		s := mustSnapshot(t, e, ctx, "snap", d.ID)
 		g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
@@ -261,14 +261,14 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 			}
 		}
 		_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})
-		expectRefused(t, "the name of what is being deleted", err, cloudsim.Conflict, "")
+		expectRefused(t, "snapshot with the name of a snapshot in deletion", err, cloudsim.Conflict, "")
 		_, err = e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}})
-		expectRefused(t, "the group's likewise", err, cloudsim.Conflict, "")
+		expectRefused(t, "group with the name of a group in deletion", err, cloudsim.Conflict, "")
 		rest()
 		_, err = e.GetSnapshot(ctx, s.ID)
-		expectRefused(t, "deleted", err, cloudsim.NotFound, "")
+		expectRefused(t, "read of a deleted snapshot", err, cloudsim.NotFound, "")
 		_, err = e.GetSnapshotGroup(ctx, g.ID)
-		expectRefused(t, "deleted", err, cloudsim.NotFound, "")
+		expectRefused(t, "read of a deleted group", err, cloudsim.NotFound, "")
 		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
 			t.Errorf("snapshots after the deletion: got %+v, want none", l.Items)
 		}
@@ -286,20 +286,20 @@ func TestSnapshotGroup(t *testing.T) {
 		return e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: name, Disks: of})
 	}
 	_, err := create("group", a.ID, "disk-ffffff")
-	expectRefused(t, "of a disk that is not there", err, cloudsim.NotFound, "disks")
+	expectRefused(t, "group with a missing disk", err, cloudsim.NotFound, "disks")
 	if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
 		t.Errorf("snapshots of an incomplete group: got %+v", l.Items)
 	}
 	_, err = create("group")
-	expectRefused(t, "of nothing", err, cloudsim.Invalid, "disks")
+	expectRefused(t, "group without disks", err, cloudsim.Invalid, "disks")
 	g := must(create("group", b.ID, a.ID))(t)
 	if again := must(create("group", a.ID, b.ID))(t); again.Revision != g.Revision || g.State != cloudsim.SnapshotCopying {
-		t.Errorf("the repeated request returned %+v after %+v", again, g)
+		t.Errorf("repeated request with the disks in the other order: got %+v, want the first group %+v, in state copying", again, g)
 	}
 	_, err = create("group", a.ID)
-	expectRefused(t, "of other disks", err, cloudsim.Exists, "")
+	expectRefused(t, "repeated request with other disks", err, cloudsim.Exists, "")
 	_, err = e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{a.ID, b.ID}, Labels: map[string]string{"a": "b"}})
-	expectRefused(t, "with other labels", err, cloudsim.Exists, "")
+	expectRefused(t, "repeated request with other labels", err, cloudsim.Exists, "")
 
 	one := []cloudsim.SnapshotReport{{ID: g.Snapshots[0], Status: completeStatus(10)}}
 	both := append(slices.Clone(one), cloudsim.SnapshotReport{ID: g.Snapshots[1], Status: completeStatus(10)})
@@ -331,17 +331,17 @@ func TestSnapshotGroup(t *testing.T) {
 		t.Errorf("operation of the group: got %+v, want state done and target %s", op, g.ID)
 	}
 	_, err = e.DeleteSnapshot(ctx, g.Snapshots[0])
-	expectRefused(t, "deleting a member", err, cloudsim.Conflict, "")
+	expectRefused(t, "deletion of a snapshot of the group", err, cloudsim.Conflict, "")
 	r := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "restored", Zone: "sim-1a", Type: "fast", SourceSnapshot: g.Snapshots[1]}))(t)
 	_, err = e.DeleteSnapshotGroup(ctx, g.ID)
-	expectRefused(t, "while a disk is made of a member", err, cloudsim.Conflict, "")
+	expectRefused(t, "deletion of the group during the copy of a disk from its snapshot", err, cloudsim.Conflict, "")
 	if err := e.ReportDisk(ctx, r.ID, completeStatus(10)); err != nil {
 		t.Fatal(err)
 	}
 	must(e.DeleteSnapshotGroup(ctx, g.ID))(t)
 	for _, id := range g.Snapshots {
 		_, err = e.GetSnapshot(ctx, id)
-		expectRefused(t, "deleted", err, cloudsim.NotFound, "")
+		expectRefused(t, "read of a snapshot of a deleted group", err, cloudsim.NotFound, "")
 	}
 }
 
@@ -363,15 +363,15 @@ func TestSnapshotGroupFailsAsAWhole(t *testing.T) {
 	}
 	for _, id := range g.Snapshots {
 		if s := must(e.GetSnapshot(ctx, id))(t); s.State != cloudsim.SnapshotFailed {
-			t.Errorf("member: %+v", s)
+			t.Errorf("snapshot of the failed group: got %+v, want state failed", s)
 		}
 	}
 	must(e.DeleteSnapshotGroup(ctx, g.ID))(t)
 }
 
-// TestSnapshotsKeepToTheirProject proves that callers of another project cannot
+// TestSnapshotsOfAnotherProject proves that callers of another project cannot
 // see or use a snapshot.
-func TestSnapshotsKeepToTheirProject(t *testing.T) {
+func TestSnapshotsOfAnotherProject(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -381,20 +381,20 @@ func TestSnapshotsKeepToTheirProject(t *testing.T) {
 	tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
 	their := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
 	_, err := e.GetSnapshot(their, s.ID)
-	expectRefused(t, "reading it", err, cloudsim.NotFound, "")
+	expectRefused(t, "read of the snapshot from another project", err, cloudsim.NotFound, "")
 	_, err = e.CreateSnapshot(their, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})
-	expectRefused(t, "taking one", err, cloudsim.NotFound, "disk")
+	expectRefused(t, "snapshot of the disk from another project", err, cloudsim.NotFound, "disk")
 	_, err = e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SourceSnapshot: s.ID})
-	expectRefused(t, "restoring it", err, cloudsim.NotFound, "sourceSnapshot")
+	expectRefused(t, "disk from the snapshot, created in another project", err, cloudsim.NotFound, "sourceSnapshot")
 	_, err = e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID})
-	expectRefused(t, "copying the disk", err, cloudsim.NotFound, "sourceDisk")
+	expectRefused(t, "copy of the disk, created in another project", err, cloudsim.NotFound, "sourceDisk")
 	if l := must(e.ListSnapshots(their, cloudsim.ListOptions{Source: string(d.ID)}))(t); len(l.Items) != 0 {
-		t.Errorf("listed: %+v", l.Items)
+		t.Errorf("ListSnapshots from another project: got %+v, want none", l.Items)
 	}
 	mine := must(e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SizeGiB: 4}))(t)
 	must(e.CreateSnapshotGroup(their, cloudsim.CreateSnapshotGroup{Name: "g", Disks: []cloudsim.DiskID{mine.ID}}))(t)
 	must(e.DeleteDisk(their, mine.ID))(t)
-	expectRefused(t, "deleting a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
+	expectRefused(t, "deletion of a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
 }
 
 // In TestReleasedCopyWaitsForItsData, a user ends the delay of operations before their due times.
@@ -423,7 +423,7 @@ func TestReleasedCopyWaitsForItsData(t *testing.T) {
 		}
 		for _, id := range []cloudsim.OperationID{s.Operation, g.Operation, c.Operation} {
 			if op := must(e.GetOperation(ctx, id))(t); op.Over() != over {
-				t.Errorf("operation: got %+v, want over %v", op, over)
+				t.Errorf("operation %s: got over %t, want %t", id, op.Over(), over)
 			}
 		}
 	}

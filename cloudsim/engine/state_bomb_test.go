@@ -94,7 +94,7 @@ func TestImportStopsEarly(t *testing.T) {
 	in := &counter{Reader: bytes.NewReader(body)}
 	_, err := e.ImportState(engine.AsCloud(t.Context()), "bomb", in)
 	if !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "expands") || in.n > len(body)/2 {
-		t.Errorf("after %d of %d bytes: %v", in.n, len(body), err)
+		t.Errorf("import of a state that expands to 256 MiB: got error %v after %d of %d bytes, want Invalid before half of the bytes", err, in.n, len(body))
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("remaining files: %v", left)

@@ -53,19 +53,19 @@ func TestLoadState(t *testing.T) {
 	for range 2 {
 		got, err := e.GetInstance(ctx, a.ID)
 		if diff := cmp.Diff(a, got); err != nil || diff != "" {
-			t.Errorf("instance: got error %v\n%s", err, diff)
+			t.Errorf("instance after the load: got error %v (-want +got):\n%s", err, diff)
 		}
 		if l, _ := e.ListInstances(ctx, cloudsim.ListOptions{}); len(l.Items) != 1 {
-			t.Errorf("%d instances; want one", len(l.Items))
+			t.Errorf("instances after the load: got %d, want 1", len(l.Items))
 		}
 		if op, err := e.GetOperation(ctx, a.Operation); err != nil || op.Over() {
-			t.Errorf("operation of the instance: got %+v, %v", op, err)
+			t.Errorf("operation of the instance: got %+v, error %v, want it open", op, err)
 		}
 		if now := e.Now(); !now.Equal(newYear) {
-			t.Errorf("time of the clock: got %s", now)
+			t.Errorf("time of the clock: got %s, want %s", now, newYear)
 		}
 		if hit, err := e.Decide(ctx, engine.Subject{Operation: "zones.get"}); err != nil || hit.Fault == nil {
-			t.Errorf("the fault did not take effect: %v", err)
+			t.Errorf("zones.get after the load: got error %v, want a hit of the restored fault", err)
 		}
 		stop()
 		e, stop = boot(t, path, withStates(dir))
@@ -242,12 +242,12 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 			}
 			advance(t, e, ctx, 48*time.Hour)
 			if opens() != tc.opens {
-				t.Errorf("token after two days: valid %t", !tc.opens)
+				t.Errorf("token after two days: got valid %t, want %t", !tc.opens, tc.opens)
 			}
 			advance(t, e, ctx, 8*24*time.Hour)
 			l := must(e.ListTokens(ctx, cloudsim.ListOptions{}))(t)
 			if stays := slices.ContainsFunc(l.Items, func(t cloudsim.Token) bool { return t.Name == "ci" }); stays != tc.stays || opens() != tc.stays {
-				t.Errorf("token after ten days: exists %t, valid %t; want %t", stays, opens(), tc.stays)
+				t.Errorf("token after ten days: got exists %t and valid %t, want both %t", stays, opens(), tc.stays)
 			}
 		})
 	}
@@ -327,7 +327,7 @@ func TestResetState(t *testing.T) {
 		t.Helper()
 		for _, secret := range []string{"secret", tok.Secret} {
 			if _, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Access: engine.Read}); err != nil {
-				t.Errorf("%s: %v", when, err)
+				t.Errorf("token %s: got error %v, want none", when, err)
 			}
 		}
 	}
@@ -343,10 +343,10 @@ func TestResetState(t *testing.T) {
 	}
 	may("after a reset")
 	if _, err := e.Authorize(t.Context(), engine.Request{Secret: signatureNow(key), Access: engine.Enter}); err != nil {
-		t.Errorf("the access key is not valid: %v", err)
+		t.Errorf("access key after the reset: got error %v, want none", err)
 	}
 	if _, err := e.GetWorkloadTrust(ctx, trust.ID); err != nil {
-		t.Errorf("the workload trust is not valid: %v", err)
+		t.Errorf("GetWorkloadTrust after the reset: got error %v, want none", err)
 	}
 	if l, err := e.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("instances after a reset: %+v, %v", l.Items, err)
@@ -375,19 +375,19 @@ func TestExportImport(t *testing.T) {
 	for i := len(noise) / 2; i < len(noise)/2+64; i++ {
 		noise[i] ^= 0xa5
 	}
-	for what, bad := range map[string][]byte{"nothing": nil, "text": []byte("hello"), "cut": whole[:len(whole)/2], "noise": noise} {
+	for what, bad := range map[string][]byte{"an empty file": nil, "a text": []byte("hello"), "half of a file": whole[:len(whole)/2], "a damaged file": noise} {
 		if _, err := other.ImportState(ctx, "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("import of %s: got error %v, want Invalid", what, err)
 		}
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("remaining files: %v", left)
+		t.Errorf("remaining files: got %v, want none", left)
 	}
 	if _, err := other.ImportState(ctx, "moved", bytes.NewReader(whole)); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := other.DiffStates(ctx, "moved", ""); err != nil || len(d.Items) == 0 {
-		t.Errorf("diff before: %+v, %v", d, err)
+		t.Errorf("diff before the load of the imported state: got %+v, error %v, want differences", d, err)
 	}
 	if err := other.LoadState(ctx, "moved", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
@@ -396,13 +396,13 @@ func TestExportImport(t *testing.T) {
 		t.Errorf("instance of an imported state: got %+v, error %v", got, err)
 	}
 	if d, err := other.DiffStates(ctx, "moved", ""); err != nil || len(d.Items) != 0 {
-		t.Errorf("diff after: %+v, %v", d, err)
+		t.Errorf("diff after the load of the imported state: got %+v, error %v, want none", d, err)
 	}
 	if err := errors.Join(other.DeleteState(ctx, "moved")); err != nil {
 		t.Error(err)
 	}
 	if err := other.LoadState(ctx, "moved", cloudsim.LoadState{}); !errors.Is(err, cloudsim.NotFound) {
-		t.Errorf("deleted state: got error %v", err)
+		t.Errorf("load of a deleted state: got error %v, want NotFound", err)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestDamagedState(t *testing.T) {
 	}
 	l := must(e.ListStates(ctx))(t)
 	if len(l.Items) != 3 || l.Items[0].Damage != "" || l.Items[1].Damage == "" || l.Items[0].Revision == 0 {
-		t.Errorf("listed: %+v", l.Items)
+		t.Errorf("ListStates: got %+v, want 3 states: good without damage and with a revision, head with damage", l.Items)
 	}
 	if err := errors.Join(e.DeleteState(ctx, "head"), e.LoadState(ctx, "good", cloudsim.LoadState{})); err != nil {
 		t.Error(err)
@@ -441,10 +441,10 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// TestScratchIsForgotten proves that a start removes the unfinished files of a killed cloud. It
-// removes no files in the directory of another cloud, even if a directory name contains characters
-// that have a meaning in file name patterns.
-func TestScratchIsForgotten(t *testing.T) {
+// TestStartRemovesUnfinishedFiles proves that a start removes the unfinished files of a killed
+// cloud. It removes no files in the directory of another cloud, even if a directory name contains
+// characters that have a meaning in file name patterns.
+func TestStartRemovesUnfinishedFiles(t *testing.T) {
 	parent, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	dir, others := filepath.Join(parent, "lab[1]"), filepath.Join(parent, "lab1")
 	for _, d := range []string{dir, others} {
@@ -455,24 +455,24 @@ func TestScratchIsForgotten(t *testing.T) {
 	e, stop := boot(t, file(t), instant, withStates(dir))
 	defer stop()
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("remaining files: %v, %v", left, err)
+		t.Errorf("unfinished files of the started cloud: got %v, error %v, want none", left, err)
 	}
 	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {
-		t.Errorf("remaining files of another cloud: %v, %v", left, err)
+		t.Errorf("files of another cloud: got %v, error %v, want 2", left, err)
 	}
 	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	if l, err := e.ListStates(ctx); err != nil || len(l.Items) != 1 || l.Items[0].Name != "s" {
-		t.Errorf("states: %+v, %v", l, err)
+		t.Errorf("ListStates: got %+v, error %v, want only s", l, err)
 	}
 }
 
-// TestLoadRefuses proves that the cloud refuses to load a saved state with address ranges that
-// differ from the configured ranges. The refused call changes no records. The saved state also has
-// a zone that the cloud does not have. During the call, the test tries to create an instance in
-// this zone. The cloud must always refuse this.
-func TestLoadRefuses(t *testing.T) {
+// TestLoadRefusesOtherRanges proves that the cloud refuses to load a saved state with address
+// ranges that differ from the configured ranges. The refused call changes no records. The saved
+// state also has a zone that the cloud does not have. During the call, the test tries to create an
+// instance in this zone. The cloud must always refuse this.
+func TestLoadRefusesOtherRanges(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {
 		c.Catalogue.Zones = append(slices.Clip(c.Catalogue.Zones), cloudsim.Zone{Meta: cloudsim.Meta{Name: "mars-1a"}, Region: "mars-1"})
@@ -510,8 +510,8 @@ func TestLoadRefuses(t *testing.T) {
 	mustCreate(t, e, ctx, "d")
 }
 
-// TestResetIsGivenUp proves that ResetState changes nothing if the caller has cancelled ctx.
-func TestResetIsGivenUp(t *testing.T) {
+// TestCancelledReset proves that ResetState changes nothing if the caller has cancelled ctx.
+func TestCancelledReset(t *testing.T) {
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer stop()
 	ctx, cancel := context.WithCancel(engine.AsCloud(t.Context()))

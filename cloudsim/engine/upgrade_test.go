@@ -87,7 +87,7 @@ func TestUpgrade(t *testing.T) {
 			})
 			l := must(e.ListLoadBalancers(ctx, cloudsim.ListOptions{}))(t)
 			if len(l.Items) != 1 || l.Items[0].State != cloudsim.LoadBalancerActive || len(l.Items[0].Targets) != 2 {
-				t.Errorf("load balancers: got %+v", l.Items)
+				t.Errorf("load balancers of the data directory: got %+v, want 1 active load balancer with 2 targets", l.Items)
 			}
 			holds := must(e.ListHolds(ctx, cloudsim.ListOptions{}))(t)
 			if len(holds.Items) != 1 {
@@ -110,7 +110,7 @@ func checkDisk(t *testing.T, e *engine.Engine) {
 	ctx := engine.AsCloud(t.Context())
 	d := must(e.GetDisk(ctx, "disk-000001"))(t)
 	if d.Name != "data" || len(d.Attachments) != 1 {
-		t.Errorf("disk: got %+v", d)
+		t.Errorf("disk of the data directory: got %+v, want name data and 1 attachment", d)
 	}
 	if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 || l.Items[0].Name != "first" {
 		t.Errorf("snapshots: got %+v", l.Items)

@@ -77,12 +77,12 @@ func watch(e *engine.Engine, ctx context.Context) <-chan any {
 	return said
 }
 
-// TestWatchEndsWithItsRight proves that a watch ends when its caller may no
+// TestWatchEndsWithItsPermission proves that a watch ends when its caller may no
 // longer watch. If a call revokes the permission, the watch ends at once. If
 // the credential expires, the watch ends at the time of the next bookmark. The
 // caller has role reader for all resources, and role writer for some instances.
 // Without role reader, the caller may not watch.
-func TestWatchEndsWithItsRight(t *testing.T) {
+func TestWatchEndsWithItsPermission(t *testing.T) {
 	idle := func(*engine.Engine, context.Context) error { return nil }
 	revoke := func(e *engine.Engine, ctx context.Context) error { return e.DeleteToken(ctx, "tok-000003") }
 	distrust := func(e *engine.Engine, ctx context.Context) error { return e.DeleteWorkloadTrust(ctx, "trust-000001") }
@@ -139,7 +139,7 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 					err, _ = v.(error)
 				}
 				if tc.after == 0 && news > 0 {
-					t.Error("the watch received an event from after its end")
+					t.Error("the watch received an event of a time after the loss of the permission")
 				}
 				if took := time.Since(began); !errors.Is(err, tc.want) || took != tc.after {
 					t.Errorf("end of the watch: got %v after %s, want %v after %s", err, took, tc.want, tc.after)
@@ -172,7 +172,7 @@ func TestWatchFollowsPermissions(t *testing.T) {
 		heard := func(said <-chan any) (of []string) {
 			for v := range said {
 				if ev, ok := v.(cloudsim.Event); !ok {
-					t.Errorf("the watch ended with %v", v)
+					t.Errorf("the watch received %v, want only events", v)
 				} else if ev.Type == cloudsim.EventPut && (ev.Kind == cloudsim.KindInstance || ev.Kind == cloudsim.KindOperation) {
 					of = append(of, ev.ID)
 				}
@@ -181,10 +181,10 @@ func TestWatchFollowsPermissions(t *testing.T) {
 			return slices.Compact(of)
 		}
 		if got := heard(theirs); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001"}) {
-			t.Errorf("the watch with fewer permissions got events of %v", got)
+			t.Errorf("events of the watch that lost a role: got ids %v, want i-000001, i-000002 and op-000001", got)
 		}
 		if got := heard(ours); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001", "op-000002"}) {
-			t.Errorf("events of the cloud's watch: got %v", got)
+			t.Errorf("events of the cloud's watch: got ids %v, want i-000001, i-000002, op-000001 and op-000002", got)
 		}
 	})
 }
@@ -251,7 +251,7 @@ func TestWatchReadsLoadedState(t *testing.T) {
 		}
 	}
 	if read != saved {
-		t.Errorf("the watch received %d of %d events", read, saved)
+		t.Errorf("events of the watch: got %d, want %d", read, saved)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestNewestEvents(t *testing.T) {
 		got := must(e.ListNewestEvents(ctx, tc.o))(t)
 		expected := slices.DeleteFunc(slices.Clone(want), func(ev cloudsim.Event) bool { return !tc.want(ev) })
 		if d := cmp.Diff(expected, got.Items, cmpopts.EquateEmpty()); d != "" || got.Next != "" {
-			t.Errorf("%s: next %q, %s", name, got.Next, d)
+			t.Errorf("ListNewestEvents with filter %s: got next %q, want none; events (-want +got):\n%s", name, got.Next, d)
 		}
 	}
 	if l := must(e.ListNewestEvents(other, cloudsim.EventOptions{ID: string(b.ID)}))(t); len(l.Items) != 0 {

@@ -82,7 +82,7 @@ func TestWhyRequest(t *testing.T) {
 	e.Record(cloudsim.AuditEntry{RequestID: "req-other", Operation: "instances.get"})
 	why := func(ctx context.Context, id string) cloudsim.Why { return must(e.WhyRequest(ctx, id))(t) }
 	if w := why(cloud, "req-stop"); len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "operation op-000002 (stop) ends in") {
-		t.Errorf("waits of a running operation: got %+v", w.Waits)
+		t.Errorf("waits of a running operation: got %+v, want one wait for the end of op-000002", w.Waits)
 	}
 	advance(t, e, cloud, time.Hour)
 	must(e.StartInstance(authorizedContext(t, e, "req-start", "instances.start"), i.ID))(t)
@@ -90,7 +90,7 @@ func TestWhyRequest(t *testing.T) {
 
 	w := why(cloud, "req-stop")
 	if w.Kind != cloudsim.WhyOfRequest || w.Name != "instances.stop" || w.State != "ok" || len(w.Calls) != 1 || w.Calls[0].Status != 202 || len(w.Waits) != 0 {
-		t.Errorf("the request: got %+v", w)
+		t.Errorf("why of the request req-stop: got %+v, want instances.stop with state ok, 1 call with status 202 and no waits", w)
 	}
 	for _, want := range []struct{ request, cause, text string }{
 		{"req-stop", "instances.stop", "running → stopping"},
