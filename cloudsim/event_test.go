@@ -29,6 +29,6 @@ func TestResourceKinds(t *testing.T) {
 	slices.Sort(all)
 	slices.Sort(listed)
 	if !slices.Equal(all, listed) {
-		t.Errorf("listed are %v, the package has %v", listed, all)
+		t.Errorf("ResourceKinds: got %v, want the kinds of the package: %v", listed, all)
 	}
 }

@@ -65,7 +65,7 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 			}
 			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Kind != Invalid || len(e.Fields) != 1 || e.Fields[0].Field != tc.field {
-				t.Fatalf("= %#v; want Invalid that names %s alone", err, tc.field)
+				t.Fatalf("Validate: got error %#v, want Invalid with only the field %s", err, tc.field)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestFaultCovers(t *testing.T) {
 	} {
 		for operation, covers := range want {
 			if (FaultMatch{Operation: pattern}).Covers(operation) != covers {
-				t.Errorf("%s covers %s: want %v", pattern, operation, covers)
+				t.Errorf("Covers: pattern %s and operation %s: got %t, want %t", pattern, operation, !covers, covers)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func TestFaultPresets(t *testing.T) {
 				t.Errorf("%s: %v", p.Name, err)
 			}
 			if !strings.HasPrefix(f.Name, p.Name) || names[f.Name] {
-				t.Errorf("%s has a fault called %s", p.Name, f.Name)
+				t.Errorf("preset %s: the fault name %s does not begin with the name of the preset, or is not unique", p.Name, f.Name)
 			}
 			names[f.Name] = true
 		}

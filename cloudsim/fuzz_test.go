@@ -84,11 +84,11 @@ func check[R any](t *testing.T, raw []byte) {
 	}
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {
-		t.Fatalf("%T: %#v", req, err)
+		t.Fatalf("Validate of %T: got error %#v, want nil or Invalid with fields", req, err)
 	}
 	for _, f := range e.Fields {
 		if f.Field == "" || f.Reason == "" || !utf8.ValidString(f.Field+f.Reason) || len(f.Field+f.Reason) > 1000 {
-			t.Errorf("%T: %+v", req, f)
+			t.Errorf("Validate of %T: got the field error %+v, want a field and a reason, valid UTF-8 and at most 1000 bytes", req, f)
 		}
 	}
 }

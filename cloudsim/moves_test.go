@@ -21,9 +21,9 @@ func moveTest[S ~string](t *testing.T, states []S, allowed map[S]map[Verb]S, mov
 				got, err := move(from, verb)
 				switch {
 				case legal && (err != nil || got != next):
-					t.Errorf("= %s, %v; want %s", got, err, next)
+					t.Errorf("Move: got state %s, error %v, want state %s", got, err, next)
 				case !legal && (!errors.Is(err, Conflict) || got != from):
-					t.Errorf("= %s, %v; want a Conflict and %s", got, err, from)
+					t.Errorf("forbidden Move: got state %s, error %v, want Conflict and the unchanged state %s", got, err, from)
 				}
 			})
 		}
@@ -103,7 +103,7 @@ func TestSnapshotMoves(t *testing.T) {
 		s := Snapshot{State: from}
 		err := s.Move(v)
 		if s.ReadyToUse != (s.State == "ready") {
-			t.Errorf("%s is ready to use: %t", s.State, s.ReadyToUse)
+			t.Errorf("snapshot in state %s: got ReadyToUse %t, want %t", s.State, s.ReadyToUse, s.State == "ready")
 		}
 		return s.State, err
 	})
@@ -111,7 +111,7 @@ func TestSnapshotMoves(t *testing.T) {
 		g := SnapshotGroup{State: from}
 		err := g.Move(v)
 		if g.ReadyToUse != (g.State == "ready") {
-			t.Errorf("a group that is %s is ready to use: %t", g.State, g.ReadyToUse)
+			t.Errorf("group in state %s: got ReadyToUse %t, want %t", g.State, g.ReadyToUse, g.State == "ready")
 		}
 		return g.State, err
 	})
@@ -199,7 +199,7 @@ func TestKindToTextAndBack(t *testing.T) {
 func TestErrorsKeepTheirKind(t *testing.T) {
 	err := fmt.Errorf("attach: %w", Errorf(NotFound, "no instance i-1: %w", errors.New("cause")))
 	if !errors.Is(err, NotFound) || errors.Is(err, Exists) || KindOf(err) != NotFound {
-		t.Errorf("kind of %v is %v", err, KindOf(err))
+		t.Errorf("error %v: got kind %v, want NotFound and not Exists", err, KindOf(err))
 	}
 	if KindOf(errors.New("x")) != Internal || KindOf(Gone) != Gone {
 		t.Error("KindOf must return Internal for an error without a kind, and a kind for itself")

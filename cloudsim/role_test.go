@@ -14,7 +14,7 @@ func TestGlob(t *testing.T) {
 		{"a.c", "abc", false}, {"[a]", "a", false},
 	} {
 		if got := Glob(tc.pattern, tc.s); got != tc.want {
-			t.Errorf("Glob(%q, %q) = %v", tc.pattern, tc.s, got)
+			t.Errorf("Glob(%q, %q): got %t, want %t", tc.pattern, tc.s, got, tc.want)
 		}
 	}
 }
@@ -28,7 +28,7 @@ func TestPermissionIncludes(t *testing.T) {
 		{"disks.*", "disks.get", true}, {"disks.*", "disks.*", true}, {"disks.get", "disks.*", false}, {"*.get", "disks.*", false}, {"*.*", "@write", false},
 	} {
 		if got := tc.have.Includes(tc.want); got != tc.ok {
-			t.Errorf("%q includes %q: %v", tc.have, tc.want, got)
+			t.Errorf("%q includes %q: got %t, want %t", tc.have, tc.want, got, tc.ok)
 		}
 	}
 }

@@ -252,7 +252,7 @@ func TestValidateNamesTheField(t *testing.T) {
 			}
 			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Kind != Invalid || len(e.Fields) == 0 || e.Fields[0].Field != tc.field {
-				t.Fatalf("= %#v; want Invalid that names %s", err, tc.field)
+				t.Fatalf("Validate: got error %#v, want Invalid with the first field %s", err, tc.field)
 			}
 		})
 	}
@@ -273,7 +273,7 @@ func TestValidateNamesAllFields(t *testing.T) {
 	err := CreateInstance{}.Validate()
 	e, ok := errors.AsType[*Error](err)
 	if !ok || len(e.Fields) != 3 {
-		t.Fatalf("= %v; want three fields", err)
+		t.Fatalf("Validate: got error %v, want three fields", err)
 	}
 }
 
@@ -289,9 +289,9 @@ func TestValidateRefusesControls(t *testing.T) {
 			Listeners: []Listener{{Protocol: TCP, Port: 80, TargetPort: 30080}}, HealthCheck: HealthCheck{Protocol: HealthHTTP, Path: p},
 		}}.Validate()
 	}
-	for _, err := range []error{label("\u009b31m"), label("\x7f"), path("/\r\nX: y"), path("/%zz"), path("*")} {
+	for n, err := range []error{label("\u009b31m"), label("\x7f"), path("/\r\nX: y"), path("/%zz"), path("*")} {
 		if !errors.Is(err, Invalid) {
-			t.Errorf("= %v; want Invalid", err)
+			t.Errorf("Validate of invalid input %d: got error %v, want Invalid", n, err)
 		}
 	}
 	for _, err := range []error{label("é👩‍🚀"), path(""), path("/healthz?full=1")} {

@@ -41,7 +41,7 @@ func TestCompression(t *testing.T) {
 	plainAs, plain := encoding(list, "identity")
 	zippedAs, zipped := encoding(list, "gzip")
 	if plainAs != "" || zippedAs != "gzip" || len(zipped) > len(plain)/10 {
-		t.Fatalf("plain: %q with %d bytes; gzip: %q with %d bytes", plainAs, len(plain), zippedAs, len(zipped))
+		t.Fatalf("list without compression: got encoding %q and %d bytes; with gzip: got encoding %q and %d bytes; want gzip with at most a tenth of the bytes", plainAs, len(plain), zippedAs, len(zipped))
 	}
 	z, err := gzip.NewReader(bytes.NewReader(zipped))
 	if err != nil {
@@ -72,6 +72,6 @@ func TestCompression(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || resp.Header.Get("Content-Encoding") != "" || !strings.HasPrefix(line, `{"rev":`) {
-		t.Errorf("watch: encoding %q, first line %q, error %v", resp.Header.Get("Content-Encoding"), line, err)
+		t.Errorf("watch with gzip: got encoding %q, first line %q, error %v; want no encoding and an event", resp.Header.Get("Content-Encoding"), line, err)
 	}
 }

@@ -78,7 +78,8 @@ func TestFaultErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			if resp.StatusCode != tc.status || p.Kind != tc.kind || resp.Header.Get("Retry-After") != tc.retry || !strings.Contains(p.Detail, tc.says) {
-				t.Errorf("got %s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), raw)
+				t.Errorf("call with the fault: got %s, Retry-After %q, body %s; want status %d, kind %s, Retry-After %q and %q in the detail",
+					resp.Status, resp.Header.Get("Retry-After"), raw, tc.status, tc.kind, tc.retry, tc.says)
 			}
 		})
 	}
@@ -181,9 +182,9 @@ func TestFaultOfIdentity(t *testing.T) {
 	}
 }
 
-// TestFaultsLetGo proves that a caller can cancel a call that a fault delays. The cloud then ends
-// the call, and the call changes nothing.
-func TestFaultsLetGo(t *testing.T) {
+// TestCancelDelayedCall proves that a caller can cancel a call that a fault delays. The cloud then
+// ends the call, and the call changes nothing.
+func TestCancelDelayedCall(t *testing.T) {
 	for _, effect := range []cloudsim.FaultEffect{
 		{Type: cloudsim.FaultHang},
 		{Type: cloudsim.FaultLatency, LatencyMillis: 600_000},
@@ -273,9 +274,9 @@ func TestFaultTargets(t *testing.T) {
 	}
 }
 
-// TestFaultsAreTheAdmins proves that a caller without the role admin sees neither faults nor the
-// events of faults. Such a caller is, for example, a controller under test.
-func TestFaultsAreTheAdmins(t *testing.T) {
+// TestFaultsAreHiddenFromOthers proves that a caller without the role admin sees neither faults nor
+// the events of faults. Such a caller is, for example, a controller under test.
+func TestFaultsAreHiddenFromOthers(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})
 	if err != nil {

@@ -215,8 +215,8 @@ func TestExpiredRevision(t *testing.T) {
 	n.await(t, "Run passes the event of the third instance to Take", func() bool { return n.there["three"] })
 }
 
-// TestEventThatCannotBeTaken proves that Run lists everything again if Take returns an error.
-func TestEventThatCannotBeTaken(t *testing.T) {
+// TestRunListsAgainAfterTakeFails proves that Run lists everything again if Take returns an error.
+func TestRunListsAgainAfterTakeFails(t *testing.T) {
 	cloud, n, _ := startFollowing(t)
 	n.mu.Lock()
 	n.ruin = errors.New("what is that")

@@ -302,7 +302,8 @@ func TestIdentity(t *testing.T) {
 	}
 	if claims.Issuer != cl.URL || claims.Audience != "vault" || claims.Instance.ID != i.ID || claims.Instance.ProviderID != i.ProviderID ||
 		claims.Expires-claims.IssuedAt != 3600 || claims.Subject != "instance:"+string(i.ID) {
-		t.Errorf("claims of the identity document: got %+v", claims)
+		t.Errorf("claims of the identity document: got %+v, want issuer %s, audience vault, subject instance:%s, instance %s with provider ID %s and a lifetime of 3600 s",
+			claims, cl.URL, i.ID, i.ID, i.ProviderID)
 	}
 	if _, err := cl.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyIdentity, OverlapSeconds: 60}); err != nil {
 		t.Fatal(err)
@@ -431,7 +432,7 @@ func TestLoopbackGetsNoSecrets(t *testing.T) {
 	get = session(t, hc, serve(t, cl, metadata.Config{TrustLoopback: true}))
 	for _, path := range secrets {
 		if code, got := get(path); code == 403 {
-			t.Errorf("%s with --trust-loopback: got %d %q", path, code, got)
+			t.Errorf("%s with --trust-loopback: got %d %q, want any status but 403", path, code, got)
 		}
 	}
 }

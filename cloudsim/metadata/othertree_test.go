@@ -178,7 +178,7 @@ func TestMetadataTreeCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := got.Until.Sub(now.Now); left < cloudsim.InstanceTokenLife/2-time.Second || left > cloudsim.InstanceTokenLife {
-		t.Errorf("the credentials expire in %s", left)
+		t.Errorf("lifetime of the credentials: got %s, want about %s to %s", left, cloudsim.InstanceTokenLife/2, cloudsim.InstanceTokenLife)
 	}
 	s := cloudsim.Signature{AccessKey: cloudsim.AccessKeyID(got.ID), Time: now.Now, Region: "r", Service: "s", Hash: strings.Repeat("0", 64), SessionToken: got.Session}
 	s.Signature = s.Sign(got.Secret)

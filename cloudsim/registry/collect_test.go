@@ -138,9 +138,9 @@ func TestClaimWithOutdatedRecord(t *testing.T) {
 	}
 }
 
-// TestCollectBesideDamage proves that a damaged repository keeps its files and
+// TestCollectWithDamagedRepository proves that a damaged repository keeps its files and
 // does not block the collection of other repositories.
-func TestCollectBesideDamage(t *testing.T) {
+func TestCollectWithDamagedRepository(t *testing.T) {
 	for what, raw := range map[string]string{"empty": "", "without a valid digest": `{"layers":[{"digest":"x"}]}`} {
 		t.Run(what, func(t *testing.T) {
 			d := newDisk(t)
@@ -153,7 +153,7 @@ func TestCollectBesideDamage(t *testing.T) {
 				t.Errorf("collect: got error %v, want an error with the name of repository a/web", err)
 			}
 			if n == 0 || d.has("b/api", "of no image") || !d.has("a/web", "layer of a") {
-				t.Errorf("collect removed %d files: an unreferenced blob of b/api exists, or a blob of the damaged repository is missing", n)
+				t.Errorf("collect removed %d files; the unreferenced blob of b/api exists: %t, want false; the layer of a/web exists: %t, want true", n, d.has("b/api", "of no image"), d.has("a/web", "layer of a"))
 			}
 		})
 	}
@@ -174,7 +174,7 @@ func TestCollect(t *testing.T) {
 	d.age()
 	d.collects(4) // the unreferenced content, the repository's link to this content, the upload and the temporary file
 	if d.has("a/web", "of no image") || !d.has("a/web", "shared layer") {
-		t.Error("collect removed a referenced blob or kept an unreferenced blob")
+		t.Errorf("unreferenced content of a/web exists: %t, want false; shared layer of a/web exists: %t, want true", d.has("a/web", "of no image"), d.has("a/web", "shared layer"))
 	}
 
 	d.ok(d.untag("a/web", "v1"))
@@ -187,7 +187,7 @@ func TestCollect(t *testing.T) {
 	d.age()
 	d.collects(2) // the links of a/web to the config and the layer; b/api still needs the content
 	if d.has("a/web", "shared layer") || !d.has("b/api", "shared layer") {
-		t.Error("the image of another repository lost its layer")
+		t.Errorf("layer of the deleted image: a/web has it: %t, want false; b/api has it: %t, want true", d.has("a/web", "shared layer"), d.has("b/api", "shared layer"))
 	}
 	d.ok(d.forget("b/api", second.Digest))
 	d.age()

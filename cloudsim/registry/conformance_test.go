@@ -118,7 +118,7 @@ func TestConformanceBlobs(t *testing.T) {
 	for _, method := range []string{"HEAD", "GET"} {
 		resp, body := c.call(t, 200, method, path, "")
 		if resp.Header.Get("Docker-Content-Digest") != d.String() || resp.ContentLength != 10 || method == "GET" && body != "0123456789" {
-			t.Errorf("%s: got %q with headers %v", method, body, resp.Header)
+			t.Errorf("%s of a blob: got body %q, headers %v; want digest %s and 10 bytes", method, body, resp.Header, d)
 		}
 	}
 	if resp, body := c.call(t, 206, "GET", path, "", "Range", "bytes=2-5"); body != "2345" || resp.Header.Get("Content-Range") != "bytes 2-5/10" {
@@ -187,13 +187,13 @@ func TestConformanceManifests(t *testing.T) {
 	for _, ref := range []string{"v1", d.String()} {
 		resp, _ := c.call(t, 201, "PUT", path+ref, raw, "Content-Type", ociImage)
 		if resp.Header.Get("Docker-Content-Digest") != d.String() || uploadURL(resp) == "" {
-			t.Errorf("manifest upload: got headers %v", resp.Header)
+			t.Errorf("manifest upload: got headers %v, want digest %s and a location", resp.Header, d)
 		}
 		for _, method := range []string{"HEAD", "GET"} {
 			resp, body := c.call(t, 200, method, path+ref, "", "Accept", ociImage)
 			if method == "GET" && body != raw || resp.Header.Get("Content-Type") != ociImage || resp.Header.Get("Docker-Content-Digest") != d.String() ||
 				resp.Header.Get("Content-Length") != strconv.Itoa(len(raw)) {
-				t.Errorf("%s %s: got headers %v", method, ref, resp.Header)
+				t.Errorf("%s %s: got headers %v and body %.100q, want type %s, digest %s and the uploaded manifest", method, ref, resp.Header, body, ociImage, d)
 			}
 		}
 	}

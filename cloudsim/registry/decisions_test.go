@@ -57,20 +57,20 @@ func TestDecisionsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first, last, n := decide(t, dir, 1, "two"); first != "one/0" || last != "two/0" || n != 3 {
-		t.Errorf("decisions after a restart: got %s to %s, %d decisions", first, last, n)
+		t.Errorf("decisions after a restart: got %s to %s, %d decisions; want one/0 to two/0, 3 decisions", first, last, n)
 	}
 	if first, last, n := decide(t, dir, 1, "again"); first != "one/0" || last != "again/0" || n != 4 {
-		t.Errorf("decisions after an incomplete line: got %s to %s, %d decisions; want 4", first, last, n)
+		t.Errorf("decisions after an incomplete line: got %s to %s, %d decisions; want one/0 to again/0, 4 decisions", first, last, n)
 	}
 	if first, last, n := decide(t, dir, 1500, "three"); first != "three/500" || last != "three/1499" || n != 1000 {
-		t.Errorf("last decisions: got %s to %s, %d decisions; want 1000", first, last, n)
+		t.Errorf("last decisions: got %s to %s, %d decisions; want three/500 to three/1499, 1000 decisions", first, last, n)
 	}
 	if err := os.WriteFile(path, []byte(strings.Repeat("\n", maxDecisionsFile)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	decide(t, dir, 2, "four")
 	if first, last, n := decide(t, dir, 1, "five"); first != "four/0" || last != "five/0" || n != 3 {
-		t.Errorf("decisions after the file was full: got %s to %s, %d decisions", first, last, n)
+		t.Errorf("decisions after the file was full: got %s to %s, %d decisions; want four/0 to five/0, 3 decisions", first, last, n)
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > 1024 || info.Mode().Perm() != 0o600 {

@@ -100,11 +100,11 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 	}
 }
 
-// TestIDsAreGivenAgain proves that a reused id gives no access to the data of a deleted
+// TestReusedIDsGiveNoAccess proves that a reused id gives no access to the data of a deleted
 // repository. The cloud can reuse ids after it has loaded a saved state. The password of a
 // deleted account does not work for a new account that has the same id. The images of a
 // deleted repository do not appear in a new repository with the same id.
-func TestIDsAreGivenAgain(t *testing.T) {
+func TestReusedIDsGiveNoAccess(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Collect = 24 * time.Hour })
 	if _, err := w.SaveState(t.Context(), cloudsim.SaveState{Name: "before"}); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestStalledClients(t *testing.T) {
 			}
 			n, err := io.Copy(io.Discard, conn)
 			if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() || n >= int64(len(content)) {
-				t.Errorf("connection ended after %d bytes with error %v", n, err)
+				t.Errorf("stalled client: read %d bytes, then error %v; want the registry to end the connection before %d bytes", n, err, len(content))
 			}
 		})
 	}

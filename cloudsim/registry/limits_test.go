@@ -37,10 +37,10 @@ func (w *world) dial(t *testing.T, proto string) net.Conn {
 	return c
 }
 
-// TestManifestIsAuthorizedUnread proves that the registry refuses some manifests before it has read
+// TestManifestRefusedBeforeBody proves that the registry refuses some manifests before it has read
 // the body of the request. The registry refuses a manifest if the client has no permission to push,
 // or if the client declares a size that is too large.
-func TestManifestIsAuthorizedUnread(t *testing.T) {
+func TestManifestRefusedBeforeBody(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Limits = run.Limits{Body: 50 * time.Millisecond} })
 	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})
 	reader, _ := w.password(t, w.user(t, "reader", cloudsim.RoleReader, ""), cloudsim.CreateRegistryCredential{})
@@ -190,9 +190,9 @@ func TestRegistryQuotas(t *testing.T) {
 	c.call(t, 201, "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
 }
 
-// TestForeignRepositoriesDoNotShow proves that a caller gets the same answers
+// TestOtherProjectsRepositoriesAreHidden proves that a caller gets the same answers
 // for a repository of another project and for a repository that does not exist.
-func TestForeignRepositoriesDoNotShow(t *testing.T) {
+func TestOtherProjectsRepositoriesAreHidden(t *testing.T) {
 	w := start(t)
 	if _, err := w.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"}); err != nil {
 		t.Fatal(err)

@@ -175,7 +175,7 @@ func TestFaults(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "Bearer "+bearer)
 		if resp, err := w.http.Do(req); err == nil {
-			t.Errorf("a lost answer: got status %d", resp.StatusCode)
+			t.Errorf("pull with a lost answer: got status %d, want an error", resp.StatusCode)
 			_ = resp.Body.Close()
 		}
 	})

@@ -85,10 +85,10 @@ func TestFile(t *testing.T) {
 		if got, err := read(t, bad); err == nil && !slices.EqualFunc(got, want, func(a, b statefile.Record) bool {
 			return bytes.Equal(a.Bucket, b.Bucket) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 		}) {
-			t.Errorf("byte %d of %d flipped: accepted with another content", at, len(whole))
+			t.Errorf("byte %d of %d changed: the reader returned other records and no error", at, len(whole))
 		}
 		if _, err := read(t, whole[:at]); err == nil {
-			t.Errorf("cut at %d of %d: accepted", at, len(whole))
+			t.Errorf("file cut after %d of %d bytes: the reader returned no error", at, len(whole))
 		}
 	}
 }
@@ -119,11 +119,11 @@ func TestHostileFile(t *testing.T) {
 		"an endless number":    head + "\x01" + strings.Repeat("\xff", 20),
 	} {
 		if _, err := read(t, zipped(bad)); err == nil {
-			t.Errorf("%s: accepted", what)
+			t.Errorf("file with %s: the reader returned no error", what)
 		}
 	}
 	if _, err := read(t, []byte("no state")); err == nil {
-		t.Error("a text: accepted")
+		t.Error("file of another format: the reader returned no error")
 	}
 }
 

@@ -39,7 +39,7 @@ func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
 				t.Errorf("open: got error %v, want an error that tells to start the earlier version", err)
 			}
 			if got, err := os.ReadFile(path); !bytes.Equal(got, file) || (file == nil) != errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("open changed the file: %v", err)
+				t.Errorf("file after the refused open: got %d bytes, error %v; want the unchanged file of %d bytes (exists: %t)", len(got), err, len(file), file != nil)
 			}
 			if got, err := os.ReadFile(path + ".redo"); !bytes.Equal(got, killed) {
 				t.Errorf("open changed the redo log: %v", err)

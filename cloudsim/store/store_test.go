@@ -122,10 +122,10 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestManyTimesInOneTransaction proves that the store and its indexes contain the last value if a
-// transaction changes a resource several times. The test also calls Replace between two of these
-// changes. The function open registers a cleanup that checks every index entry.
-func TestManyTimesInOneTransaction(t *testing.T) {
+// TestSeveralChangesInOneTransaction proves that the store and its indexes contain the last value
+// if a transaction changes a resource several times. The test also calls Replace between two of
+// these changes. The function open registers a cleanup that checks every index entry.
+func TestSeveralChangesInOneTransaction(t *testing.T) {
 	other, s := temp(t), temp(t)
 	if _, err := put(other, "other", "green"); err != nil {
 		t.Fatal(err)
@@ -167,10 +167,10 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 	}
 }
 
-// TestOneEventOfAnInstant proves that a table with CoalesceEvents writes one event for all changes
+// TestCoalescedEvent proves that a table with CoalesceEvents writes one event for all changes
 // of a resource in a transaction. If the transaction's caller or time changes, the next change has
 // its own event.
-func TestOneEventOfAnInstant(t *testing.T) {
+func TestCoalescedEvent(t *testing.T) {
 	s, projects := temp(t), projects
 	projects.CoalesceEvents = true
 	p, err := put(s, "a", "red")
@@ -182,7 +182,7 @@ func TestOneEventOfAnInstant(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Update("", func(tx *store.Tx) error {
-		was, gone := p, q
+		was := p
 		for _, colour := range []string{"green", "blue"} {
 			p.Labels = map[string]string{"colour": colour}
 			if err := errors.Join(projects.Put(tx, &p), projects.Put(tx, &q)); err != nil {
@@ -190,7 +190,7 @@ func TestOneEventOfAnInstant(t *testing.T) {
 			}
 		}
 		if p.Revision != was.Revision+2 || q.Revision != p.Revision+1 {
-			t.Errorf("revisions: got %d and %d after %d and %d", p.Revision, q.Revision, was.Revision, gone.Revision)
+			t.Errorf("revisions after two changes: got %d and %d, want %d and %d", p.Revision, q.Revision, was.Revision+2, was.Revision+3)
 		}
 		if err := projects.Delete(tx, &q); err != nil {
 			return err
@@ -270,7 +270,7 @@ func TestBatchIsolatesFailures(t *testing.T) {
 	}
 	for i, err := range errs {
 		if (i%3 == 0) != (err == nil) || i%3 == 1 && !errors.Is(err, boom) || i%3 == 2 && !strings.Contains(fmt.Sprint(err), "a defect") {
-			t.Errorf("update %d: got error %v", i, err)
+			t.Errorf("update %d: got error %v, want none (3n), boom (3n+1) or \"a defect\" (3n+2)", i, err)
 		}
 	}
 	if kept != 100 {
@@ -301,7 +301,7 @@ func TestJournal(t *testing.T) {
 	if err := s.View(func(tx *store.Tx) error {
 		for kind, want := range map[cloudsim.ResourceKind]int{projects.Kind: 4, "other": 0} {
 			if evs, next, err := tx.Since(3, 4, kind); len(evs) != want || next != 7 || err != nil {
-				t.Errorf("events since 3: got %d of kind %s up to %d, error %v", len(evs), kind, next, err)
+				t.Errorf("events since 3, kind %s: got %d events and next revision %d, error %v; want %d and 7", kind, len(evs), next, err, want)
 			}
 		}
 		return nil
@@ -373,10 +373,10 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 	wantDue(t, s, "first", "second", "late")
 }
 
-// TestDueOnce proves that LaterOnce does not add a work item that equals the first work item of the
-// same due time. If a work item differs from this first item, LaterOnce adds it, even if the list
-// contains an equal item at a later position.
-func TestDueOnce(t *testing.T) {
+// TestLaterOnceAddsNoDuplicate proves that LaterOnce does not add a work item that equals the first
+// work item of the same due time. If a work item differs from this first item, LaterOnce adds it,
+// even if the list contains an equal item at a later position.
+func TestLaterOnceAddsNoDuplicate(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)
 	for range 2 { // the second round is another transaction
@@ -435,8 +435,8 @@ func TestPoolTakeThis(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !this(1) || this(1) || !this(2) {
-		t.Error("a number was assigned to no caller or to two callers")
+	if first, second, other := this(1), this(1), this(2); !first || second || !other {
+		t.Errorf("TakeThis of 1, of 1 again and of 2: got %t, %t and %t, want true, false and true", first, second, other)
 	}
 	give(2)
 	for _, want := range []uint64{0, 2, 3} {
@@ -448,8 +448,8 @@ func TestPoolTakeThis(t *testing.T) {
 		t.Errorf("take from a used-up pool: got %d, error %v; want Exhausted", n, err)
 	}
 	give(1)
-	if !this(1) || this(3) {
-		t.Error("the pool refused a free number or assigned a used number")
+	if free, used := this(1), this(3); !free || used {
+		t.Errorf("TakeThis of the returned 1 and of the used 3: got %t and %t, want true and false", free, used)
 	}
 }
 
