@@ -94,7 +94,7 @@ func TestShippedContainersStart(t *testing.T) {
 				t.Errorf("%s: the container has more permissions than necessary: %+v", name, s)
 			}
 			if s.Capabilities == nil || !slices.Contains(s.Capabilities.Drop, "ALL") {
-				t.Errorf("%s keeps capabilities", name)
+				t.Errorf("%s: the container does not drop all capabilities: set capabilities.drop to [ALL]", name)
 			}
 		}
 	}
@@ -120,15 +120,15 @@ func TestShippedUsersAndProbes(t *testing.T) {
 				user = c.SecurityContext.RunAsUser
 			}
 			if user == nil {
-				t.Errorf("%s: container %s has no user", name, c.Name)
+				t.Errorf("%s: neither the container %s nor its pod sets runAsUser", name, c.Name)
 				continue
 			}
 			if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged && *user != 0 {
-				t.Errorf("%s: container %s is privileged, and user %d", name, c.Name, *user)
+				t.Errorf("%s: container %s is privileged, but its user is %d: a privileged container must run as user 0", name, c.Name, *user)
 			}
 			for _, v := range c.VolumeMounts {
 				if with, shared := shares[v.Name]; shared && with != *user {
-					t.Errorf("%s: users %d and %d share %s", name, with, *user, v.Name)
+					t.Errorf("%s: containers with the users %d and %d share the volume %s: use one user", name, with, *user, v.Name)
 				}
 				shares[v.Name] = *user
 			}
@@ -138,7 +138,7 @@ func TestShippedUsersAndProbes(t *testing.T) {
 				}
 				port := p.HTTPGet.Port.StrVal
 				if port != "" && !slices.ContainsFunc(c.Ports, func(has corev1.ContainerPort) bool { return has.Name == port }) {
-					t.Errorf("%s: container %s has no port %s to probe", name, c.Name, port)
+					t.Errorf("%s: the probe of container %s uses the port %s, which the container does not declare", name, c.Name, port)
 				}
 				if slices.ContainsFunc(c.Args, func(a string) bool { return strings.Contains(a, "-bind-address=127.0.0.1:") }) && !pod.HostNetwork {
 					t.Errorf("%s: container %s listens at an address that the kubelet's probes cannot reach", name, c.Name)

@@ -32,7 +32,7 @@ func TestCommandsAreExplained(t *testing.T) {
 		case cmd.Short == "":
 			t.Errorf("%s: no description", cmd.CommandPath())
 		case strings.HasSuffix(cmd.Short, "."):
-			t.Errorf("%s: its description %q ends with a stop", cmd.CommandPath(), cmd.Short)
+			t.Errorf("%s: the description %q ends with a period: remove it", cmd.CommandPath(), cmd.Short)
 		case !topic && !strings.Contains(cmd.Example, cmd.CommandPath()):
 			t.Errorf("%s: no example shows it:\n%s", cmd.CommandPath(), cmd.Example)
 		case cmd.Parent() != nil && !cmd.Parent().HasParent() && cmd.GroupID == "":

@@ -34,10 +34,10 @@ func runCLI(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.
 	return code, out.String()
 }
 
-// TestWaitThatDoesNotEndWell checks the output and the exit code of commands with --wait. It checks
+// TestWaitFailures checks the output and the exit code of commands with --wait. It checks
 // a wait that times out, a failed operation, and an interruption by the user. In the test's cloud,
 // every operation takes an hour.
-func TestWaitThatDoesNotEndWell(t *testing.T) {
+func TestWaitFailures(t *testing.T) {
 	slow := engine.Profile{Name: "slow", Provision: time.Hour, Boot: time.Hour, Shutdown: time.Hour, LoadBalancer: time.Hour}
 	cl := cloudtest.Start(t, cloudtest.WithProfile(slow))
 	interrupted, cancel := context.WithCancel(t.Context())

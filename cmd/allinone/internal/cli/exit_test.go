@@ -19,10 +19,10 @@ func TestExitCodesAreTotal(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		row, ok := exitCodes[k]
 		if !ok || row.code == ExitOK || row.code >= 125 || row.meaning == "" {
-			t.Errorf("Kind %v: code %d, meaning %q", k, row.code, row.meaning)
+			t.Errorf("exit code of the kind %v: got %d with the meaning %q, want 1 to 124 and a meaning", k, row.code, row.meaning)
 		}
 		if other, twice := taken[row.code]; twice {
-			t.Errorf("Kinds %v and %v share code %d", k, other, row.code)
+			t.Errorf("kinds %v and %v share the exit code %d", k, other, row.code)
 		}
 		taken[row.code] = k
 	}

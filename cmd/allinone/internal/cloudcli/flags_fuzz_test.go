@@ -26,15 +26,15 @@ func FuzzFlags(f *testing.F) {
 		}
 		l, err := parseListener(s)
 		if !invalid(err) && !strings.Contains(s, ":") {
-			t.Errorf("%q is read as %+v", s, l)
+			t.Errorf("parseListener(%q): got %+v, want an error", s, l)
 		}
 		var h cloudsim.HealthCheck
 		if !invalid(parseHealth(s, &h)) {
 			if h.Port != 0 && !strings.Contains(s, strconv.Itoa(h.Port)) || !strings.HasSuffix(s, h.Path) {
-				t.Errorf("%q is read as %+v", s, h)
+				t.Errorf("parseHealth(%q): got %+v, want the port and the path of the input", s, h)
 			}
 			if h.Protocol != cloudsim.HealthTCP && h.Protocol != cloudsim.HealthHTTP && h.Protocol != cloudsim.HealthHTTPS {
-				t.Errorf("%q is read as %+v", s, h)
+				t.Errorf("parseHealth(%q): got %+v, want a known protocol", s, h)
 			}
 		}
 		labels, err := cli.ParseLabels("label", []string{s})

@@ -51,7 +51,7 @@ func TestDetachedUnready(t *testing.T) {
 		err = unreadyNodes(report)
 		if tc.want == "" {
 			if err != nil || !strings.Contains(said.String(), "The lab is ready.") {
-				t.Errorf("all Ready: %v\n%s", err, said.String())
+				t.Errorf("lab with all nodes Ready: got error %v and output %q, want no error and \"The lab is ready.\"", err, said.String())
 			}
 			continue
 		}

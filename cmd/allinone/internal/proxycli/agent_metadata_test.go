@@ -64,7 +64,7 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := early.askMetadata(over, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("the agent continues to wait after the end of its context")
+		t.Error("askMetadata with an ended context: got no error, want one")
 	}
 }
 

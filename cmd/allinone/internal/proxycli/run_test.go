@@ -18,7 +18,7 @@ func TestProxyRunsWithoutCompanions(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-ended:
-			t.Fatalf("the proxy ended before its context: %v", err)
+			t.Fatalf("the proxy ended before its context ended: got error %v", err)
 		default:
 		}
 		cancel()
@@ -53,7 +53,7 @@ func TestProxyDrainsBeforeItsCompanionsEnd(t *testing.T) {
 			t.Error(err)
 		}
 		if endedBeforeDrain || !companionEnded {
-			t.Errorf("the companion ended before the proxy had drained: %v; the companion ended: %v", endedBeforeDrain, companionEnded)
+			t.Errorf("companion: ended before the proxy drained %t, want false; ended at all %t, want true", endedBeforeDrain, companionEnded)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestProxyAdminSocket(t *testing.T) {
 	}
 
 	if _, err := (&proxySide{profiling: true}).serve(t.Context(), prometheus.NewRegistry(), nil, nil); err == nil || !strings.Contains(err.Error(), "--admin-socket") {
-		t.Errorf("--profiling without a socket: %v", err)
+		t.Errorf("serve with --profiling and without --admin-socket: got error %v, want an error with \"--admin-socket\"", err)
 	}
 }
 

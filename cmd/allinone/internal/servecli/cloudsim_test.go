@@ -47,7 +47,7 @@ func TestReadSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := readSecret(path); (err == nil) != ok {
-			t.Errorf("readSecret of a file with mode %o: got error %v", mode, err)
+			t.Errorf("readSecret of a file with mode %o: got error %v, want an error: %t", mode, err, !ok)
 		}
 	}
 }
