@@ -57,7 +57,7 @@ func TestCleanupOfCloud(t *testing.T) {
 		t.Errorf("Cleanup deleted the kinds %v, want a route and a machine", deleted)
 	}
 	if _, err := cloud.GetMachine(ctx, "machine-two"); err != nil {
-		t.Errorf("the machine of the other run: %v", err)
+		t.Errorf("cleanup of run one: machine of the other run: got error %v, want it to exist", err)
 	}
 	if err := conform.Cleanup(ctx, conform.CleanupConfig{Driver: cloud}); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func awaitTrue(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("not after 90 s: %s", what)
+			t.Fatalf("condition not true after 90 s: %s", what)
 		}
 	}
 }

@@ -65,8 +65,8 @@ func runChecks(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, tim
 	return r
 }
 
-// TestFake runs all checks for a CCM without bugs.
-func TestFake(t *testing.T) {
+// TestFakeCCMPassesAllChecks runs all checks for a CCM without bugs.
+func TestFakeCCMPassesAllChecks(t *testing.T) {
 	t.Parallel()
 	r := runChecks(t, startAPIServer(t), "", ".*", conform.DefaultTimeout)
 	if len(r.Results) != len(conform.Checks()) {

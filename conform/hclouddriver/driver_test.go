@@ -103,10 +103,10 @@ func TestMachines(t *testing.T) {
 		}
 	}
 	if _, err := d.GetMachine(ctx, "a"); !errors.Is(err, conform.ErrNotFound) {
-		t.Errorf("after the deletion: got error %v", err)
+		t.Errorf("GetMachine after the deletion: got error %v, want ErrNotFound", err)
 	}
 	if _, err := d.CreateMachine(ctx, conform.Machine{Name: "b", Type: "none"}); !errors.Is(err, conform.ErrNotFound) {
-		t.Errorf("an unknown type: got error %v", err)
+		t.Errorf("CreateMachine with an unknown type: got error %v, want ErrNotFound", err)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestLoadBalancers(t *testing.T) {
 		t.Errorf("after the cleanup: got %+v, %v", all, err)
 	}
 	if err := d.DeleteLoadBalancer(ctx, lb.ID); !errors.Is(err, conform.ErrNotFound) {
-		t.Errorf("a missing load balancer: got error %v", err)
+		t.Errorf("DeleteLoadBalancer of a missing load balancer: got error %v, want ErrNotFound", err)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestExampleDriver(t *testing.T) {
 	}
 	d.Network = "" // the example uses no network
 	if want, err := d.GetMachine(ctx, "a"); err != nil || !reflect.DeepEqual(made, want) {
-		t.Errorf("machine of the example: got %+v, want %+v, %v", made, want, err)
+		t.Errorf("CreateMachine of the example: got %+v, want the machine of GetMachine %+v (error %v)", made, want, err)
 	}
 	if err := example.StopMachine(ctx, "a"); err != nil {
 		t.Error(err)

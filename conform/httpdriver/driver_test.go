@@ -78,7 +78,7 @@ func TestSameAnswers(t *testing.T) {
 		got, err := same(d)
 		want, wrong := same(cloud)
 		if err != nil || wrong != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("over HTTP: %+v, %v; directly: %+v, %v", got, err, want, wrong)
+			t.Errorf("over HTTP: got %+v, error %v, want the direct answer %+v, error %v", got, err, want, wrong)
 		}
 	}
 }
@@ -177,13 +177,13 @@ func TestExec(t *testing.T) {
 		t.Errorf("get: got %+v, %v", m, err)
 	}
 	if _, err := d.GetMachine(ctx, "c"); !errors.Is(err, conform.ErrNotFound) {
-		t.Errorf("a missing machine: got error %v", err)
+		t.Errorf("GetMachine of a missing machine: got error %v, want ErrNotFound", err)
 	}
 	if _, err := d.ListRoutes(ctx); !errors.Is(err, conform.ErrUnsupported) {
-		t.Errorf("a missing function: got error %v", err)
+		t.Errorf("ListRoutes of a program without this function: got error %v, want ErrUnsupported", err)
 	}
 	if err := d.ClearFault(ctx); err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "it failed") {
-		t.Errorf("a failed call: got error %v", err)
+		t.Errorf("ClearFault of a program that fails: got error %v, want \"exit status 1\" and the output of the program", err)
 	}
 	hanging, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
