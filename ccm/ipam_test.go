@@ -182,8 +182,8 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listRoutes(t, cluster)) == 2 })
 }
 
-// If a Node is deleted while the cloud creates its first route, ListRoutes returns this route, so
-// that the framework can delete it.
+// If a Node is deleted while the cloud creates the first route to the Node, ListRoutes returns this
+// route, so that the framework can delete the route.
 func TestRouteOfNodeDeletedDuringCreation(t *testing.T) {
 	r := newPodRig(t, withSlowProfile(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.createMachine(t, "node-1")

@@ -48,7 +48,7 @@ var (
 	})
 	orphanedBalancers = metrics.NewGauge(&metrics.GaugeOpts{
 		Name:           "cloudsim_orphaned_load_balancers",
-		Help:           "Load balancers of this cluster without a Service.",
+		Help:           "Load balancers of this cluster without a Service. A shared load balancer counts once for each Service that does not exist or does not use it any more.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	reloadFailed = metrics.NewGauge(&metrics.GaugeOpts{
@@ -58,7 +58,7 @@ var (
 	})
 	orphansDeletedTotal = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "cloudsim_orphaned_load_balancers_deleted_total",
-		Help:           "Number of deleted load balancers without a Service.",
+		Help:           "Number of deleted load balancers without a Service. The removal of such a Service from a shared load balancer also counts.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )

@@ -59,7 +59,7 @@ func (s *sweeper) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("search for load balancers without a Service failed", "err", err)
+			s.log.Warn("cannot find, check or delete load balancers that have no Service", "err", err)
 		}
 	}
 }
@@ -146,12 +146,12 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 		todo := "run the cloud controller manager with --delete-orphans"
 		switch {
 		case cfg.DeleteOrphans:
-			todo = fmt.Sprintf("the cloud controller manager deletes %s in %s unless the Service exists again", what, cfg.orphanGrace())
+			todo = fmt.Sprintf("the cloud controller manager deletes %s in %s unless this Service, with the same UID, uses the load balancer again", what, cfg.orphanGrace())
 		case len(membersOf(lb)) == 1:
 			todo = "delete the load balancer in the cloud, or " + todo
 		}
-		s.log.Warn("a load balancer of this cluster has no Service", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
-		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist or needs no load balancer: %s", lb.ID, lb.IP, todo)
+		s.log.Warn("the Service of a load balancer does not exist, or does not use the load balancer any more", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
+		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist, or does not use this load balancer any more: %s", lb.ID, lb.IP, todo)
 		return nil
 	}
 	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {
@@ -172,6 +172,6 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 		return fmt.Errorf("deleting load balancer %s, which has no Service: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()
-	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted %s, because for %s the Service did not exist or needed no load balancer", what, time.Since(since).Round(time.Second))
+	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted %s, because for %s the Service did not exist, or did not use the load balancer", what, time.Since(since).Round(time.Second))
 	return nil
 }

@@ -118,7 +118,7 @@ func requestedBalancer(cluster string, svc *v1.Service, backends backendSet, mod
 		case l.Protocol == "":
 			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has the protocol %s, but this cloud's load balancers forward only TCP and UDP", i, p.Port, p.Protocol)})
 		case l.TargetPort == 0:
-			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network does not route to pods: set spec.allocateLoadBalancerNodePorts to true, or set podRanges of the network", i, p.Port)})
+			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network does not route to pods: set spec.allocateLoadBalancerNodePorts to true, or set podRanges of the network and create the instances again", i, p.Port)})
 		}
 		desired.Listeners = append(desired.Listeners, l)
 	}
