@@ -237,7 +237,7 @@ func TestBadDriver(t *testing.T) {
 		"hangs": {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) {
 			<-stop // this call ignores its context
 			return m, nil
-		}}, "CreateMachine after 4s: the call of the driver does not return"},
+		}}, "CreateMachine: the call of the driver does not return within 4s"},
 		"panics": {badDriver{create: func(context.Context, conform.Machine) (conform.Machine, error) { panic("it died") }}, "the call CreateMachine of the driver panicked: it died"},
 		"fails":  {badDriver{create: func(_ context.Context, m conform.Machine) (conform.Machine, error) { return m, io.ErrUnexpectedEOF }}, "unexpected EOF"},
 	} {

@@ -61,7 +61,7 @@ func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(
 			d.hangs.Add(1)
 		}
 		var none T
-		return none, fmt.Errorf("%s after %s: %w: %w", name, time.Since(began).Round(time.Second), errHangs, context.Cause(ctx))
+		return none, fmt.Errorf("%s: %w within %s: %w", name, errHangs, time.Since(began).Round(time.Second), context.Cause(ctx))
 	}
 }
 

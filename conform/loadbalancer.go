@@ -27,7 +27,7 @@ var loadBalancerChecks = []Check{
 	{ID: "lb.class", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkClass),
 		Title: "The CCM ignores a Service with the load balancer class of another controller"},
 	{ID: "lb.collision", Level: Must, skipReason: needsLoadBalancers, run: onNode(checkCollision),
-		Title: "Two Services with the same name share no load balancer, at the same time or one after the other"},
+		Title: "Two Services with the same name in different namespaces share no load balancer, and a Service that is deleted and created again gets a load balancer"},
 	{ID: "lb.sourceranges", Level: Must, skipReason: requirements(needsLoadBalancers, needsSourceRanges), run: onNode(checkSourceRanges),
 		Title: "The load balancer permits only clients in loadBalancerSourceRanges"},
 	{ID: "lb.udp", Level: Must, skipReason: requirements(needsLoadBalancers, needsUDP), run: onNode(checkUDP),

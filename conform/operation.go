@@ -24,7 +24,7 @@ var operationChecks = []Check{
 	{ID: "ops.rbac", Level: Must, skipReason: needsUser, run: checkPermissions,
 		Title: "The CCM's user has the necessary permissions, and not all permissions"},
 	{ID: "ops.throttle", Level: Should, skipReason: requirements(needsLoadBalancers, needsCalls, needsFault(FaultThrottle)), exclusive: true, run: onNode(checkThrottle),
-		Title: "The CCM does not call the cloud more often while the cloud refuses its calls"},
+		Title: "The CCM does not call the cloud much more often while the cloud refuses its calls"},
 	{ID: "ops.budget", Level: Should, skipReason: requirements(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
 		Title: "Without a change of the cluster, the CCM makes few calls, and changes nothing in the cloud"},
 	{ID: "ops.slo", Level: Should, exclusive: true, run: checkTogether,

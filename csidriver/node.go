@@ -274,7 +274,7 @@ func awaitSize(ctx context.Context, path string, bytes int64) error {
 		}
 		between.Wait(ctx)
 		if ctx.Err() != nil {
-			return status.Errorf(codes.DeadlineExceeded, "%s does not exist or does not have %d GiB yet: check that the cloud's data plane runs and that --disks-dir is its folder of disks", filepath.Base(path), bytes/gib)
+			return status.Errorf(codes.DeadlineExceeded, "%s does not exist or does not have %d GiB yet: check that the cloud's data plane runs, and that --disks-dir is its folder of disks; for devices in /dev, also check that the hypervisor of this machine runs", filepath.Base(path), bytes/gib)
 		}
 	}
 }

@@ -349,9 +349,9 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingStaged handles an unstaging call whose volume id is not a disk id of
-// this cloud. It waits for a running call at the staging path. Then it returns
-// an error if this path has a mount.
+// nothingStaged handles an unstaging call whose volume id is not a disk id of this cloud. If
+// another call runs at the staging path, it waits until this call ends. Then it returns an error if
+// this path has a mount.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
 	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {

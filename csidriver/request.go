@@ -87,9 +87,9 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. The argument field is the name of the request's field that contains
-// these parameters. If field is "parameters", read ignores keys with the prefix metadataPrefix. For
-// any other key that is not in permittedKeys, read returns an error.
+// read adds parameters to s. These parameters are the content of one field of the request, and the
+// argument field is the name of this field. If field is "parameters", read ignores keys with the
+// prefix metadataPrefix. For any other key that is not in permittedKeys, read returns an error.
 func (s *shape) read(field string, parameters map[string]string, permittedKeys ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]

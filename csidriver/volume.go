@@ -159,7 +159,7 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
 	all := possiblePlaces(o.zones, o.regional)
 	if len(all) == 0 {
-		return d, status.Error(codes.ResourceExhausted, "a regional volume needs two zones, but accessibility_requirements allow only "+strings.Join(o.zones, " "))
+		return d, status.Error(codes.ResourceExhausted, "a regional volume needs two zones, but the zones of the cloud and accessibility_requirements allow only "+strings.Join(o.zones, " "))
 	}
 	for _, p := range all {
 		d, err = c.createAt(ctx, o.disk, p)

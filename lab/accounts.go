@@ -157,7 +157,7 @@ func Seed(ctx context.Context, c *client.Client, tokenFile func(component string
 		return err
 	}
 	if instances > 0 && len(zones) == 0 {
-		return errors.New("the cloud has no zone for the first instances: create a zone, or start with --instances 0")
+		return errors.New("the cloud has no zone for the first instances: add a zone to the catalogue of the cloud, or start with --instances 0")
 	}
 	for _, r := range firstInstances(instances, zones, carried) {
 		if _, err := c.CreateInstance(ctx, r); err != nil {

@@ -193,7 +193,7 @@ func (f *forwarder) unprovenReason(m Mode) string {
 	case len(f.counted) == 0 && f.made == 0:
 		return "no RPC of the controller succeeded: csi-sanity must use the endpoint in the environment variable CSI_ENDPOINT, and run the specs [Controller Server]"
 	case f.made == 0:
-		return "the driver made no call through the proxy: the URL of its cloud must be the environment variable CONFORM_API_URL"
+		return "the driver made no call through the proxy: the driver must call its cloud at the URL in the environment variable CONFORM_API_URL"
 	case m != Sanity && f.faults.disturbedCalls() == 0:
 		return "no call of the driver was disturbed, because no RPC changed the cloud"
 	}

@@ -229,7 +229,7 @@ func whyNot(name string) string {
 	switch {
 	case translator.IsMigratedCSIDriverByName(name):
 		plugin, _ := translator.GetInTreeNameFromCSIName(name) // the driver is known, so there is no error
-		return fmt.Sprintf("%s is already a CSI driver: only objects of the in-tree plugin %s are translated", name, plugin)
+		return fmt.Sprintf("%s is already a CSI driver: only StorageClasses of the in-tree plugin %s are translated", name, plugin)
 	case strings.HasPrefix(name, "kubernetes.io/"):
 		return fmt.Sprintf("no CSI driver replaces %s: the plugin was removed from Kubernetes, or it does not provision volumes", name)
 	}

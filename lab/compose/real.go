@@ -122,7 +122,7 @@ func (c Dir) openReal(service string) error {
 		return err
 	}
 	if lab.Nodes(nodes) != lab.Real {
-		return fmt.Errorf("the nodes of this cluster are %s: to use real nodes, set COMPOSE_PROFILES=%s in the environment instead of --profile, because all services read this variable", nodes, lab.Real)
+		return fmt.Errorf("the nodes of this cluster are %s: to use real nodes, delete the cluster with `docker compose down --volumes`, and set COMPOSE_PROFILES=%s in the environment instead of --profile, because all services read this variable", nodes, lab.Real)
 	}
 	return real.OpenContainer()
 }

@@ -36,9 +36,9 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// DirAt returns one Dir for all paths that lead to one folder, even if the
-// folder does not exist yet. The names of machines contain a hash of the Dir,
-// so a lab with a different Dir would not find its machines.
+// DirAt returns one Dir for all paths that lead to one folder, even if the folder does not exist
+// yet. The names of machines contain a hash of the Dir. If a second path to the same folder led to
+// another Dir, the lab would not find its machines.
 func TestDirAt(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

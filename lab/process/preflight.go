@@ -38,7 +38,7 @@ func checkPrograms(c Config) error {
 	if c.KubeBinDir != "" && !slices.ContainsFunc(append(upstreamPrograms, "kube"), func(name string) bool {
 		return isExecutable(filepath.Join(c.KubeBinDir, name)) == nil
 	}) {
-		errs = append(errs, fmt.Errorf("--kube-bin-dir %s has none of the Kubernetes programs: %s", c.KubeBinDir, strings.Join(upstreamPrograms, ", ")))
+		errs = append(errs, fmt.Errorf("--kube-bin-dir %s has neither the program kube nor one of the Kubernetes programs: %s", c.KubeBinDir, strings.Join(upstreamPrograms, ", ")))
 	}
 	missing := map[string][]string{} // program names by the path of the missing file
 	all := programSet{c.Kube, c.KubeBinDir}
@@ -91,7 +91,7 @@ func checkMachines(c Config) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		errs = append(errs, fmt.Errorf("cannot use %s for real nodes: %w; run `make machine`", name, missing[name]))
+		errs = append(errs, fmt.Errorf("cannot use %s for real nodes: %w; run `make build machine`", name, missing[name]))
 	}
 	return errors.Join(errs...)
 }

@@ -58,7 +58,7 @@ func TestPreflight(t *testing.T) {
 			"cannot run the program for etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok at " + nowhere + ": no such file or directory; run `make build`, or",
 		}},
 		{name: "not executable", self: self, kube: filepath.Join(base, "plain"), want: []string{"is not executable; run `make build`"}},
-		{name: "an empty folder", self: self, kube: kube, binDir: filepath.Join(base, "none"), want: []string{"--kube-bin-dir " + filepath.Join(base, "none") + " has none of the Kubernetes programs: etcd"}},
+		{name: "an empty folder", self: self, kube: kube, binDir: filepath.Join(base, "none"), want: []string{"--kube-bin-dir " + filepath.Join(base, "none") + " has neither the program kube nor one of the Kubernetes programs: etcd"}},
 		{name: "all at once", self: nowhere, kube: nowhere, takePort: "etcd", want: []string{
 			"cannot run the program allinone at " + nowhere, "program for etcd, ", "for etcd cannot be used: address already in use; stop the program that uses it, or choose other ports with --port-base",
 		}},

@@ -267,7 +267,7 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 			return NodesReport{}, nil
 		}
 		if nodes.AllReady() {
-			say("every instance has a Ready node")
+			say("every running instance has a Ready node")
 		} else {
 			say("after %s, %s", p.Timeout, nodes)
 		}
@@ -304,7 +304,7 @@ func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(
 		}
 		return fmt.Errorf("%w: %s", ErrNodesNotReady, report)
 	}
-	say("every instance has a Ready node")
+	say("every running instance has a Ready node")
 	return nil
 }
 

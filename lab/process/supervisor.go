@@ -42,8 +42,8 @@ type unit struct {
 	stopped chan struct{} // closed when the unit will not run again
 }
 
-// newUnits returns one unit for each component, with the units on which it depends. It returns an
-// error if a component depends on a component that is not earlier in the table.
+// newUnits returns one unit for each component. Each unit contains the units on which it depends.
+// newUnits returns an error if a component depends on a component that is not earlier in the table.
 func newUnits(table []component) ([]*unit, error) {
 	byName := map[string]*unit{}
 	var units []*unit

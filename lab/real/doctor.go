@@ -251,7 +251,7 @@ func checkPrograms(p Programs) []Finding {
 	var all []Finding
 	required := p.Required()
 	for _, name := range sortedKeys(required) {
-		f := Finding{Name: name, Needed: true, Fix: "make machine"}
+		f := Finding{Name: name, Needed: true, Fix: "make build machine"}
 		if info, err := os.Stat(required[name]); errors.Is(err, os.ErrNotExist) {
 			f.Problem = "is not at " + required[name]
 		} else if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {

@@ -36,7 +36,7 @@ func EnterCommand(dir, name, host string, command []string) ([]string, error) {
 			return nil, err
 		}
 		if pid == 0 {
-			return nil, fmt.Errorf("the machine of %s, instance %s, is off: start the lab, or start the instance with 'allinone cloud instances start %s'", host, id, id)
+			return nil, fmt.Errorf("the machine of %s, instance %s, is off: start the lab, or start the instance with 'allinone cloud instances start %s'; after a crash of the machine, use 'allinone cloud instances reboot %s'", host, id, id, id)
 		}
 		return c.enterCommand(pid, command...), nil
 	}

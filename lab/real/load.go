@@ -146,7 +146,7 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 	}
 	for _, node := range m.Nodes {
 		if !slices.ContainsFunc(running, func(r runningMachine) bool { return r.node == node }) {
-			return nil, nil, fmt.Errorf("--nodes: node %q has no running machine; `allinone images list` shows the nodes", node)
+			return nil, nil, fmt.Errorf("--nodes: node %q has no running machine; the command `images list` shows the nodes", node)
 		}
 	}
 	slices.SortFunc(running, func(a, b runningMachine) int { return cmp.Compare(a.node, b.node) })
@@ -192,7 +192,7 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName st
 	for _, p := range all {
 		need += p.size * int64(len(on)+1) // new machines share one more copy
 	}
-	if err := m.checkFreeSpace("copying the images to all machines", need); err != nil {
+	if err := m.checkFreeSpace("copying the images to the machines", need); err != nil {
 		return nil, nil, err
 	}
 	if len(m.Nodes) == 0 { // before the imports, so that a machine that starts meanwhile also has the images
@@ -314,7 +314,7 @@ func (m Images) Remove(ctx context.Context, imageName string) error {
 		found = found || removed
 	}
 	if !found {
-		return fmt.Errorf("no machine has the image %s; `allinone images list` shows the images", name)
+		return fmt.Errorf("no running machine of the selected nodes has the image %s; the command `images list` shows the images", name)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func TestLoadFullDisk(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(dir, loadedDir)); err != nil || len(left) > 0 {
 		t.Errorf("files after the loads: %v, %v", left, err)
 	}
-	if err := m.checkFreeSpace("copying the images to all machines", 1<<10); err != nil {
+	if err := m.checkFreeSpace("copying the images to the machines", 1<<10); err != nil {
 		t.Error(err)
 	}
 }

@@ -188,7 +188,7 @@ func (r *router) watchMachines(ctx context.Context) {
 		}
 		missing, recovered := m.update(time.Now(), r.table.runningInstances(), links)
 		for _, i := range missing {
-			r.log.Warn("a running instance has no machine: check that a host for this zone runs",
+			r.log.Warn("a running instance has no machine: check that a host for this zone runs; if the machine stopped by itself, reboot the instance",
 				"instance", i.ID, "name", i.Name, "zone", i.Zone, "after", missingAfter)
 		}
 		for _, i := range recovered {

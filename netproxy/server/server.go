@@ -145,7 +145,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
-// cutTime is the time that clients' connections have to end after drainTimer has called cut.
+// cutTime is the maximum time for which the server waits for the end of clients' connections after
+// drainTimer has called cut.
 const cutTime = time.Second
 
 // drainTimer starts a goroutine. The goroutine waits for the end of ctx and then for the drain

@@ -229,8 +229,8 @@ func (s *session) read(stream grpc.ServerStream) error {
 	}
 }
 
-// handle processes a packet from the agent. While a client does not read, Queue.Push can block
-// handle for a limited time. No other call in handle waits for a client.
+// handle processes a packet from the agent. If a client does not read, handle can wait in
+// Queue.Push for a limited time. No other call in handle waits for a client.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_RSP:

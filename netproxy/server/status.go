@@ -87,5 +87,5 @@ func (s *Server) Ready() error {
 			}
 		}
 	}
-	return errors.New("no strategy can select a connected agent")
+	return errors.New("no agent is connected that a strategy can select")
 }

@@ -262,9 +262,9 @@ func BenchmarkChangeToScreen(b *testing.B) {
 	}
 }
 
-// busyShare measures for the duration d. It returns the fraction of this time in which the page's
-// main thread uses a processor. busyShare measures processor time, because other programs do not
-// affect processor time.
+// busyShare observes the page's main thread for the duration d. It returns the fraction of this
+// time in which the thread uses a processor. It measures processor time, because other programs do
+// not affect processor time.
 func (p *page) busyShare(d time.Duration) float64 {
 	p.t.Helper()
 	seconds := func() (v float64) {

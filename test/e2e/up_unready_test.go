@@ -32,8 +32,8 @@ func TestUpWithANodeThatIsNotReady(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if strings.Count(string(raw), "every instance has a Ready node") < 2 { // the first start has logged this text once
-			return "it has not said that every instance has a Ready node"
+		if strings.Count(string(raw), "every running instance has a Ready node") < 2 { // the first start has logged this text once
+			return "it has not said that every running instance has a Ready node"
 		}
 		return ""
 	})
