@@ -79,7 +79,7 @@ type Attachment struct {
 	ReadOnly bool            `json:"readOnly,omitempty" doc:"Whether the attachment is read-only"`
 	Device   string          `json:"device" doc:"Device name on the instance: the first free name" example:"vdb"`
 	State    AttachmentState `json:"state" enum:"attaching,attached,detaching"`
-	Ready    bool            `json:"ready,omitempty" doc:"Whether the machine of the instance has the device. Only instances whose hypervisor reports devices have this field"`
+	Ready    bool            `json:"ready,omitempty" doc:"Whether the machine of the instance has the device. Only attachments to instances whose hypervisor reports devices have this field"`
 	Error    string          `json:"error,omitempty" doc:"Reason why the hypervisor could not add or remove the device"`
 }
 
@@ -107,9 +107,9 @@ type Disk struct {
 
 // DiskStatus is the data plane's report about the data of a disk or a snapshot.
 type DiskStatus struct {
-	SizeGiB int    `json:"sizeGiB,omitempty" doc:"Size of the disk's file in GiB; absent until the file exists"`
+	SizeGiB int    `json:"sizeGiB,omitempty" doc:"Size of the data file of the disk or snapshot in GiB; absent until the file exists"`
 	Error   string `json:"error,omitempty" doc:"Reason why the data differs from the record"`
-	Lost    bool   `json:"lost,omitempty" doc:"Whether the data of the disk, or of its source, are lost"`
+	Lost    bool   `json:"lost,omitempty" doc:"Whether the data of the disk or snapshot, or the data of its source, is lost"`
 }
 
 // Zones returns the zones whose instances can attach d. A zonal disk has one

@@ -35,7 +35,7 @@ type Event struct {
 	Project     ProjectID       `json:"project,omitempty"`
 	RequestID   string          `json:"requestId,omitempty" doc:"Id of the request that caused the event; absent if the cloud itself acted"`
 	Caller      string          `json:"caller,omitempty" doc:"Caller that caused the event; cloud if the cloud itself acted"`
-	Cause       string          `json:"cause,omitempty" doc:"Cause of the event: the API operation and its target, or the scheduled work" example:"instances.stop i-000001"`
+	Cause       string          `json:"cause,omitempty" doc:"Cause of the event: the id of the API operation, or the scheduled work with the id of its operation, such as settle op-000004. For a fault that changed a call: the API operation and its target" example:"instances.stop"`
 	Object      json.RawMessage `json:"object,omitempty" doc:"The resource after the change, or its last value if it was deleted"`
 }
 

@@ -28,7 +28,7 @@ type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta
 	FaultSpec
-	Seen uint64 `json:"seen" doc:"Number of matching calls while the fault was active"`
+	Seen uint64 `json:"seen" doc:"Number of matching calls while the fault was active, without the calls that another fault had already changed"`
 	Hits uint64 `json:"hits" doc:"Number of calls that the fault changed"`
 }
 
@@ -56,7 +56,7 @@ type FaultMatch struct {
 // FaultWhen selects some of the matching calls. Times are on the cloud's clock.
 type FaultWhen struct {
 	Probability  *float64   `json:"probability,omitempty" exclusiveMinimum:"0" maximum:"1" example:"0.3" doc:"Probability that the fault changes a matching call, more than 0 and at most 1; absent for 1"`
-	Seed         uint64     `json:"seed,omitempty" doc:"Seed of the random numbers. The same seed, fault id and number of the call give the same decision"`
+	Seed         uint64     `json:"seed,omitempty" doc:"Seed of the random numbers; 0 or absent for the seed of the cloud. The same seed, fault id and number of the call give the same decision"`
 	Skip         uint64     `json:"skip,omitempty" doc:"Number of matching calls that the fault first leaves unchanged"`
 	Max          uint64     `json:"max,omitempty" doc:"Maximum number of calls that the fault changes, even if calls are concurrent; 0 or absent for no maximum"`
 	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; start of the fault. Cannot be used with afterSeconds"`

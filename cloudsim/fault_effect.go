@@ -117,7 +117,7 @@ func (e FaultEffect) check(c *checks) {
 		"effect.kind": e.Kind != "", "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
 	} {
 		if given && !fails {
-			c.addf(field, "cannot be used with the effect %s, which returns no error", e.Type)
+			c.addf(field, "can be used only with the effects error, throttle, errorAfterCommit, quota and stockOut, not with %s", e.Type)
 		}
 	}
 	e.checkLatency(c)

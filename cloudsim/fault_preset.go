@@ -78,7 +78,7 @@ func FaultPresets() []FaultPreset {
 			FaultMatch{Operation: "instances.create", Zone: PresetZone}, FaultWhen{}, FaultEffect{Type: FaultStockOut}),
 		one("multi-attach", "Detach operations never finish. A pod that moves with its volume waits six minutes, or until a person acts.",
 			on("disks.detach"), FaultWhen{}, FaultEffect{Type: FaultStuckState}),
-		one("expired-token", "New tokens are invalid. A client that then calls without a token gets a different error.",
+		one("expired-token", "The secrets of new tokens are wrong, so calls with these tokens fail.",
 			on("tokens.create"), FaultWhen{}, FaultEffect{Type: FaultCorruptToken}),
 		one("zone-dark", "No connection reaches the instances of a zone, but the cloud reports them as running.",
 			FaultMatch{Operation: "*", Zone: PresetZone}, FaultWhen{}, FaultEffect{Type: FaultZoneOutage, Scope: OutageData}),

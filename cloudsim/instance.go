@@ -82,7 +82,7 @@ type Instance struct {
 	// Crashed is the time of a simulated power failure of the instance's machine. As in a real
 	// cloud, the state does not show such a crash: the instance stays in the state running until
 	// its next operation, e.g. a reboot.
-	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. Its state stays running until a reboot"`
+	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. The instance keeps the state running until its next operation, such as a reboot"`
 	// ReportsDevices becomes true when a hypervisor first sends a report about the instance's
 	// devices.
 	ReportsDevices bool     `json:"reportsDevices,omitempty" doc:"Whether a hypervisor reports the devices of the instance's machine. The cloud then completes attachments and detachments only after a report"`

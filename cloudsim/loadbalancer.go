@@ -87,11 +87,11 @@ type Listener struct {
 	Port               int           `json:"port" minimum:"1" maximum:"65535" doc:"Port on each of the load balancer's addresses. A TCP listener and a UDP listener can have the same port" example:"80"`
 	TargetPort         int           `json:"targetPort" minimum:"1" maximum:"65535" doc:"Port on every target" example:"30080"`
 	Mode               ListenerMode  `json:"mode,omitempty" enum:"vip,proxy" doc:"Whether clients inside the cluster may connect to targets directly (vip) or only through the load balancer (proxy, the default). The cloud only stores this value. The CCM publishes it as ipMode"`
-	ProxyProtocol      ProxyProtocol `json:"proxyProtocol,omitempty" enum:"v1,v2" doc:"Whether targets get a PROXY protocol header; TCP only. Health checks do not send the header"`
+	ProxyProtocol      ProxyProtocol `json:"proxyProtocol,omitempty" enum:"v1,v2" doc:"Version of the PROXY protocol header that targets get; absent for no header. TCP only. Health checks do not send the header"`
 	IdleTimeoutSeconds int           `json:"idleTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Time without data in either direction after which the load balancer resets a TCP connection (default 350), or forgets a UDP flow (default 120)"`
 	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Maximum number of open connections or UDP flows; default 10000. The load balancer refuses further connections"`
 	Targets            []Target      `json:"targets,omitzero" maxItems:"5000" doc:"Targets of only this listener, instead of the load balancer's targets. Absent: the load balancer's targets. Empty: no targets"`
-	HealthCheck        *HealthCheck  `json:"healthCheck,omitempty" doc:"Health check of the listener's targets, for only this listener. Its default port is the listener's targetPort. Absent: the load balancer's health check"`
+	HealthCheck        *HealthCheck  `json:"healthCheck,omitempty" doc:"Health check of the listener's targets, for only this listener. Its default port is the listener's targetPort, or for UDP the targetPort of the first TCP listener. Absent: the load balancer's health check"`
 }
 
 // EffectiveMode returns the listener's mode, or the default mode if Mode is
@@ -161,7 +161,7 @@ func (t Target) Share() int { return max(t.Weight, 1) }
 // optional number, 0 means the default value.
 type HealthCheck struct {
 	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"Condition of a healthy target. tcp: the target accepts a connection. http, https: the target answers a GET with an expected status; certificates are not verified. none: the instance runs"`
-	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
+	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target. 0 means the targetPort of the first TCP listener; for a TCP listener with its own targets or health check, it means the targetPort of this listener"`
 	Path               string         `json:"path,omitempty" maxLength:"1024" doc:"Path of the GET request; default /"`
 	ExpectedCodes      string         `json:"expectedCodes,omitempty" maxLength:"128" doc:"HTTP statuses of healthy targets: numbers and ranges, separated by commas; default 200" example:"200-299,401"`
 	IntervalMillis     int            `json:"intervalMillis,omitempty" minimum:"0" maximum:"300000" doc:"Time between two probes of a target; default 2000"`

@@ -51,7 +51,7 @@ type TargetStatus struct {
 // started this load balancer. The cloud reads the counters from the data plane
 // on request. It does not store the counters, and writes no events about them.
 type LoadBalancerStats struct {
-	Listeners []ListenerStats `json:"listeners" doc:"One entry for each listener, in the same order"`
+	Listeners []ListenerStats `json:"listeners" doc:"One entry for each listener, in the order of the load balancer's listeners"`
 	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the order of status.targets. After them, targets that drain"`
 }
 

@@ -101,7 +101,7 @@ type List[T any] struct {
 	Items []T `json:"items" doc:"Resources of one page, sorted by id"`
 	// Revision is the journal revision of this page. A caller that reads all pages, and
 	// then watches from the revision of the first page, misses no change.
-	Revision uint64 `json:"revision" doc:"Journal revision of the page. A watch from this revision misses no event"`
+	Revision uint64 `json:"revision" doc:"Journal revision of the page. After a client has read all pages, a watch from the revision of the first page misses no event"`
 	Next     string `json:"next,omitempty" doc:"Value of the query parameter 'after' in the request for the next page; absent on the last page"`
 }
 

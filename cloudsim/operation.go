@@ -71,8 +71,8 @@ type Operation struct {
 
 	DueAt    *time.Time `json:"dueAt,omitempty" doc:"RFC 3339; expected end. Absent for operations without a duration"`
 	Percent  int        `json:"percent" doc:"Share of the duration that has passed, in percent; 100 only if the operation is done" example:"40"`
-	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold or fault that keeps a due operation unfinished" example:"hold-000001"`
-	Released bool       `json:"released,omitempty" doc:"Whether the operation was released. Holds do not affect a released operation"`
+	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold or fault that keeps the operation unfinished. The id of a hold is absent until the operation is due" example:"hold-000001"`
+	Released bool       `json:"released,omitempty" doc:"Whether the operation was released. Holds and faults do not keep a released operation unfinished"`
 }
 
 // OperationError is the reason why an operation failed or was cancelled.

@@ -70,8 +70,8 @@ func PredefinedRoles() []Role {
 	}
 	return []Role{
 		role(RoleAdmin, "Everything", PermitAll),
-		role(RoleWriter, "Read and change the resources of a project", PermitRead, PermitWrite),
-		role(RoleReader, "Read the resources of a project", PermitRead),
+		role(RoleWriter, "Read and change the resources of a project, but not its access rights", PermitRead, PermitWrite),
+		role(RoleReader, "Read the resources of a project, but no secrets and no access rights", PermitRead),
 		role(RoleViewer, "Read resources, faults, holds, saved states, the audit trail and the bill, but no secrets and no access rights; change nothing",
 			PermitRead, "faults.get", "faults.list", "faults.targets", "holds.get", "holds.list", "states.list", "states.diff", "audit.list", "audit.watch", "bill.get"),
 		role(RoleCCM, "Cloud controller manager: reads instances, manages load balancers and routes",
@@ -81,13 +81,13 @@ func PredefinedRoles() []Role {
 			"routes.create", "routes.get", "routes.list", "routes.delete"),
 		role(RoleCSI, "CSI driver: manages disks and snapshots",
 			"disks.*", "diskTypes.*", "snapshots.*", "snapshotGroups.*", "diskPools.get", "diskPools.list", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
-		role(RoleCSINode, "Node part of a CSI driver: reads the disks of its instance",
+		role(RoleCSINode, "Node part of a CSI driver: reads disks and instances",
 			"disks.get", "disks.list", "diskTypes.get", "instances.get", "instances.list", "instanceTypes.get"),
-		role(RoleNode, "Instance: reads its own instance resource, pulls its images",
+		role(RoleNode, "Instance: reads instances and pulls images",
 			"instances.get", "registry.pull"),
-		role(RoleHypervisor, "Hypervisor: watches instances and their resources",
+		role(RoleHypervisor, "Hypervisor: reads instances, disks, routes and events, and reports the devices of instances",
 			"disks.get", "disks.list", "events.list", "events.watch", "instances.get", "instances.list", "instances.reportDevices", "instances.forgetDevices", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
-		role(RoleMetadata, "Metadata service: reads instances and issues their tokens",
+		role(RoleMetadata, "Metadata service: reads instances and their user data, and issues their tokens and identity documents",
 			"instances.get", "instances.list", "metadataTrees.list", "instances.userData", "instances.identity", "instances.token"),
 		role(RoleRegistryReader, "Pull images", "registry.pull"),
 		role(RoleRegistryWriter, "Pull and push images", "registry.pull", "registry.push"),
@@ -151,7 +151,7 @@ type CreateRoleBinding struct {
 	Name           string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ci-pulls"`
 	Labels         map[string]string `json:"labels,omitempty"`
 	Role           RoleName          `json:"role" minLength:"1" maxLength:"63" example:"registry-reader" doc:"Name of a role; see GET /v1/roles"`
-	ServiceAccount string            `json:"serviceAccount" minLength:"1" maxLength:"128" example:"ci" doc:"Service account (id, or name in the binding's project)"`
+	ServiceAccount string            `json:"serviceAccount" minLength:"1" maxLength:"128" example:"ci" doc:"Service account (id, or name in the project of the call)"`
 	Resource       string            `json:"resource,omitempty" maxLength:"256" example:"team-a/*" doc:"Names or ids of the resources that the binding covers. * matches any characters. Absent for all resources"`
 	AllProjects    bool              `json:"allProjects,omitempty" doc:"Whether the binding covers all projects and the operations on the whole cloud"`
 }

@@ -45,7 +45,7 @@ type Subnet struct {
 	State   SubnetState `json:"state" enum:"creating,available,deleting,deleted"`
 
 	Gateway     string `json:"gateway,omitempty" doc:"IPv4 gateway of the instances; absent if the addresses are loopback addresses" example:"10.10.1.1"`
-	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"IPv6 gateway of the instances; absent if the addresses are loopback addresses" example:"fd10:0:0:1::1"`
+	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"IPv6 gateway of the instances; absent without IPv6, or if the addresses are loopback addresses" example:"fd10:0:0:1::1"`
 }
 
 // Ranges returns the subnet's ranges, IPv4 first.

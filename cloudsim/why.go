@@ -44,6 +44,6 @@ type WhyStep struct {
 // WhyWait is one condition for which an object waits.
 type WhyWait struct {
 	ID    string     `json:"id,omitempty" doc:"Id of the operation, hold or fault" example:"hold-000001"`
-	Until *time.Time `json:"until,omitempty" doc:"RFC 3339, on the cloud's clock; absent if only a user can end the wait"`
+	Until *time.Time `json:"until,omitempty" doc:"Time at which the wait ends; RFC 3339, on the cloud's clock. Absent if this time is not known, for example while a hold prevents the end"`
 	Text  string     `json:"text" doc:"Description, for people" example:"hold slow-stop prevents the end of operation op-000002 (stop): release the operation, or delete the hold"`
 }

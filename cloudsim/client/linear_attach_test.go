@@ -34,11 +34,11 @@ type attachAnswer struct {
 	instances string
 }
 
-// TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers
-// attach, detach and read the same few disks, and some answers are lost. The checker must
-// find one order of the calls that explains all answers. In this order, the state of each
-// disk is the set of the instances to which the disk is attached. This set has more than
-// one instance only if the disk allows several attachments.
+// TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers attach,
+// detach and read the same few disks, and some answers are lost. The checker must find one order of
+// the calls that explains all answers. After each call in this order, the checker knows the set of
+// the instances to which the disk is attached. This set has more than one instance only if the disk
+// allows several attachments.
 func TestAttachmentsAreLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {

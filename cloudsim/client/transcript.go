@@ -118,7 +118,7 @@ func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) e
 	}
 	switch {
 	case head.Exact() && (clock.Mode != cloudsim.ClockFrozen || !clock.Now.Equal(head.Time)):
-		return cloudsim.Errorf(cloudsim.Conflict, "at the start of the transcript, the clock was frozen at %s, but the clock of this cloud is %s, at %s: replay the transcript on a cloud in the same state as at the start of the recording",
+		return cloudsim.Errorf(cloudsim.Conflict, "at the start of the transcript, the clock was frozen at %s, but the clock of this cloud has the mode %s and shows %s: replay the transcript on a cloud in the same state as at the start of the recording",
 			rfc3339(head.Time), clock.Mode, rfc3339(clock.Now))
 	case l.Revision != head.Revision:
 		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins at revision %d, but this cloud is at revision %d: replay the transcript on a cloud in the same state as at the start of the recording",

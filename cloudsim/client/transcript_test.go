@@ -133,7 +133,7 @@ func TestReplayWantsTheSameCloud(t *testing.T) {
 		t.Errorf("replay in a cloud with other zones: got error %v, want Conflict", err)
 	}
 	c := cloudtest.Start(t)
-	if _, err := c.Replay(t.Context(), bytes.NewReader(transcript)); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "frozen at 2030-01-01T00:00:00Z, but the clock of this cloud is real") {
+	if _, err := c.Replay(t.Context(), bytes.NewReader(transcript)); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "frozen at 2030-01-01T00:00:00Z, but the clock of this cloud has the mode real") {
 		t.Errorf("replay in a cloud with another clock: got error %v, want Conflict", err)
 	}
 	for _, bad := range []string{"", "{}\n", "hello\n", `{"format":"cloudsim-transcript","version":3}` + "\n"} {

@@ -109,7 +109,7 @@ func (c Config) Validate() error {
 	}
 	if c.PublishedBind != "" {
 		if _, err := netip.ParseAddr(c.PublishedBind); err != nil {
-			errs = append(errs, fmt.Errorf("PublishedBind must be an IP address, got %q", c.PublishedBind))
+			errs = append(errs, fmt.Errorf("--published-bind must be an IP address, got %q", c.PublishedBind))
 		}
 	}
 	if c.ShowClients {

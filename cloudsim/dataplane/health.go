@@ -93,7 +93,7 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("tcp %s: %s", address, failureReason(ctx, err))
+		return fmt.Errorf("tcp %s: %s", address, failureReason(ctx, err, check.Protocol))
 	}
 	_ = c.Close()
 	return nil
@@ -118,7 +118,7 @@ func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck
 	req.Header.Set("User-Agent", "cloudsim-health-check")
 	resp, err := p.http.RoundTrip(req)
 	if err != nil {
-		return failureReason(ctx, err)
+		return failureReason(ctx, err, check.Protocol)
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxProbeBody) // closing with unread bytes would reset the connection
@@ -130,7 +130,7 @@ func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck
 
 // failureReason returns the reason of a failed probe. It returns the same text for equal
 // failures.
-func failureReason(ctx context.Context, err error) string {
+func failureReason(ctx context.Context, err error, protocol cloudsim.HealthProtocol) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
@@ -140,6 +140,8 @@ func failureReason(ctx context.Context, err error) string {
 		return "no answer in time"
 	case errors.Is(err, io.EOF):
 		return "connection closed without an answer"
+	case protocol == cloudsim.HealthHTTPS:
+		return "the TLS handshake failed, or the answer was not HTTP"
 	}
 	return "answered something other than HTTP"
 }

@@ -44,9 +44,9 @@ type Dialect struct {
 	// IDHeader is the name of the header in which the other cloud returns the id of a
 	// request.
 	IDHeader string
-	// CloudHeaders contains names of headers. For one request, the dialect can make several calls
-	// to cloudsim. The server copies these headers, and the header Date, from cloudsim's last
-	// answer into the caller's answer.
+	// CloudHeaders contains names of headers. The server copies these headers, and the header Date,
+	// from cloudsim's answer into the answer to the caller. If the dialect makes several calls to
+	// cloudsim for one request, the server uses the last answer.
 	CloudHeaders []string
 	// Variables returns environment variables for programs that were written for the other cloud.
 	// With these variables, the programs use the dialect at the given URL, such as

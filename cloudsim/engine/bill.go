@@ -67,7 +67,7 @@ func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 func (l *ledger) checkNumber(number uint64) error {
 	last := l.base + l.total
 	if first := last - uint64(len(l.ring)) + 1; number+1 < first {
-		return cloudsim.Errorf(cloudsim.Gone, "the calls after number %d are no longer in memory; the audit trail begins with number %d: list again, and watch from the number that the list returns", number, first)
+		return cloudsim.Errorf(cloudsim.Gone, "some calls after number %d are no longer in memory; the audit trail begins with number %d: list again, and watch from the number that the list returns", number, first)
 	}
 	if number > last {
 		return cloudsim.Errorf(cloudsim.Gone, "number %d does not exist yet; the audit trail ends at number %d: list again, and watch from the number that the list returns", number, last)

@@ -53,8 +53,9 @@ func TestHold(t *testing.T) {
 }
 
 // TestCancel proves that CancelOperation moves the instance to the state that the state machine
-// defines. The cancelled work does not change the instance at its due time. If the state machine
-// does not permit the cancellation, CancelOperation returns Conflict, and the work continues.
+// defines. When the due time of the cancelled work comes, the work does not change the instance. If
+// the state machine does not permit the cancellation, CancelOperation returns Conflict, and the
+// work continues.
 func TestCancel(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

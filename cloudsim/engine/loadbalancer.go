@@ -188,7 +188,7 @@ func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, fieldName
 		case i.Region != region:
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("%s is in region %s, but the load balancer is in region %s", t.Instance, i.Region, region)})
 		case t.IP != "" && !isBehind(i, t.IP):
-			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", fieldName, n), Reason: fmt.Sprintf("is %s, which is neither an address of instance %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
+			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("%s[%d].ip", fieldName, n), Reason: fmt.Sprintf("is %s, which is neither in the field addresses of instance %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
 		}
 	}
 	return bad, nil
@@ -343,7 +343,7 @@ func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 	}
 	s, ok := e.cfg.Meter.LoadBalancerStats(id)
 	if !ok {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "load balancer %s is %s, and does not forward connections yet", id, l.State)
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "load balancer %s is in state %s, and the data plane does not forward its connections now", id, l.State)
 	}
 	return s, nil
 }

@@ -297,7 +297,7 @@ func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, use
 			rest = ": detach the instance from the network of the subnet first"
 		}
 		if n := users.Count(tx, index, id, 1000); n > 1 {
-			rest = fmt.Sprintf(" and %d more: delete all of them first", n-1)
+			rest = fmt.Sprintf(" and %d more%s; do the same for the others", n-1, rest)
 		}
 		return cloudsim.Errorf(cloudsim.Conflict, "%s %s is used by %s %s (%s)%s",
 			kind, id, users.Kind, users.ID(&first), users.Meta(&first).Name, rest)

@@ -246,7 +246,7 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 			if g.Project == "" {
 				scope = "in all projects"
 			}
-			return cloudsim.Errorf(cloudsim.Denied, "%s may not give role %s: the caller needs the role's permission %s %s", c.caller(), g.Role, p, scope)
+			return cloudsim.Errorf(cloudsim.Denied, "%s may not create, give or use role %s: the caller needs the role's permission %s %s", c.caller(), g.Role, p, scope)
 		}
 	}
 	return nil
@@ -323,8 +323,10 @@ func (ac *access) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cl
 		r, err = idempotent(tx, call, roles, req, func() (cloudsim.Role, error) {
 			r := cloudsim.Role{Meta: cloudsim.Meta{Name: req.Name, Labels: req.Labels}, Description: req.Description, Permissions: req.Permissions}
 			switch have, err := roles.Get(tx, req.Name); {
+			case err == nil && have.Predefined:
+				return have, cloudsim.Errorf(cloudsim.Exists, "role %q is predefined: use another name", req.Name)
 			case err == nil && !sameRole(have, r):
-				return have, cloudsim.Errorf(cloudsim.Exists, "role %q exists with another description, permissions or labels: delete the role first, or use another name", req.Name)
+				return have, cloudsim.Errorf(cloudsim.Exists, "role %q already exists, but with another description, permissions or labels: use another name, or delete the existing role first", req.Name)
 			case err == nil:
 				return have, nil
 			case !errors.Is(err, cloudsim.NotFound):

@@ -239,7 +239,7 @@ func verify(tx *store.Tx, use cloudsim.KeyUse, name string, t *jwt.JSONWebToken,
 		return err
 	}
 	if len(found) == 0 || found[0].Use != use {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "the %s is signed with a key that the cloud does not have (any more): %.64q", name, kid)
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the %s is signed with a key that the cloud does not have (any more), or that has another use: %.64q", name, kid)
 	}
 	key, err := decodeKey(found[0])
 	if err != nil {

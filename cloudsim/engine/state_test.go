@@ -525,9 +525,9 @@ func TestCancelledReset(t *testing.T) {
 	}
 }
 
-// TestDiffStates proves that a diff lists added, removed and changed resources.
-// For a changed resource, it also lists the fields that differ. The diff omits
-// fields that differ between any two saved states, such as revisions.
+// TestDiffStates proves that a diff lists added, removed and changed resources. For a changed
+// resource, it also lists the fields that differ. The diff omits the fields that always differ
+// between two saved states, even if no user changed the resource. An example is the revision.
 func TestDiffStates(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -182,7 +182,7 @@ func (ac *access) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
 			return err
 		}
 		if t.ID == call.Token && t.Name == AdminToken {
-			return cloudsim.Errorf(cloudsim.Conflict, "token %s (%s) cannot delete itself: the cloud would have no administrator until its next start; to replace it, change the file of --admin-token-file and start the cloud again", t.ID, t.Name)
+			return cloudsim.Errorf(cloudsim.Conflict, "token %s (%s) cannot delete itself, because the cloud could have no administrator until its next start; to replace the token, change the file of --admin-token-file and start the cloud again", t.ID, t.Name)
 		}
 		return tokens.Delete(tx, &t)
 	})

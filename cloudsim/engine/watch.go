@@ -103,7 +103,7 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 		*readerEpoch = max(now, 1) // 1 means that the contents were never replaced
 	}
 	if *readerEpoch != max(now, 1) {
-		return cloudsim.Errorf(cloudsim.Gone, "a state was loaded at revision %d, which is after the requested revision %d: list again, and watch from the revision of the list", now, rev)
+		return cloudsim.Errorf(cloudsim.Gone, "a saved state or a reset replaced the contents of the cloud at revision %d, which is after the requested revision %d: list the resources again, and watch from the revision of that list", now, rev)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 		w.Name, w.State = w.Calls[n-1].Operation, w.Calls[n-1].Outcome
 	}
 	if len(w.Calls)+len(w.Steps) == 0 {
-		return w, cloudsim.Errorf(cloudsim.NotFound, "no call, event or operation has the request id %.80q: the journal begins after revision %d, and the audit trail is lost at a restart", id, w.Since)
+		return w, cloudsim.Errorf(cloudsim.NotFound, "found no call, event or operation with the request id %.80q: the journal begins after revision %d, the audit trail contains only the newest calls since the start, and only callers with the permission audit.list in all projects see calls", id, w.Since)
 	}
 	return w, nil
 }

@@ -97,7 +97,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 func openAPI(version string) huma.Config {
 	cfg := huma.DefaultConfig("cloudsim", version)
 	cfg.Info.Description = "A simulated cloud for one machine. Errors are RFC 9457 problem documents; programs distinguish errors by the member kind. " +
-		"A create request with the name and the values of an existing resource returns that resource. Slow work runs as an operation, whose id is in the member operation of the resource. " +
+		"A create request with the name and the values of an existing resource returns that resource, except for tokens and access keys, because the cloud cannot show their secrets again. Slow work runs as an operation, whose id is in the member operation of the resource. " +
 		"If a call has a rate limit, the answer has the headers RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset. The time in RateLimit-Reset is in seconds since 1970, on the cloud's clock."
 	cfg.OpenAPIPath = "/openapi"
 	cfg.DocsPath = ""    // the API serves its own page, which needs no network: see reference.go

@@ -18,7 +18,7 @@ func (a *api) holdRoutes() {
 	lists(a, "holds", "/v1/holds", "holds", engine.Admin, e.ListHolds)
 	gets(a, "holds", "/v1/holds/{id}", "a hold", engine.Admin, e.GetHold, revOf[cloudsim.Hold])
 	deletes(a, "holds", "/v1/holds/{id}", "Delete a hold; the held operations can then end", engine.Admin, e.DeleteHold)
-	handle(a, op{id: "holds.release", method: post, path: "/v1/operations/{id}/release", summary: "Release one operation from all holds", status: http.StatusAccepted, access: engine.Admin},
+	handle(a, op{id: "holds.release", method: post, path: "/v1/operations/{id}/release", summary: "Release one operation from all holds, and from a fault that keeps the operation unfinished", status: http.StatusAccepted, access: engine.Admin},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Operation], error) {
 			v, err := e.ReleaseOperation(ctx, cloudsim.OperationID(in.ID))
 			return answer(v, v.Revision, err)

@@ -13,7 +13,7 @@ func (a *api) recordRoutes() {
 	handle(a, op{id: "records.create", method: post, path: "/v1/records", summary: "Store a JSON document under a kind and a name", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createRecord)
 	lists(a, "records", "/v1/records", "records", engine.Read, e.ListRecords)
 	gets(a, "records", "/v1/records/{id}", "a record", engine.Read, e.GetRecord, revOf[cloudsim.Record])
-	handle(a, op{id: "records.update", method: http.MethodPut, path: "/v1/records/{id}", summary: "Replace a record's labels and document", access: engine.Write}, a.updateRecord)
+	handle(a, op{id: "records.update", method: http.MethodPut, path: "/v1/records/{id}", summary: "Replace a record's labels and document. If the request has a name, also rename the record", access: engine.Write}, a.updateRecord)
 	handle(a, op{id: "records.delete", method: http.MethodDelete, path: "/v1/records/{id}", summary: "Delete a record", status: http.StatusNoContent, access: engine.Write}, a.deleteRecord)
 }
 

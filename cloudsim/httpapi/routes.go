@@ -19,7 +19,7 @@ func (a *api) registerRoutes() {
 	handle(a, op{id: "projects.create", method: post, path: "/v1/projects", summary: "Create a project", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createProject)
 	lists(a, "projects", "/v1/projects", "projects", engine.Read, e.ListProjects)
 	gets(a, "projects", "/v1/projects/{id}", "a project", engine.Read, e.GetProject, revOf[cloudsim.Project])
-	deletes(a, "projects", "/v1/projects/{id}", "Delete a project that owns no other resources, with its default network, service accounts, access keys, role bindings, workload trusts, tokens and quotas", engine.Admin, e.DeleteProject)
+	deletes(a, "projects", "/v1/projects/{id}", "Delete a project and its default network, service accounts, access keys, role bindings, workload trusts, tokens and quotas. The call fails if the project owns other resources", engine.Admin, e.DeleteProject)
 
 	handle(a, op{id: "tokens.create", method: post, path: "/v1/tokens", summary: "Create a token. Only this response contains the secret", status: http.StatusCreated, access: engine.Manage}, a.createToken)
 	lists(a, "tokens", "/v1/tokens", "tokens, without their secrets", engine.Manage, e.ListTokens)
@@ -45,7 +45,7 @@ func (a *api) registerRoutes() {
 	act(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
 	act(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance. The instance keeps its addresses", e.StopInstance)
 	act(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
-	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance. Its state stays running until a reboot", access: engine.Write},
+	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance. The instance keeps the state running, but is off until its next operation, such as a reboot", access: engine.Write},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Instance], error) {
 			v, err := e.CrashInstance(ctx, cloudsim.InstanceID(in.ID))
 			return answer(v, v.Revision, err)

@@ -46,7 +46,7 @@ func (a *api) stateRoutes() {
 			extendDeadlines(ctx)
 			return withoutETag(e.DiffStates(ctx, in.From, in.To))
 		})
-	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Delete all resources of the cloud, except projects, roles, role bindings, service accounts, tokens, access keys and workload trusts", status: http.StatusNoContent, access: engine.Admin},
+	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Delete all resources of the cloud, except projects, roles, role bindings, service accounts, tokens, access keys and workload trusts. Quotas, rate limits and durations get their default values. Watches end with the error gone", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, _ *none) (*none, error) {
 			extendDeadlines(ctx)
 			return nil, e.ResetState(ctx)

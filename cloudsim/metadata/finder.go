@@ -85,7 +85,7 @@ func (f *finder) list(ctx context.Context, ip string) (found cloudsim.Instance, 
 	case !ok:
 		return found, &httpError{403, "no instance has the caller's address " + ip}
 	case id == "":
-		return found, &httpError{403, "more than one instance has the address " + ip + ": each instance needs its own listener"}
+		return found, &httpError{403, "more than one instance has the address " + ip + ": serve each instance in its own network namespace, with 'allinone metadata --instance'"}
 	}
 	return found, nil
 }

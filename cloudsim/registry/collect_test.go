@@ -243,9 +243,9 @@ func TestCollectADeletedRepository(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsUnreadableRepositories proves that a collection keeps a
-// repository and returns an error if the collection cannot read the
-// repository's owner file.
+// TestCollectKeepsUnreadableRepositories proves that the garbage collection does not delete a
+// repository if it cannot read the repository's owner file. In this case, the garbage collection
+// returns an error.
 func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "layer")

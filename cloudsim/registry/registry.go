@@ -152,7 +152,7 @@ func (s *server) collect(ctx context.Context) {
 		n, err := s.files.collect(ctx, s.cfg.Collect, s.engine.Repositories)
 		switch {
 		case err != nil:
-			s.log.ErrorContext(ctx, "the garbage collection cannot delete unreferenced blobs", "err", err)
+			s.log.ErrorContext(ctx, "the garbage collection could not delete all unreferenced files and folders", "err", err)
 		case n > 0:
 			s.log.InfoContext(ctx, "the garbage collection deleted unreferenced files and folders", "files", n)
 		}

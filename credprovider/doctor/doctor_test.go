@@ -95,8 +95,8 @@ providers:
 	}
 }
 
-// ReadAnswer returns the reason why a kubelet v1.36 refuses an answer. If the
-// expected reason is empty, the kubelet accepts the answer.
+// ReadAnswer returns the reason why a kubelet v1.36 refuses an answer. In the test cases, an empty
+// reason means that the kubelet accepts the answer.
 func TestReadAnswer(t *testing.T) {
 	p := doctor.Provider{APIVersion: "credentialprovider.kubelet.k8s.io/v1"}
 	const head = `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image",`

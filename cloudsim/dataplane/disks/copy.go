@@ -29,7 +29,7 @@ const (
 	quietTimeout = 2 * time.Second
 )
 
-var errBusy = errors.New("programs write to the disk all the time: a copy needs a pause in the writes, or a file system that can clone files (XFS, Btrfs)")
+var errBusy = errors.New("programs write to the disk all the time: a copy needs a pause in the writes, or, for a single disk, a file system that can clone files (XFS, Btrfs)")
 
 // fileCopy describes the copy of one file.
 type fileCopy struct {

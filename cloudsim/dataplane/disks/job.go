@@ -91,7 +91,7 @@ func (k *manager) reportResult(ctx context.Context, id any, copyErr error, isKno
 		}
 		if err := report(); err != nil {
 			if ctx.Err() == nil {
-				k.log.Warn("cannot report copied data to the cloud; copying again", "to", id, "error", err)
+				k.log.Warn("cannot report the result of a copy to the cloud; trying again", "to", id, "error", err)
 			}
 			return err
 		}

@@ -20,7 +20,7 @@ const (
 )
 
 // makeARN returns the ARN of a resource of Elastic Load Balancing that belongs to the project p.
-// The parameter resource is the part of the ARN that begins with the type of the resource.
+// The argument resource is the last part of the ARN. It begins with the type of the resource.
 func makeARN(region string, p cloudsim.ProjectID, resource string) string {
 	return "arn:aws:elasticloadbalancing:" + region + ":" + accountOf(p) + ":" + resource
 }

@@ -178,7 +178,7 @@ var actionRE = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 // uses the query protocol, selectCall also decodes the body into r.Form.
 func selectCall(r *dialect.Request) (string, error) {
 	if r.Method != http.MethodPost || r.URL.Path != "/" || r.URL.RawQuery != "" {
-		return "", coded(http.StatusBadRequest, "InvalidAction", "the request must be POST / with the parameters in its body, got "+clip(r.Method+" "+r.URL.Path))
+		return "", coded(http.StatusBadRequest, "InvalidAction", "the request must be POST / without a query string, with the parameters in its body, got "+clip(r.Method+" "+r.URL.Path))
 	}
 	if isJSON(r) {
 		return selectJSON(r)

@@ -55,7 +55,7 @@ func (q *query) decodeHealthTarget() (h cloudsim.HealthCheck) {
 	h.Protocol, h.Path = cloudsim.HealthProtocol(strings.ToLower(m[1]+m[3])), m[5]
 	h.Port, _ = strconv.Atoi(m[2] + m[4]) // the expression permits only digits
 	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && err != nil || len(h.Path) > 1024 || h.Port < 1 || h.Port > 65535 {
-		q.fail(errInvalid(name, v, "a port from 1 to 65535, and a valid path of at most 1024 bytes for HTTP and HTTPS"))
+		q.fail(errInvalid(name, v, "TCP:PORT, HTTP:PORT/PATH or HTTPS:PORT/PATH, with a port from 1 to 65535 and a valid path of at most 1024 bytes"))
 	}
 	return h
 }

@@ -265,7 +265,7 @@ func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, tags,
 // the list of ids is empty, or if the subnets belong to different networks.
 func networkOfSubnets(q *query, ids []string) (network cloudsim.NetworkID, err error) {
 	if len(ids) == 0 {
-		return "", coded(http.StatusBadRequest, "InvalidConfigurationRequest", "a load balancer must have a subnet in the parameter Subnets")
+		return "", coded(http.StatusBadRequest, "InvalidConfigurationRequest", "a load balancer must have at least one subnet: see the parameter Subnets")
 	}
 	found, err := readByIDs(q, subnets, ids, inRegion(q.region()))
 	if err != nil {

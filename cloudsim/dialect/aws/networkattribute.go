@@ -103,7 +103,7 @@ func setNetworkAttribute(l *cloudsim.LoadBalancer, a networkAttribute) error {
 		return err
 	case attributeLogs, attributeLogBucket, attributeLogPrefix:
 		if a.Value != "" && a.Value != "false" {
-			return dialect.Unsupported{What: "the attribute " + a.Key, Why: "the cloud has no access logs of load balancers: set " + attributeLogs + " to false"}
+			return dialect.Unsupported{What: "the attribute " + a.Key, Why: "the cloud has no access logs of load balancers: set " + attributeLogs + " to false, and omit the bucket and the prefix"}
 		}
 		return nil
 	}

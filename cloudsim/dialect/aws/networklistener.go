@@ -192,7 +192,7 @@ func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListe
 }
 
 func errDuplicateListener(li networkListener) error {
-	return coded(http.StatusBadRequest, "DuplicateListener", fmt.Sprintf("the load balancer has another listener at the port %d of the protocol %s", li.Doc.Port, li.Doc.Protocol))
+	return coded(http.StatusBadRequest, "DuplicateListener", fmt.Sprintf("another listener of the load balancer has the same port %d, and a protocol that overlaps %s", li.Doc.Port, li.Doc.Protocol))
 }
 
 // checkListener returns an error if the dialect cannot store the new or changed listener li of the

@@ -138,7 +138,7 @@ func describeTargetHealth(q *query) (any, error) {
 		case !used:
 			add(id, targetHealth{"unused", "Target.NotInUse", "no listener forwards to the target group"})
 		case at < 0: // the data plane has not reported the health yet, or no rule permits connections to the target
-			add(id, targetHealth{"initial", "Elb.RegistrationInProgress", "Target registration is in progress"})
+			add(id, targetHealth{"initial", "Elb.RegistrationInProgress", "Target registration is in progress, or no security group rule permits connections to the target"})
 		case statuses[at].Health == cloudsim.TargetInitial:
 			add(id, targetHealth{"initial", "Elb.InitialHealthChecking", "Initial health checks in progress"})
 		case statuses[at].Health == cloudsim.TargetHealthy:

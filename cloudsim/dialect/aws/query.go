@@ -324,7 +324,7 @@ func (q *query) dryRun() error {
 	if _, err := q.Cloud.WhoAmI(q.Context()); err != nil {
 		return err
 	}
-	return coded(http.StatusPreconditionFailed, "DryRunOperation", "the request would have succeeded, but the parameter DryRun is set")
+	return coded(http.StatusPreconditionFailed, "DryRunOperation", "the request would have succeeded, but the parameter DryRun is set; the cloud checked only the parameters and the signature")
 }
 
 // region returns the region in the signature of the request.

@@ -33,7 +33,7 @@ func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 	q.checkPresent(r.destination != "", r.parameter)
 	p, err := netip.ParsePrefix(r.destination)
 	if r.destination != "" && (err != nil || p.Masked().String() != r.destination || p.Addr().Is6() != strings.Contains(r.parameter, "Ipv6")) {
-		q.fail(errInvalid(r.parameter, r.destination, "the canonical form of a range of addresses, such as 10.244.1.0/24"))
+		q.fail(errInvalid(r.parameter, r.destination, "the canonical form of a range of addresses of this IP family, such as 10.244.1.0/24 or fd00:1::/64"))
 	}
 	if needsTarget {
 		r.instance, r.eni = q.text("InstanceId"), q.text("NetworkInterfaceId")

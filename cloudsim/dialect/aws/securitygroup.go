@@ -280,7 +280,7 @@ func findNetwork(q *query, id string) (cloudsim.Network, error) {
 		return cloudsim.Network{}, err
 	}
 	if len(l.Items) == 0 {
-		return cloudsim.Network{}, coded(http.StatusBadRequest, "VPCIdNotSpecified", "the project has no default VPC: set VpcId")
+		return cloudsim.Network{}, coded(http.StatusBadRequest, "VPCIdNotSpecified", "the project has no default VPC: set VpcId, or SubnetId in RunInstances")
 	}
 	return l.Items[0], nil
 }

@@ -151,7 +151,7 @@ func authorizeIngress(q *query) (any, error) {
 	return changeRules(q, func(g *group, given []rule) error {
 		for _, r := range given {
 			if slices.ContainsFunc(g.Rules, r.permitsSame) {
-				return coded(http.StatusBadRequest, "InvalidPermission.Duplicate", fmt.Sprintf("the security group %s has this rule already: protocol %s, ports %d to %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
+				return coded(http.StatusBadRequest, "InvalidPermission.Duplicate", fmt.Sprintf("the security group %s has this rule already: protocol %s, FromPort %d, ToPort %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
 			}
 			g.Rules = append(g.Rules, r)
 		}
@@ -167,7 +167,7 @@ func revokeIngress(q *query) (any, error) {
 		for _, r := range given {
 			at := slices.IndexFunc(g.Rules, r.permitsSame)
 			if at < 0 {
-				return coded(http.StatusBadRequest, "InvalidPermission.NotFound", fmt.Sprintf("the security group %s has no such rule: protocol %s, ports %d to %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
+				return coded(http.StatusBadRequest, "InvalidPermission.NotFound", fmt.Sprintf("the security group %s has no such rule: protocol %s, FromPort %d, ToPort %d, source %s", g.id(), r.Protocol, r.From, r.To, r.CIDR+r.Group))
 			}
 			g.Rules = slices.Delete(g.Rules, at, at+1)
 		}

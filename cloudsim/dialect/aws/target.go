@@ -120,7 +120,7 @@ func healthOf(id string, t cloudsim.Target, statuses []cloudsim.TargetStatus) in
 	at := slices.IndexFunc(statuses, func(s cloudsim.TargetStatus) bool { return s.Key() == t.Key() && s.Health != cloudsim.TargetDraining })
 	switch {
 	case at < 0 || statuses[at].Health == cloudsim.TargetInitial:
-		return instanceHealth{id, "OutOfService", "ELB", "Instance registration is still in progress."}
+		return instanceHealth{id, "OutOfService", "ELB", "Instance registration is still in progress, or no security group rule permits connections to the listeners."}
 	case statuses[at].Health == cloudsim.TargetHealthy:
 		return instanceHealth{id, "InService", "N/A", "N/A"}
 	}

@@ -89,7 +89,7 @@ type modifyVolumeAnswer struct {
 func modifyVolume(q *query) (any, error) {
 	id, size := q.requiredText("VolumeId"), q.integer("Size", 1, cloudsim.MaxDiskGiB, 0)
 	p := performance{Type: q.text("VolumeType"), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
-	q.refuseTrue("create another volume with MultiAttachEnabled", "MultiAttachEnabled")
+	q.refuseTrue("ModifyVolume cannot change this property, so set MultiAttachEnabled when you create another volume", "MultiAttachEnabled")
 	q.checkPresent(size > 0 || p != performance{}, "Size, VolumeType, Iops or Throughput")
 	if err := q.finish(); err != nil {
 		return nil, err

@@ -244,8 +244,8 @@ cloudsim_dialect_unsupported_total{dialect="hcloud",resource="storage_boxes"} 1
 	}
 }
 
-// TestRefusals proves that the answer to a call in the map Refusals contains the reason in this
-// map.
+// The map Refusals contains calls, and a reason for each call. TestRefusals makes each call, and
+// proves that the answer contains the reason.
 func TestRefusals(t *testing.T) {
 	w := start(t)
 	for pattern, why := range hcloud.New().Refusals {

@@ -94,7 +94,8 @@ func (p Printer[T]) List(objects []T) error {
 	return p.Table().Print(p.Rows(objects))
 }
 
-// One prints a single object. In JSON and YAML it prints the object without an array.
+// One prints a single object. In JSON and YAML it prints the object itself, and not an array with
+// one object.
 func (p Printer[T]) One(thing T) error {
 	if p.Format == FormatJSON || p.Format == FormatYAML {
 		return p.Encode(thing)

@@ -24,14 +24,16 @@ its name.
 The command creates missing resources. It updates the fields that the API can change:
 labels of instances, networks, disks and load balancers; listeners, targets and other
 settings of load balancers; pod ranges and the maximum number of routes of networks.
-Any other difference is an error, and the command then changes nothing of that
-resource. Fields and labels that the file does not contain stay unchanged. The number
-0 and an empty string mean the default. If you apply a file again, nothing changes.
+Any other difference is an error, and the command then changes nothing. The command
+ignores differences in values that the cloud does not return, such as user data. Fields
+and labels that the file does not contain stay unchanged. The number 0 and an empty
+string mean the default. If you apply a file again, nothing changes.
 
 The command checks the whole file before it changes the cloud. With --dry-run, the
 command stops after this check. Without --dry-run, the cloud can still refuse a
 resource for a reason that only the cloud knows, such as a quota or an overlapping
-range. The resources that come earlier in the file then exist.
+range. The earlier changes of the command then stay. The command applies networks first,
+and then subnets, instances, addresses, routes, disks, load balancers, faults and holds.
 
 'allinone cloudsim --apply FILE' does the same before the cloud is ready.`,
 		Example: `  # cloud.yaml

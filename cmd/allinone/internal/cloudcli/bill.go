@@ -52,8 +52,9 @@ func newBillCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bill", Short: "Count API calls by caller and operation",
 		Long: `Count API calls by caller and operation: all calls, throttled, denied and failed
-calls, calls with a fault, and their durations. A watch counts when it ends. The cloud
-keeps the counters in memory. A restart of the cloud and --reset clear them.`,
+calls, and calls with a fault. TIME is the total duration of all calls. A watch counts
+when it ends. The cloud keeps the counters in memory. A restart of the cloud and --reset
+clear them.`,
 		Example: `  allinone cloud bill --caller ccm
   allinone cloud bill --since 5m -o wide
   allinone cloud bill --reset`,

@@ -102,7 +102,7 @@ for this work, use 'advance' instead.`,
 	f := cmd.Flags()
 	f.StringVar(&at, "time", "", "new `TIME` of the cloud, RFC 3339")
 	f.DurationVar(&ahead, "ahead", 0, "offset from the computer's time, e.g. 24h; negative for a clock that is behind")
-	f.Float64Var(&rate, "rate", 1, "seconds of the cloud per second of the machine")
+	f.Float64Var(&rate, "rate", 0, "seconds of the cloud per second of the computer")
 	f.BoolVar(&real, "real", false, "follow the computer's clock again")
 	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
 		req := cloudsim.SetClock{Real: real}
@@ -158,7 +158,7 @@ and a running clock keeps running.`,
 func newResumeClockCommand(c *cli.Connection) *cobra.Command {
 	var real bool
 	cmd := &cobra.Command{
-		Use: "resume", Short: "Let the cloud's clock run again from the present time, at the machine's rate",
+		Use: "resume", Short: "Let the cloud's clock run again from the time that it shows, at the rate of the computer's clock",
 		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # set the clock to the computer's time",
 		Args:    cobra.NoArgs,
 	}

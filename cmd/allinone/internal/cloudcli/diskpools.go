@@ -26,7 +26,7 @@ var diskPools = kind[cloudsim.DiskPool, string]{
 }
 
 func newDiskPoolsCommand(c *cli.Connection) *cobra.Command {
-	cmd := diskPools.groupCommand("Show the capacity of each zone for each type of disk", "disk-pool")
+	cmd := diskPools.groupCommand("Show or change the capacity of each zone for each type of disk", "disk-pool")
 	cmd.AddCommand(diskPools.listCommand(c), diskPools.getCommand(c), newSetDiskPoolCommand(c))
 	return cmd
 }

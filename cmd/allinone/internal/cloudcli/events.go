@@ -54,7 +54,7 @@ counts the changes of the whole cloud. To continue later, give the last revision
 --since.
 
 With --last, print only the newest events, newest first. With --watch, the command
-prints new events until you interrupt it.`,
+prints the stored events, and then new events until you interrupt it.`,
 		Example: `  allinone cloud events --kind instance
   allinone cloud events --last 20 --id i-000001
   allinone cloud events --last 20 --request req-0123456789abcdef

@@ -95,7 +95,7 @@ Effects:
   error             an error instead of the work
   latency           the work after a delay: --latency, plus up to --jitter
   throttle          429 with Retry-After instead of the work
-  hang              no answer until the caller closes the connection
+  hang              no answer for 10 minutes, or until the caller closes the connection
   drop              no work, and a closed connection without a reply
   loseReply         the work, and a closed connection without a reply
   errorAfterCommit  the work, and an error as the reply
@@ -273,7 +273,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "preset NAME", Short: "Create the faults of a preset, which simulates an incident",
-		Long:    "Create the faults of a preset, which simulates an incident. The faults are active until\nyou delete them." + about.String(),
+		Long:    "Create the faults of a preset, which simulates an incident. The faults are active until\nyou delete them. A preset about the next call changes only one call." + about.String(),
 		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults preset zone-down --zone sim-1b\n  allinone cloud faults delete cloud-down",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: inOrder(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

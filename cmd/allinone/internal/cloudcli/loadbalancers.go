@@ -289,7 +289,7 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 	}
 	o.Flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().StringSliceVar(&targets, "target", nil, "target `INSTANCE`, such as node-1, or with a weight, such as node-1=3; may be repeated")
+	cmd.Flags().StringSliceVar(&targets, "target", nil, "target `INSTANCE`, such as node-1, with a weight, such as node-1=3, or with the address of a pod, such as node-1/10.244.0.7; may be repeated")
 	cmd.Flags().BoolVar(&none, "none", false, "remove all targets")
 	_ = cmd.RegisterFlagCompletionFunc("target", completeNames(c, instances))
 	return cmd

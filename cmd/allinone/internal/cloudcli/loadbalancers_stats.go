@@ -72,8 +72,8 @@ func newLoadBalancerStatsCommand(c *cli.Connection) *cobra.Command {
 		Use: "stats [NAME]", Short: "Show the traffic counters of one load balancer or of all load balancers",
 		Long: `Show the traffic counters of a load balancer, by listener and by target, since the
 data plane began to forward its connections. FAILED counts the connections that a
-listener refused, and the failed connection attempts to a target; -o wide shows the
-reasons.
+listener refused, and the failed connection attempts to a target. For listeners, -o wide
+shows the reasons.
 
 Without NAME, show the counters of all load balancers that forward connections.`,
 		Example: `  allinone cloud load-balancers stats shop

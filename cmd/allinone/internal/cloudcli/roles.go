@@ -68,10 +68,10 @@ func newCreateRoleCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME --permission PATTERN...", Short: "Create a role",
 		Long: `Create a role. A permission is the id of an operation, in which * matches any
-characters. The permissions @read and @write cover all operations that read or change the
-resources of a project.
-'allinone cloud faults targets' lists the operations. The list omits the operations whose
-ids begin with faults, holds, durations, states, clock or why.`,
+characters. The permissions @read and @write cover the operations that read or change the
+resources of a project, except operations on access rights, such as tokens and role
+bindings. 'allinone cloud faults targets' lists the operations. The list omits the
+operations whose ids begin with faults, holds, durations, states, clock or why.`,
 		Example: `  allinone cloud roles create disk-keeper --permission 'disks.*' --permission instances.get
   allinone cloud roles create auditor --permission @read --permission '*.list'`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

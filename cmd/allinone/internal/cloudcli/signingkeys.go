@@ -34,7 +34,7 @@ func retiresCell(k cloudsim.SigningKey) string {
 }
 
 func newSigningKeysCommand(c *cli.Connection) *cobra.Command {
-	cmd := signingKeys.groupCommand("Manage the keys that sign identity documents and registry tokens", "signing-key")
+	cmd := signingKeys.groupCommand("Manage the keys that sign identity documents, and passwords and tokens of the registry", "signing-key")
 	cmd.AddCommand(
 		signingKeys.listCommand(c),
 		signingKeys.getCommand(c),

@@ -63,8 +63,9 @@ func newSaveStateCommand(c *cli.Connection) *cobra.Command {
 	var req cloudsim.SaveState
 	cmd := &cobra.Command{
 		Use: "save NAME", Short: "Save the whole cloud",
-		Long: `Save the whole cloud with the data of its disks and snapshots. All data is of one
-instant, as after a power cut. A state holds up to 4 GiB of data; parts of disks that
+		Long: `Save the whole cloud with the data of its disks and snapshots. The records are of one
+instant. The data of all disks and snapshots is of one later instant, as after a power
+cut. A state holds up to 4 GiB of data; parts of disks that
 were never written do not count.
 
 With --records-only the state has no disk data. When you load such a state, each disk
@@ -244,7 +245,10 @@ func newResetStateCommand(c *cli.Connection) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "reset", Short: "Delete the resources of the cloud, except projects and access rights",
-		Long:    "Make the cloud empty in one step. Projects, tokens, access keys, service accounts, roles,\nrole bindings, workload trusts, the clock and saved states stay.",
+		Long: `Make the cloud empty in one step. Projects, tokens, access keys, service accounts, roles,
+role bindings, workload trusts, the clock and saved states stay. Quotas, rate limits and
+durations get their default values. The cloud gets new signing keys, so identity
+documents and registry passwords become invalid.`,
 		Example: "  allinone cloud state reset --yes", Args: cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			if !yes {

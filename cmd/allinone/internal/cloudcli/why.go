@@ -19,7 +19,7 @@ func newWhyCommand(c *cli.Connection) *cobra.Command {
 	var request string
 	cmd := &cobra.Command{
 		Use: "why [OBJECT]", Short: "Explain the state of an object, or the effects of a request",
-		Long: `Explain the state of an object: its calls with callers and request ids, its operations
+		Long: `Explain the state of an object: its changes with callers and request ids, its operations
 with results, the faults that changed calls, and why current operations wait. The
 command reads the journal, so it also explains deleted objects.
 
@@ -79,7 +79,7 @@ func whyText(w cloudsim.Why) string {
 		fmt.Fprintf(&b, "  call  %s  %s: %s, status %d\n        by %s\n", e.Time.Format(time.RFC3339), cli.Printable(strings.TrimSpace(e.Operation+" "+e.Target)), cli.Printable(e.Outcome), e.Status, cli.Printable(e.Caller))
 	}
 	if w.Since > 0 {
-		fmt.Fprintf(&b, "the cloud no longer stores events before revision %d\n", w.Since)
+		fmt.Fprintf(&b, "the cloud no longer stores the events up to revision %d\n", w.Since)
 	}
 	for _, s := range w.Steps {
 		who := cli.Printable(cmp.Or(strings.TrimSpace(s.Caller+" "+s.Cause), "the cloud"))

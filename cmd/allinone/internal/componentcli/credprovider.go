@@ -72,7 +72,8 @@ With --audience the plugin uses the token of the pod's service account instead o
 the node's identity (KEP-4412). The cloud must trust this service account: see
 'allinone cloud workload-trusts create'. With --opt-in-annotation the plugin uses
 only the tokens of service accounts with this annotation, and the node's identity for
-all other pods. If the cloud refuses a service account with this annotation, the plugin
+pods of other service accounts. For pods without a service account, the kubelet runs
+the plugin only with --allow-no-service-account. If the cloud refuses a service account with this annotation, the plugin
 does not try the node's identity instead.`,
 		Example: `  allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node --audience registry.cloudsim`,
@@ -95,7 +96,7 @@ does not try the node's identity instead.`,
 	fl.StringVar(&f.Dir, "node-dir", "", "folder of the files on nodes (default --dir)")
 	fl.StringVar(&f.Audience, "audience", "", "use the tokens of pods' service accounts, with this audience")
 	fl.BoolVar(&f.Optional, "allow-no-service-account", false, "with --audience: use the node's identity for pods without a service account, such as static pods")
-	fl.StringVar(&f.OptInAnnotation, "opt-in-annotation", "", "with --audience: use only the tokens of service accounts with this annotation, and the node's identity for all other pods")
+	fl.StringVar(&f.OptInAnnotation, "opt-in-annotation", "", "with --audience: use only the tokens of service accounts with this annotation, and the node's identity for pods of other service accounts")
 	for _, name := range []string{"registry", "node-cloud-url", "dir"} {
 		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}

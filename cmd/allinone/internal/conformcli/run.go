@@ -57,7 +57,7 @@ report.html, report.json, report.md and junit.xml.
 Without --kubeconfig, the command starts etcd and kube-apiserver from the folder of
 --kube-bin-dir. With --ccm-command, it starts the CCM with the environment variable
 KUBECONFIG, and kills and restarts the CCM in some checks. Without --ccm-command, the CCM
-must already run.
+must already run in the cluster of --kubeconfig. The driver fake has its own CCM.
 
 Set a short --node-monitor-period for the CCM, such as 1s. --observe must be longer than this
 period.

@@ -82,8 +82,8 @@ func newComposeSeedCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seed",
 		Short: "Create the first objects of the cloud and the cluster",
-		Long: `Create the roles of the lab's users in the cluster, and the service accounts of the
-services in the cloud, and write a token for each service. The first run also
+		Long: `Create the roles of the lab's components in the cluster. Create the service accounts of
+the services in the cloud, and write a token for each of them. The first run also
 creates instances.`,
 		Example: `  allinone compose seed --instances 3`,
 		Args:    cobra.NoArgs,

@@ -368,7 +368,7 @@ func (c *labCLI) reset() *cobra.Command {
 		Use: "reset [LAB]", Short: "Undo the changes of a guided lab", Args: cobra.MaximumNArgs(1),
 		Long: `Undo your current lab, or the lab LAB: delete the objects that the lab created, and
 repair the faults that the lab caused. Other objects in the cluster and the cloud do
-not change. 'allinone lab start' then starts the lab again.`,
+not change. 'allinone lab start LAB' then starts the lab again.`,
 		Example:           `  allinone lab reset`,
 		ValidArgsFunction: c.complete,
 		RunE: c.runWithCourse(func(ctx context.Context, p *courseState, args []string) error {

@@ -47,8 +47,9 @@ func NewUpCommand(e cli.Env) *cobra.Command {
 		Use:   "up",
 		Short: "Start a cluster on a simulated cloud",
 		Long: `Start a cluster on a simulated cloud: the cloud, etcd, the Kubernetes control
-plane, the cloud controller manager, and nodes. It needs no root, no Docker and
-no download. Ctrl-C stops the lab. A second Ctrl-C kills the lab.
+plane, the cloud controller manager, and nodes. It needs no Docker and no
+download, and needs root only with --nodes real. Ctrl-C stops the lab. A second Ctrl-C
+kills the lab.
 
 If some nodes are not Ready within --timeout, 'up' prints how many nodes are Ready
 and why the others are not. The lab keeps running. With --detach, the exit code is
@@ -255,7 +256,7 @@ Three things to try:
   kubectl wait service web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'
   curl http://$(kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}'):8080/
 
-  # 3. Stop a machine, and watch its Node
+  # 3. Stop an instance, and watch its Node
   allinone cloud instances stop node-1
   kubectl get nodes --watch
 

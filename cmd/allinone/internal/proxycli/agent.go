@@ -111,7 +111,7 @@ func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.metadataURL, "metadata-url", client.DefaultMetadataURL, "URL at which this instance reaches its metadata service")
 	fl.StringVar(&f.Zone, "zone", "", "zone of this agent, for the strategy zone")
 	fl.BoolVar(&f.DialLocal, "dial-local", false, "also connect to loopback and link-local addresses; the servers can then reach metadata services and all local services of this machine")
-	fl.DurationVar(&f.DialTimeout, "dial-timeout", f.DialTimeout, "time limit for a connection to a destination")
+	fl.DurationVar(&f.DialTimeout, "dial-timeout", f.DialTimeout, "time limit for opening a connection to a destination")
 	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "time limit for open connections when the agent stops")
 	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "maximum number of bytes that wait for one destination, with upstream's servers")
 	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "maximum time that one slow destination delays the data of other connections, with upstream's servers")

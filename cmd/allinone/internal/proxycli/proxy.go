@@ -81,7 +81,7 @@ type proxySide struct {
 }
 
 func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&s.adminSock, "admin-socket", "", "`PATH` of a Unix socket for 'allinone proxy status' and pprof; only the user of this process can use the socket")
+	fl.StringVar(&s.adminSock, "admin-socket", "", "`PATH` of a Unix socket for pprof and, on a server, for 'allinone proxy status'; only the user of this process can use the socket")
 	fl.BoolVar(&s.profiling, "enable-profiling", false, "serve pprof on --admin-socket")
 	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
 }

@@ -148,7 +148,7 @@ func (f *proxyServerFlags) agentFlags(fl *pflag.FlagSet) {
 }
 
 func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {
-	fl.DurationVar(&f.DialTimeout, "backend-dial-timeout", f.DialTimeout, "time limit for a connection through an agent")
+	fl.DurationVar(&f.DialTimeout, "backend-dial-timeout", f.DialTimeout, "time limit for opening a connection through an agent")
 	fl.DurationVar(&f.HeaderTimeout, "header-timeout", f.HeaderTimeout, "time limit for the header of an HTTP CONNECT request")
 	fl.DurationVar(&f.HalfCloseTimeout, "half-close-timeout", f.HalfCloseTimeout, "time without data after which the server ends a half-closed connection")
 	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "time limit for open connections when the server stops")

@@ -34,7 +34,8 @@ func NewMetadataCommand(e cli.Env) *cobra.Command {
 		Use:   "metadata",
 		Short: "Serve the metadata of instances",
 		Long: `Serve the metadata of instances: id, type, zone, addresses, labels, user data,
-notices of maintenance and preemption, and signed identity documents.
+notices of maintenance and preemption, signed identity documents, and tokens of the
+instance's service account.
 
 With --instance, the service treats every caller as this instance. Then set --listen
 to an address that only this instance can reach, such as ` + metadata.Address + ` in
