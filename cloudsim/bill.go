@@ -53,9 +53,9 @@ type AuditOptions struct {
 // or a bookmark.
 type AuditLine struct {
 	*AuditEntry // nil in a bookmark
-	// Bookmark is the Number of the last entry that the watch has read, even if the filter
-	// of the watch left out this entry. A client can continue its watch after this number.
-	// Bookmark is 0 if the line contains a call.
+	// Bookmark is the Number of the last entry that the watch has read, even if the filter of the
+	// watch left out this entry. A client can continue its watch after this number. Bookmark is 0
+	// if this AuditLine contains a call.
 	Bookmark uint64 `json:"bookmark,omitempty"`
 }
 

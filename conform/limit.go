@@ -65,7 +65,7 @@ func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(
 	}
 }
 
-// do runs one call of the driver that returns only an error.
+// do makes one call to the driver. The call returns only an error.
 func do(ctx context.Context, d *boundDriver, name string, f func(context.Context) error) error {
 	_, err := boundCall(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err

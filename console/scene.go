@@ -21,8 +21,8 @@ const (
 	maxViewers  = 1000
 )
 
-// head contains the fields that every message to the viewers has. The type line embeds head and
-// adds the changes of objects.
+// head contains the fields that every message to the viewers has. The struct named line embeds
+// head, and also has the changes of objects.
 type head struct {
 	Type        string       `json:"type"` // snapshot or delta
 	Boot        string       `json:"boot"` // changes when the console restarts

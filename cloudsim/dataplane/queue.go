@@ -98,7 +98,8 @@ func (q *queue) takeNext(tried []*target) *slot {
 	return s
 }
 
-// use gives s a turn, and adds 1 to the number of its connections.
+// use counts a new connection of s, and moves s back in the queue. A larger weight of the target
+// moves s back by less.
 func (q *queue) use(s *slot) {
 	q.now = max(q.now, s.turn)
 	s.turn = q.now + 1/float64(s.target.weight)

@@ -119,9 +119,9 @@ func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 	return jwt.Signed(signer).Claims(claims).Serialize()
 }
 
-// RotateSigningKey creates a new signing key for a use and retires the active key. The request
-// contains the overlap: the time for which signatures of both keys are valid. After this time, the
-// cloud deletes the retiring key.
+// RotateSigningKey creates a new signing key for the use in the request, identity or registry. It
+// retires the active key of this use. The request also contains the overlap: the time for which
+// signatures of both keys are valid. After this time, the cloud deletes the retiring key.
 func (ac *access) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err

@@ -248,9 +248,9 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	return w.err
 }
 
-// commitBatch commits the functions of the waiting writers, including the function of the caller.
-// Then it wakes these writers. If other writers have joined the queue in the meantime, the first of
-// these writers becomes the leader of the next batch.
+// commitBatch runs the functions of the waiting writers in one transaction, and commits it. The
+// caller is one of these writers. Then it wakes these writers. If other writers have joined the
+// queue in the meantime, the first of these writers becomes the leader of the next batch.
 func (s *Store) commitBatch() {
 	s.writers.Lock()
 	batch := s.queue

@@ -329,8 +329,8 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, actionReply{lastAction(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
 }
 
-// serverCall returns a call that changes the labels of an instance and answers with an action. The
-// call decodes the body into a value of type T. The call runs fn on a copy of the labels.
+// serverCall returns a handler that changes the labels of an instance and answers with an action.
+// The handler decodes the body into a value of type T, and runs fn on a copy of the labels.
 func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instance, map[string]string, T) error) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)

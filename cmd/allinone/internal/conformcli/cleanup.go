@@ -28,7 +28,7 @@ normally, or after Ctrl-C, needs no cleanup.
 The command finds machines by the name of the run that the driver stores in the cloud, for
 example in the label conform.cloudsim.dev/run. It finds load balancers and routes by their
 machines. If a CCM runs in the cluster, the CCM deletes the load balancers of the Services.
-The command does not find a load balancer without a machine.
+The command does not find a load balancer without targets.
 
 Without --run, the command deletes the objects of all runs, also of runs that still work.`,
 		Example: `  allinone conform cleanup --driver hcloud --kubeconfig ./kubeconfig`,
