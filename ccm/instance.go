@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -218,8 +219,11 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 		return nil, fmt.Errorf("instance %s: %w", i.ID, err)
 	}
 	for field, value := range map[string]string{"type": m.InstanceType, "zone": m.Zone, "region": m.Region} {
-		if problems := validation.IsValidLabelValue(value); value == "" || len(problems) > 0 {
-			return nil, fmt.Errorf("instance %s: %s must be a valid value of a label, and not empty: got %q %v", i.ID, field, value, problems)
+		if value == "" {
+			return nil, fmt.Errorf("instance %s: %s is empty", i.ID, field)
+		}
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+			return nil, fmt.Errorf("instance %s: %s %q is not a valid value of a label: %s", i.ID, field, value, strings.Join(problems, "; "))
 		}
 	}
 	return m, nil

@@ -37,10 +37,6 @@ const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 // next round, the Node keeps the old value.
 const labelPeriod = 2 * time.Second
 
-// labelRetryDelay is the additional time before the next round if the API
-// server refused a patch.
-const labelRetryDelay = 30 * time.Second
-
 // labeler copies changed labels of instances to their Nodes. Upstream's node
 // controller copies these labels only once, when it initialises the Node.
 type labeler struct {
@@ -53,12 +49,16 @@ type labeler struct {
 // run periodically compares the labels of all Nodes with the labels of their
 // instances, until ctx ends.
 func (l *labeler) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for logged := ""; ctx.Err() == nil; { // logged is the error of the last round, which is logged only once
 		backoff.Sleep(ctx, labelPeriod)
-		if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
-			l.log.Warn("labels of nodes not synchronized; retrying", "err", err)
-			backoff.Sleep(ctx, labelRetryDelay)
+		failure := ""
+		if err := l.sweep(ctx); err != nil {
+			failure = err.Error()
 		}
+		if failure != "" && failure != logged && ctx.Err() == nil {
+			l.log.Warn("labels of nodes not synchronized; retrying", "err", failure)
+		}
+		logged = failure
 	}
 }
 

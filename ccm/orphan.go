@@ -143,15 +143,17 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	}
 	if !known {
 		s.since[o] = time.Now()
-		todo := "run the cloud controller manager with --delete-orphans"
+		todo := "run the cloud controller manager with --delete-orphans."
 		switch {
 		case cfg.DeleteOrphans:
-			todo = fmt.Sprintf("the cloud controller manager deletes %s in %s unless this Service, with the same UID, uses the load balancer again", what, cfg.orphanGrace())
+			todo = fmt.Sprintf("The cloud controller manager deletes %s in %s, unless this Service (same UID) uses it again.", what, cfg.orphanGrace())
 		case len(membersOf(lb)) == 1:
-			todo = "delete the load balancer in the cloud, or " + todo
+			todo = "Delete the load balancer in the cloud, or " + todo
+		default:
+			todo = "To delete the ports of this Service, " + todo
 		}
 		s.log.Warn("the Service of a load balancer does not exist, or does not use the load balancer any more", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
-		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist, or does not use this load balancer any more: %s", lb.ID, lb.IP, todo)
+		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist, or does not use it any more. %s", lb.ID, lb.IP, todo)
 		return nil
 	}
 	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {

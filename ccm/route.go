@@ -159,7 +159,7 @@ func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, ex
 	have = l.Items[0]
 	switch {
 	case have.Labels[LabelCluster] != want.Labels[LabelCluster]:
-		return have, fmt.Errorf("route %s to this destination does not belong to this cluster: delete the route in the cloud: %w", have.ID, exists)
+		return have, fmt.Errorf("route %s to this destination does not belong to this cluster (%w): delete the route in the cloud", have.ID, exists)
 	case have.NextHop == want.NextHop && have.State != cloudsim.RouteDeleting:
 		return have, nil
 	case have.State != cloudsim.RouteDeleting:
