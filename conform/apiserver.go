@@ -206,5 +206,5 @@ func findProgram(dir, name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w: the folder %s has neither the program %s nor the program kube: run make build, or set --kube-bin-dir or KUBEBUILDER_ASSETS to a folder with kube, or with etcd and kube-apiserver", ErrNoProgram, dir, name)
+	return "", fmt.Errorf("the folder %s has neither the program %s nor the program kube (%w): run make build, or set --kube-bin-dir or KUBEBUILDER_ASSETS to a folder with kube, or with etcd and kube-apiserver", dir, name, ErrNoProgram)
 }

@@ -111,14 +111,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := context.WithValue(r.Context(), contextKey{}, fault.Kind)
 	switch fault.Kind {
 	case conform.FaultError:
-		refuse(seen, http.StatusInternalServerError, "internal_error")
+		refuse(seen, http.StatusInternalServerError, "internal_error", byFault)
 		return
 	case conform.FaultUnauthorized:
-		refuse(seen, http.StatusUnauthorized, "unauthorized")
+		refuse(seen, http.StatusUnauthorized, "unauthorized", byFault)
 		return
 	case conform.FaultThrottle:
 		seen.Header().Set("Retry-After", "1")
-		refuse(seen, http.StatusTooManyRequests, "rate_limit_exceeded")
+		refuse(seen, http.StatusTooManyRequests, "rate_limit_exceeded", byFault)
 		return
 	case conform.FaultTimeout:
 		wait(ctx, maxLatency, replaced)
@@ -157,12 +157,15 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the wrapped writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// refuse writes the error answer that a fault requires.
-func refuse(w http.ResponseWriter, status int, code string) {
+// byFault is the message of an answer that a fault requires.
+const byFault = "the recording proxy refused this call, because a fault is set"
+
+// refuse writes an error answer of the proxy itself.
+func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	// The proxy ignores the error, because the caller itself notices a lost connection.
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": "the recording proxy refused this call, because a fault is set"}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": message}})
 }
 
 // modifyAnswer changes the answer of the cloud as the fault requires.
@@ -214,7 +217,7 @@ func answerFailure(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, errLost) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
 	}
-	refuse(w, http.StatusBadGateway, "upstream_unreachable")
+	refuse(w, http.StatusBadGateway, "upstream_unreachable", "the recording proxy cannot reach the cloud's API: check the URL in --upstream")
 }
 
 // recordCall counts and records a call. It returns the fault that disturbs the call, and a

@@ -21,7 +21,7 @@ type reportFlags struct{ report, baseline, writeBaseline string }
 
 func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 	fl.StringVar(&f.report, "report", "", "folder for the reports, and for the output of the programs that the command starts (default no reports)")
-	fl.StringVar(&f.baseline, "baseline", "", "file from --write-baseline of an earlier run, with the number of calls to the cloud for each action (call budget); the command fails if a number of calls exceeds its budget by more than 20 % and more than 2 calls, or if the run does not count the calls of an action in the file")
+	fl.StringVar(&f.baseline, "baseline", "", "file from --write-baseline of an earlier run, with a call budget for each action; the command fails if a number of calls exceeds its budget by more than 20 % and more than 2 calls, or was not counted")
 	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
 }
 

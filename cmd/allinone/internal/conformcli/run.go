@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
@@ -208,7 +209,9 @@ func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconf
 	}
 	defer file.Close()
 	a, err := conform.ApplyAccount(ctx, kube, file)
-	if _, unreachable := errors.AsType[*url.Error](err); unreachable {
+	_, unreachable := errors.AsType[*url.Error](err)
+	_, refused := errors.AsType[*apierrors.StatusError](err)
+	if unreachable || refused && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
 		return "", cloudsim.Errorf(cloudsim.Unavailable, "API server: %w", err)
 	}
 	if err != nil {
