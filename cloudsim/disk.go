@@ -94,11 +94,11 @@ type Disk struct {
 	Region          string       `json:"region" example:"sim-1"`
 	Type            string       `json:"type" doc:"Disk type" example:"balanced"`
 	SizeGiB         int          `json:"sizeGiB" doc:"Size in GiB. A disk can grow, but not shrink" example:"10"`
-	IOPS            int          `json:"iops" doc:"Provisioned operations per second" example:"3000"`
+	IOPS            int          `json:"iops" doc:"Provisioned I/O operations per second" example:"3000"`
 	ThroughputMiBps int          `json:"throughputMiBps" doc:"Provisioned throughput in MiB per second" example:"125"`
 	MultiAttach     bool         `json:"multiAttach,omitempty" doc:"Whether the disk can be attached to several instances at once"`
-	SourceSnapshot  SnapshotID   `json:"sourceSnapshot,omitempty" doc:"Id of the snapshot from which the disk was created. Perhaps this snapshot does not exist any more"`
-	SourceDisk      DiskID       `json:"sourceDisk,omitempty" doc:"Id of the disk from which the disk was copied. Perhaps this source does not exist any more"`
+	SourceSnapshot  SnapshotID   `json:"sourceSnapshot,omitempty" doc:"Id of the snapshot from which the disk was created. This snapshot may no longer exist"`
+	SourceDisk      DiskID       `json:"sourceDisk,omitempty" doc:"Id of the disk from which the disk was copied. This source may no longer exist"`
 	State           DiskState    `json:"state" enum:"creating,copying,failed,available,attaching,in-use,detaching,resizing,modifying,deleting,deleted"`
 	Attachments     []Attachment `json:"attachments,omitempty" doc:"Instances that have attached the disk, in the order of attachment"`
 	ModifiedAt      *time.Time   `json:"modifiedAt,omitempty" doc:"Time of the last change of type, IOPS or throughput, RFC 3339"`
@@ -169,7 +169,7 @@ type CreateDisk struct {
 	ReplicaZones    []string          `json:"replicaZones,omitempty" maxItems:"2" doc:"The two zones of a regional disk, in one region. The disk type must allow regional disks"`
 	Type            string            `json:"type" example:"balanced"`
 	SizeGiB         int               `json:"sizeGiB,omitempty" doc:"Size in GiB, within the limits of the disk type. If the disk has a source, the source's size is the minimum and the default" example:"10"`
-	IOPS            int               `json:"iops,omitempty" doc:"Operations per second; 0 or absent for the default of the disk type"`
+	IOPS            int               `json:"iops,omitempty" doc:"I/O operations per second; 0 or absent for the default of the disk type"`
 	ThroughputMiBps int               `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second; 0 or absent for the default of the disk type"`
 	MultiAttach     bool              `json:"multiAttach,omitempty" doc:"Whether the disk can be attached to several instances at once. The disk type must allow this"`
 	SourceSnapshot  SnapshotID        `json:"sourceSnapshot,omitempty" maxLength:"128" doc:"Id of a snapshot in the same region that provides the initial data"`
@@ -345,7 +345,7 @@ func (r UpdateDisk) Validate() error {
 // of a disk can run at a time.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"New disk type; absent for no change" example:"fast"`
-	IOPS            int    `json:"iops,omitempty" doc:"Operations per second. 0 or absent: no change, or the default of the type if the request changes the type" example:"6000"`
+	IOPS            int    `json:"iops,omitempty" doc:"I/O operations per second. 0 or absent: no change, or the default of the type if the request changes the type" example:"6000"`
 	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"Throughput in MiB per second. 0 or absent: no change, or the default of the type if the request changes the type" example:"250"`
 }
 

@@ -5,12 +5,12 @@ type DiskType struct {
 	Meta
 	MinGiB                 int  `json:"minGiB" doc:"Smallest size in GiB" example:"1"`
 	MaxGiB                 int  `json:"maxGiB" doc:"Largest size in GiB" example:"16384"`
-	MinIOPS                int  `json:"minIOPS" doc:"Smallest number of operations per second of a disk" example:"500"`
-	DefaultIOPS            int  `json:"defaultIOPS" doc:"Default number of operations per second of a disk" example:"3000"`
-	MaxIOPS                int  `json:"maxIOPS" doc:"Largest number of operations per second of a disk" example:"16000"`
-	MinThroughputMiBps     int  `json:"minThroughputMiBps" doc:"Minimum of the throughput in MiB per second" example:"50"`
-	DefaultThroughputMiBps int  `json:"defaultThroughputMiBps" doc:"Default of the throughput in MiB per second" example:"125"`
-	MaxThroughputMiBps     int  `json:"maxThroughputMiBps" doc:"Maximum of the throughput in MiB per second" example:"1000"`
+	MinIOPS                int  `json:"minIOPS" doc:"Smallest number of I/O operations per second of a disk" example:"500"`
+	DefaultIOPS            int  `json:"defaultIOPS" doc:"Default number of I/O operations per second of a disk" example:"3000"`
+	MaxIOPS                int  `json:"maxIOPS" doc:"Largest number of I/O operations per second of a disk" example:"16000"`
+	MinThroughputMiBps     int  `json:"minThroughputMiBps" doc:"Smallest throughput of a disk in MiB per second" example:"50"`
+	DefaultThroughputMiBps int  `json:"defaultThroughputMiBps" doc:"Default throughput of a disk in MiB per second" example:"125"`
+	MaxThroughputMiBps     int  `json:"maxThroughputMiBps" doc:"Largest throughput of a disk in MiB per second" example:"1000"`
 	MultiAttach            bool `json:"multiAttach" doc:"Whether disks of this type can be attached to several instances at once"`
 	Regional               bool `json:"regional" doc:"Whether disks of this type can be replicated in two zones"`
 	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity in GiB of the pool in each zone; see /v1/disk-pools" example:"1048576"`

@@ -45,7 +45,7 @@ func SnapshotStates() []SnapshotState {
 type Snapshot struct {
 	ID SnapshotID `json:"id" example:"snap-000001"`
 	Meta
-	Disk       DiskID          `json:"disk" doc:"Id of the source disk, which possibly no longer exists" example:"disk-000001"`
+	Disk       DiskID          `json:"disk" doc:"Id of the source disk. This disk may no longer exist" example:"disk-000001"`
 	Region     string          `json:"region" doc:"Region. Disks can be created from the snapshot in all zones of this region" example:"sim-1"`
 	SizeGiB    int             `json:"sizeGiB" doc:"Size of the source disk in GiB when the snapshot was created. A disk from this snapshot has at least this size" example:"10"`
 	State      SnapshotState   `json:"state" enum:"creating,copying,ready,failed,deleting,deleted"`

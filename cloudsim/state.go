@@ -8,7 +8,7 @@ import "time"
 // SaveState.RecordsOnly was false.
 type State struct {
 	Name     string    `json:"name" example:"before-upgrade"`
-	SavedAt  time.Time `json:"savedAt" doc:"RFC 3339, on the machine's clock"`
+	SavedAt  time.Time `json:"savedAt" doc:"RFC 3339, on the computer's clock"`
 	Bytes    int64     `json:"bytes" doc:"Size of the state's file"`
 	Revision uint64    `json:"revision" doc:"Journal revision of the saved cloud"`
 	DiskData bool      `json:"diskData,omitempty" doc:"Whether the state contains the data of disks and snapshots"`

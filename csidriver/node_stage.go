@@ -92,7 +92,7 @@ func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u 
 	}
 	err = n.stageAt(ctx, "", path, volume, staging, readOnly, u)
 	if errors.Is(err, machine.ErrJournal) {
-		return status.Errorf(codes.FailedPrecondition, "volume %s is a copy of a disk in use, so its filesystem must replay its journal: attach the volume once for writing, and stage it: %v", volume, err)
+		return status.Errorf(codes.FailedPrecondition, "volume %s is a copy of a disk in use (%v): attach the volume once for writing, and stage it", volume, err)
 	}
 	return err
 }

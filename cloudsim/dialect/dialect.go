@@ -93,9 +93,9 @@ type Unsupported struct {
 
 func (u Unsupported) Error() string {
 	if u.Why == "" {
-		return u.What + " is not supported by cloudsim"
+		return u.What + " is not supported by cloudsim's dialect"
 	}
-	return u.What + " is not supported by cloudsim: " + u.Why
+	return u.What + " is not supported by cloudsim's dialect: " + u.Why
 }
 
 // LabelPrefix is the prefix of the labels in which dialects store values. Dialects do not

@@ -274,7 +274,7 @@ func TestSelect(t *testing.T) {
 		{"broken", "things.do", http.StatusTeapot, "my-id unauthenticated no such token\n"},
 		{"", "things.do", http.StatusTeapot, "my-id unauthenticated the request has no token\n"},
 		{secret, "", http.StatusTeapot, "my-id invalid body is empty\n"},
-		{secret, "things.undo", http.StatusTeapot, "my-id internal things.undo is not supported by cloudsim: 'allinone dialect calls plain' lists the supported calls\n"},
+		{secret, "things.undo", http.StatusTeapot, "my-id internal things.undo is not supported by cloudsim's dialect: 'allinone dialect calls plain' lists the supported calls\n"},
 	} {
 		if status, _, body := post(t, srv.URL+"/any/path", tc.token, "my-id", tc.body); status != tc.status || body != tc.want {
 			t.Errorf("token %.10q, body %q: got %d %q, want %d %q", tc.token, tc.body, status, body, tc.status, tc.want)

@@ -79,7 +79,7 @@ func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 }
 
 func rangeInUse(of, have, want string) error {
-	return fmt.Errorf("cannot change the address range (%s) from %s to %s, because addresses of the old range are in use: delete the resources that use them first, or use another data directory", of, have, want)
+	return fmt.Errorf("cannot change the address range of %s from %s to %s, because addresses of the old range are in use: delete the resources that use them first, or use another data directory", of, have, want)
 }
 
 // takeIP marks the lowest free address of range p as used, and returns this address. It never

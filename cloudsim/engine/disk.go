@@ -179,7 +179,7 @@ func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cl
 		case err != nil:
 			return err
 		case !s.ReadyToUse:
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot create a disk from snapshot %s: the snapshot is %s", s.ID, s.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot create a disk from snapshot %s: the snapshot is in state %s", s.ID, s.State)
 		}
 		req.SizeGiB = cmp.Or(req.SizeGiB, s.SizeGiB)
 		return req.OfSnapshot(s, region)
@@ -191,7 +191,7 @@ func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cl
 		case err != nil:
 			return err
 		case !d.HasData():
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot copy disk %s: it is %s", d.ID, d.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot copy disk %s: the disk is in state %s", d.ID, d.State)
 		}
 		req.SizeGiB = cmp.Or(req.SizeGiB, d.SizeGiB)
 		return req.OfDisk(d)

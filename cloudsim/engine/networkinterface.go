@@ -24,7 +24,7 @@ func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 		}
 		switch {
 		case i.State == cloudsim.InstanceTerminating:
-			return cloudsim.Errorf(cloudsim.Conflict, "cannot attach instance %s to a network: the instance is %s", id, i.State)
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot attach instance %s to a network: the instance is in state %s", id, i.State)
 		case req.Matches(i):
 			return nil
 		case i.Network == req.Network:

@@ -68,7 +68,11 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 		w.Name, w.State = w.Calls[n-1].Operation, w.Calls[n-1].Outcome
 	}
 	if len(w.Calls)+len(w.Steps) == 0 {
-		return w, cloudsim.Errorf(cloudsim.NotFound, "found no call, event or operation with the request id %.80q: the journal begins after revision %d, the audit trail contains only the newest calls since the start, and only callers with the permission audit.list in all projects see calls", id, w.Since)
+		limits := "and the audit trail contains only the newest calls since the start"
+		if !call.mayEverywhere("audit.list", Admin) {
+			limits = "and only callers with the permission audit.list in all projects see calls"
+		}
+		return w, cloudsim.Errorf(cloudsim.NotFound, "found no call, event or operation with the request id %.80q: the journal begins after revision %d, %s", id, w.Since, limits)
 	}
 	return w, nil
 }
@@ -385,6 +389,8 @@ func (s *whyReader) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 		what, name := "fault", op.HeldBy
 		if h, err := holds.Get(tx, op.HeldBy); err == nil {
 			what, name = "hold", h.Name
+		} else if f, err := faults.Get(tx, op.HeldBy); err == nil {
+			name = f.Name
 		}
 		s.wait(op.HeldBy, nil, fmt.Sprintf("%s %s prevents the end of operation %s (%s): release the operation, or delete the %s", what, name, op.ID, op.Verb, what))
 	case op.Kind == cloudsim.KindDisk && isDue(op, tx.Now):

@@ -19,7 +19,7 @@ var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".interna
 func CheckHost(handler http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {
-			http.Error(w, "the header Host contains a name that this server does not accept: in the URL, use an IP address, localhost, or a host name from the flags of this server (cloudsim: --issuer, console: --console-host)", http.StatusMisdirectedRequest)
+			http.Error(w, "the header Host contains a name that this server does not accept: use an IP address or localhost in the URL. 'allinone cloudsim' also accepts the host of --issuer, and 'allinone console' the names of --console-host", http.StatusMisdirectedRequest)
 			return
 		}
 		if origin := r.Header.Get("Origin"); origin != "" {

@@ -74,7 +74,7 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusePassword answers a request with a missing or invalid password and records the reason in the
-// audit trail. If the cloud cannot check the password, the status is 503.
+// audit trail. If the error why is neither Unauthenticated nor Internal, the status is 503.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason.
 // Therefore the endpoint does not answer 401 if a request for a repository has no password, or if

@@ -66,7 +66,7 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, wantType string) (byte
 		}
 	}
 	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
-		return 0, errors.Join(err, fmt.Errorf("the disk has no complete filesystem and is attached read-only, so the driver cannot format the disk: attach the disk once for writing: %w", fs.ErrPermission))
+		return 0, errors.Join(err, fmt.Errorf("the disk has no complete filesystem, and the driver cannot format the disk, because it is attached read-only (%w): attach the disk once for writing", fs.ErrPermission))
 	}
 	if err := format(ctx, f, l, wantType); err != nil {
 		return 0, err

@@ -111,8 +111,8 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	run := func(ctx context.Context) (left bool) {
 		t.Helper()
 		// Run fails because there are no images.
-		if err := Run(ctx, slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "make machine") {
-			t.Fatalf("Run: got error %v, want an error that contains make machine", err)
+		if err := Run(ctx, slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "make build machine") {
+			t.Fatalf("Run: got error %v, want an error that contains make build machine", err)
 		}
 		pids, err := inside.pids()
 		if err != nil {

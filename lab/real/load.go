@@ -314,7 +314,7 @@ func (m Images) Remove(ctx context.Context, imageName string) error {
 		found = found || removed
 	}
 	if !found {
-		return fmt.Errorf("no running machine of the selected nodes has the image %s; the command `images list` shows the images", name)
+		return fmt.Errorf("no running machine has the image %s; the command `images list` shows the images", name)
 	}
 	return nil
 }

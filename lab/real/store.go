@@ -79,7 +79,7 @@ func (s imageStore) key() (string, error) {
 func (s imageStore) ensureStore(ctx context.Context, sayFn func(string, ...any)) (string, error) {
 	key, err := s.key()
 	if err != nil {
-		return "", fmt.Errorf("images: %w; run `make machine`", err)
+		return "", fmt.Errorf("images: %w; run `make build machine`", err)
 	}
 	dir := filepath.Join(s.dir, key)
 	if _, err := os.Stat(dir); err == nil {

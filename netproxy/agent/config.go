@@ -88,15 +88,15 @@ func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ID == "" {
-		bad("agent id must not be empty")
+		bad("--agent-id must not be empty")
 	}
 	if len(c.Servers) == 0 {
-		bad("at least one server is required")
+		bad("--proxy-server-host must name at least one server")
 	}
 	for _, s := range c.Servers {
 		host, port, err := net.SplitHostPort(s)
 		if n, bits := strconv.ParseUint(port, 10, 16); errors.Join(err, bits) != nil || host == "" || n == 0 {
-			bad("server must be host:port, with a port between 1 and 65535, got %q", s)
+			bad("--proxy-server-host must be host:port, with a port between 1 and 65535, got %q", s)
 		}
 	}
 	for name, d := range map[string]time.Duration{

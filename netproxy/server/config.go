@@ -95,10 +95,10 @@ func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ID == "" {
-		bad("server id must not be empty")
+		bad("--server-id must not be empty")
 	}
 	if c.Count < 1 {
-		bad("server count must be at least 1, got %d", c.Count)
+		bad("--server-count must be at least 1, got %d", c.Count)
 	}
 	if c.Agents == nil {
 		bad("a listener for agents is required")

@@ -104,7 +104,7 @@ func TestRealImages(t *testing.T) {
 
 	l.must(l.allinone, "images", "remove", loaded)
 	has(loaded)
-	if _, err := l.runProgram(l.allinone, "images", "remove", loaded); err == nil || !strings.Contains(err.Error(), "no running machine of the selected nodes has the image") {
+	if _, err := l.runProgram(l.allinone, "images", "remove", loaded); err == nil || !strings.Contains(err.Error(), "no running machine has the image") {
 		t.Errorf("second removal: got error %v", err)
 	}
 	l.kubectl("delete", "pod", "on-old", "after-stop", "--force")

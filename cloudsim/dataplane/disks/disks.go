@@ -296,7 +296,7 @@ func (k *manager) makeFile(d cloudsim.Disk) error {
 // if it is a link. If a node mounts the folder with the disks' data, a root user on the node can
 // write to this folder. So the folder can contain links to any file of the host. The data plane
 // follows no link, so that it does not read or change these files.
-var errNotRegular = errors.New("the data file is not a regular file, and the cloud does not follow links: replace the link with the data file itself")
+var errNotRegular = errors.New("the data file must be a regular file, and not a link, a folder or a device: put the data file itself at this path")
 
 func grow(path string, bytes int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|noFollow, 0)

@@ -103,7 +103,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	case errors.Is(err, errBusy):
 		return cloudsim.Errorf(cloudsim.Conflict, "cannot save a disk: %w. To save the state without the data of disks, set recordsOnly", err)
 	case errors.Is(err, errLost):
-		return cloudsim.Errorf(cloudsim.NotFound, "a disk was deleted during the save")
+		return cloudsim.Errorf(cloudsim.NotFound, "a disk, or its data file, was deleted during the save: save the state again")
 	case err != nil:
 		return err
 	}

@@ -141,7 +141,7 @@ func (p performance) modifyRequest(q *query, d cloudsim.Disk, size int) (change 
 	case modificationState(d) == "modifying":
 		return change, coded(http.StatusBadRequest, "IncorrectModificationState", "another modification of the volume "+idOf(prefixVolume, d.ID)+" is running: try again later")
 	case d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse:
-		return change, cloudsim.Errorf(cloudsim.Conflict, "cannot modify the volume %s: it is %s", idOf(prefixVolume, d.ID), d.State)
+		return change, cloudsim.Errorf(cloudsim.Conflict, "cannot modify the volume %s: it is in state %s", idOf(prefixVolume, d.ID), d.State)
 	case size > 0 && size < d.SizeGiB:
 		return change, errInvalid("Size", strconv.Itoa(size), "at least the present size of "+strconv.Itoa(d.SizeGiB)+" GiB")
 	}

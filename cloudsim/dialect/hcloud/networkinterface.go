@@ -152,7 +152,7 @@ func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, i
 	}
 	switch {
 	case creating:
-		return "", errLocked("network", string(cloudsim.SubnetCreating))
+		return "", errLocked("subnet", string(cloudsim.SubnetCreating))
 	case in.IP != "":
 		return "", cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet that serves the location of the server, got %.80q", in.IP))
 	case in.IPRange != "":

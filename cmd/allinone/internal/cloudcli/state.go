@@ -65,8 +65,8 @@ func newSaveStateCommand(c *cli.Connection) *cobra.Command {
 		Use: "save NAME", Short: "Save the whole cloud",
 		Long: `Save the whole cloud with the data of its disks and snapshots. The records are of one
 instant. The data of all disks and snapshots is of one later instant, as after a power
-cut. A state holds up to 4 GiB of data; parts of disks that
-were never written do not count.
+cut. A state holds up to 4 GiB of data; parts of disks that were never written do not
+count.
 
 With --records-only the state has no disk data. When you load such a state, each disk
 keeps the data that it has in the running cloud. A disk that the running cloud does not

@@ -73,8 +73,8 @@ the node's identity (KEP-4412). The cloud must trust this service account: see
 'allinone cloud workload-trusts create'. With --opt-in-annotation the plugin uses
 only the tokens of service accounts with this annotation, and the node's identity for
 pods of other service accounts. For pods without a service account, the kubelet runs
-the plugin only with --allow-no-service-account. If the cloud refuses a service account with this annotation, the plugin
-does not try the node's identity instead.`,
+the plugin only with --allow-no-service-account. If the cloud refuses a service account
+with this annotation, the plugin does not try the node's identity instead.`,
 		Example: `  allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node --audience registry.cloudsim`,
 		Args: cobra.NoArgs,

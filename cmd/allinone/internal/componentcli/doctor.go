@@ -171,7 +171,11 @@ func (d credproviderDoctor) runPlugin(ctx context.Context, e cli.Env, p doctor.P
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("the plugin did not end within %s", pluginTimeout)
 		}
-		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: the plugin failed (%w), so the kubelet would pull without credentials; stderr of the plugin: %q", p.Name, err, strings.TrimSpace(said.String()))
+		text := strings.TrimSpace(said.String())
+		if text != "" {
+			text = "; the plugin wrote: " + text
+		}
+		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: the plugin failed (%w), so the kubelet would pull without credentials%s", p.Name, err, text)
 	}
 	a, err := p.ReadAnswer(out.Bytes(), image)
 	if err != nil {

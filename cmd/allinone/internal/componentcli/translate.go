@@ -28,8 +28,9 @@ FILE contains PersistentVolumes, StorageClasses and Pods, or a List of such obje
 Without FILE, the command reads standard input. If an object cannot be translated,
 the output contains the reason.
 
-The output is YAML for kubectl. Comments in it name the plugin, the driver, and the fields that were lost or changed. With
--o table the output has one line for each object. With -o json it has all fields.`,
+The output is YAML for kubectl. Comments in it name the plugin, the driver, and the
+fields that were lost or changed. With -o table the output has one line for each object.
+With -o json it has all fields.`,
 		Example: `  # Translate all volumes and StorageClasses of a cluster
   kubectl get pv,sc -o yaml | allinone csi translate -o table
 

@@ -16,6 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 	"github.com/cloudsim-dev/allinone/docs/labs"
 	"github.com/cloudsim-dev/allinone/internal/shell"
+	"github.com/cloudsim-dev/allinone/lab"
 	"github.com/cloudsim-dev/allinone/lab/course"
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
@@ -235,8 +236,12 @@ func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 		return err
 	}
 	if string(p.report.Nodes) != l.Nodes {
+		sudo := ""
+		if l.Nodes == string(lab.Real) {
+			sudo = "sudo "
+		}
 		return cloudsim.Errorf(cloudsim.Conflict, "guided lab %s needs a lab with --nodes %s, but the lab in %s runs with --nodes %s; "+
-			"'allinone up --detach --nodes %s --data-dir ANOTHER --port-base 0' starts such a lab", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
+			"'%sallinone up --detach --nodes %s --data-dir ANOTHER --port-base 0' starts such a lab", l.ID, l.Nodes, p.dir, p.report.Nodes, sudo, l.Nodes)
 	}
 	if p.progress.Now == "" || p.progress.Now == l.ID && !p.progress.Over(l) {
 		return nil

@@ -138,9 +138,9 @@ func (f *certificatesFlags) openAuthority(now time.Time) (*cert.Pair, error) {
 		}
 		return ca, f.writePair(cloudCA, ca)
 	case err != nil:
-		return nil, fmt.Errorf("read the certificate authority: %w: restore ca.crt and ca.key, or move these files away and run the command again to create a new authority", err)
+		return nil, fmt.Errorf("reading the certificate authority: %w: restore ca.crt and ca.key, or move these files away and run the command again to create a new authority", err)
 	case !ca.Cert.IsCA:
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "read the certificate authority: %s is not the certificate of an authority: move this file and ca.key away, and run the command again", f.path(cloudCA+".crt"))
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "reading the certificate authority: %s is not the certificate of an authority: move this file and ca.key away, and run the command again", f.path(cloudCA+".crt"))
 	case now.AddDate(1, 0, 0).After(ca.Cert.NotAfter):
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "the certificate authority %s expires on %s, earlier than a new certificate, which is valid for one year: move ca.crt and ca.key away, run the command again to create a new authority, and give the new ca.crt to all clients",
 			f.path(cloudCA+".crt"), ca.Cert.NotAfter.Format(time.DateOnly))

@@ -43,7 +43,7 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 // file ca.crt in dir.
 func (f *registryFlags) openListener(ctx context.Context, dir string) (string, error) {
 	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 || f.reserve < 0 || f.reserve > math.MaxInt64>>20 {
-		return "", cloudsim.Misuse(fmt.Errorf("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, and --registry-reserve must not exceed %d", int64(math.MaxInt64>>20)))
+		return "", cloudsim.Misuse(fmt.Errorf("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, and --registry-reserve must not exceed %d MiB", int64(math.MaxInt64>>20)))
 	}
 	if f.cfg.Reserve = f.reserve << 20; f.reserve == 0 {
 		f.cfg.Reserve = -1
