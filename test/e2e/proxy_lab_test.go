@@ -31,7 +31,7 @@ func TestLabTunnel(t *testing.T) {
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")
 	l.awaitOutput("created", "run", "web", "--image=web")
 	l.awaitOutput("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
-	l.awaitOutput("no container runs there to execute a command in", "exec", "web", "--", "ls")
+	l.awaitOutput("no container runs there, so you cannot execute a command", "exec", "web", "--", "ls")
 
 	// The test stops the agent with SIGSTOP, because the lab would restart a killed agent.
 	agent := l.proxyPID("proxy-agent")

@@ -48,7 +48,7 @@ var hollowTunnel = tunnelTargets{
 	pod: []string{"run", "web", "--image=web"},
 	carries: func(l *labRun) {
 		l.awaitOutput("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
-		l.awaitOutput("no container runs there to execute a command in", "exec", "web", "--", "ls")
+		l.awaitOutput("no container runs there, so you cannot execute a command", "exec", "web", "--", "ls")
 	},
 	// kube-apiserver sends the name "localhost" to the proxy. The agent resolves this name on
 	// its own host, so the listener can use a loopback address.
