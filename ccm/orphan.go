@@ -137,8 +137,8 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]
 	of := &v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
-	what := fmt.Sprintf("the load balancer %s", lb.ID)
-	if len(membersOf(lb)) > 1 {
+	what, hasOthers := fmt.Sprintf("the load balancer %s", lb.ID), len(membersOf(lb)) > 1
+	if hasOthers {
 		what = fmt.Sprintf("the ports of this Service on the shared load balancer %s", lb.ID)
 	}
 	if !known {
@@ -147,10 +147,10 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 		switch {
 		case cfg.DeleteOrphans:
 			todo = fmt.Sprintf("The cloud controller manager deletes %s in %s, unless this Service (same UID) uses it again.", what, cfg.orphanGrace())
-		case len(membersOf(lb)) == 1:
-			todo = "Delete the load balancer in the cloud, or " + todo
-		default:
+		case hasOthers:
 			todo = "To delete the ports of this Service, " + todo
+		default:
+			todo = "Delete the load balancer in the cloud, or " + todo
 		}
 		s.log.Warn("the Service of a load balancer does not exist, or does not use the load balancer any more", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
 		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist, or does not use it any more. %s", lb.ID, lb.IP, todo)

@@ -349,7 +349,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingStaged handles an unstaging call whose volume id is not a disk id of this cloud. If
+// nothingStaged handles an unstaging call if its volume id is not a disk id of this cloud. If
 // another call runs at the staging path, it waits until this call ends. Then it returns an error if
 // this path has a mount.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {

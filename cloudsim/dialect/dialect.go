@@ -52,7 +52,7 @@ type Dialect struct {
 	// With these variables, the programs use the dialect at the given URL, such as
 	// http://127.0.0.1:8190. The result does not contain the variable for the token.
 	Variables func(url string) []Variable
-	// Metadata describes the metadata service of the cloud whose API the dialect translates. It is
+	// Metadata describes the metadata service of the other cloud, which the dialect imitates. It is
 	// nil if programs for that cloud need no metadata.
 	Metadata *cloudsim.MetadataTreeSpec
 	// RegistryHost returns the host name of a project's image registry in the other cloud. It is

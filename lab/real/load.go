@@ -157,9 +157,9 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 // is empty, Load uses all running machines, and machines that start later also get the images. If r
 // is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI layout
 // directory at path. If the archive contains only one image, and this image has no name, Load gives
-// this image the name imageName. Load returns the names of the images. It also returns the names of
-// the nodes whose machines are off. If m.Nodes names such nodes, their machines do not get the
-// images.
+// this image the name imageName. Load returns the names of the images. If m.Nodes is empty, the
+// result off contains the names of the nodes without a running machine. The machines of these nodes
+// do not get the images. If m.Nodes contains such a node, Load returns an error.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
