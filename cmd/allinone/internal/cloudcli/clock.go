@@ -90,9 +90,9 @@ func newSetClockCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "set", Short: "Set the time, its offset from the computer's time, or its rate",
-		Long: `Set the time, its offset from the computer's time, or its rate. A value whose flag you
-omit stays unchanged. Work that is due at the new time ends soon afterwards. To wait
-for this work, use 'advance' instead.`,
+		Long: `Set the time, its offset from the computer's time, or its rate. If you omit a flag,
+its value stays unchanged. Work that is due at the new time ends soon afterwards. To
+wait for this work, use 'advance' instead.`,
 		Example: `  allinone cloud clock set --time 2030-01-01T00:00:00Z
   allinone cloud clock set --ahead 24h
   allinone cloud clock set --rate 60          # one minute per second

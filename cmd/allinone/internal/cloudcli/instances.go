@@ -61,7 +61,7 @@ func newInstancesCommand(c *cli.Connection) *cobra.Command {
 		newAttachNetworkCommand(c),
 		newDetachNetworkCommand(c),
 		newReportDevicesCommand(c),
-		instances.actionCommand(c, "forget-devices", "Let the cloud stop waiting for device reports of instances whose hypervisor has ended", (*client.Client).ForgetDevices),
+		instances.actionCommand(c, "forget-devices", "Let the cloud stop waiting for device reports of instances after the end of their hypervisor", (*client.Client).ForgetDevices),
 		instances.deleteCommand(c, true, (*client.Client).DeleteInstance),
 	)
 	return cmd
