@@ -69,9 +69,8 @@ func Annotations() []Annotation {
 
 // applyAnnotations applies the Service's annotations to the desired load
 // balancer. It returns an error for an unknown annotation whose key begins with
-// annotationPrefix, because the key is probably misspelled. If the CCM ignored
-// a misspelled annotation, a restriction that the user requested would be
-// missing.
+// annotationPrefix, because the key is probably misspelled. Without this error,
+// a misspelled restriction would silently have no effect.
 func applyAnnotations(desired *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}

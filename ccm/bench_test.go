@@ -63,8 +63,8 @@ func runConcurrently(workers, n int, work func(i int)) {
 
 // BenchmarkInitialiseNodes measures how fast upstream's controller initialises 5,000 Nodes with
 // this provider. It also measures the controller with upstream's fake provider, which answers from
-// memory. The time with the fake provider is the limit. The metric "of-limit" is this limit,
-// divided by the time with this provider. This ratio should be at least 0.8.
+// memory. The metric "of-limit" is the time with the fake provider, divided by the time with this
+// provider. This ratio should be at least 0.8.
 func BenchmarkInitialiseNodes(b *testing.B) {
 	r := newRig(b)
 	r.createMachines(b, benchNodes)
@@ -131,8 +131,8 @@ func measureInit(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 // Of these Nodes, 100 are not ready. Upstream requests the addresses of each Node every five
 // minutes. For each Node that is not ready, upstream also calls the provider twice every five
 // seconds. The benchmark runs once with the mirror, the provider's local copy of the cloud, and
-// once without the mirror. The metric "limit-calls/min" is the number of calls without the mirror,
-// which the number with the mirror must not exceed.
+// once without the mirror. The metric "calls/min" is the number of calls with the mirror. It must
+// not exceed the metric "limit-calls/min", the number of calls without the mirror.
 func BenchmarkIdleMinute(b *testing.B) {
 	r := newRig(b)
 	nodes := r.createMachines(b, benchNodes)

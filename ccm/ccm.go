@@ -46,9 +46,9 @@ type Provider struct {
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
 	reread func() (Config, error)
-	// restartSettings contains the settings that take effect only after a restart. The values are
-	// those that the previous Reload read. Reload compares the settings in the file with these
-	// values, so that it logs only one warning for each change.
+	// restartSettings contains the settings that take effect only after a restart, with the values
+	// from the previous call of Reload. Reload compares the new settings with these values, so
+	// that it logs only one warning for each change.
 	restartSettings Config
 	// onLeading contains a function that Initialize calls. Upstream calls
 	// Initialize when this process begins to lead. onLeading may be nil.

@@ -50,11 +50,11 @@ func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 
 // checkRemoval returns nil if upstream may remove the load balancer finalizer of the Service. It
 // returns an error if the Service no longer has the type LoadBalancer and another controller may
-// own the finalizer. If upstream removed that controller's finalizer, the controller would never
-// delete its load balancer. If the cloud has a load balancer of the Service, this provider owns the
-// finalizer. So the caller calls checkRemoval only if the cloud has no such load balancer. If the
-// Service has the condition LoadBalancerPortsError with the reason reasonPorts, checkRemoval
-// returns nil. Only this provider sets this reason, so this provider owns the finalizer.
+// own the finalizer. Without the finalizer, the other controller would never delete its load
+// balancer. If the cloud has a load balancer of the Service, this provider owns the finalizer. So
+// the caller calls checkRemoval only if the cloud has no such load balancer. If the Service has the
+// condition LoadBalancerPortsError with the reason reasonPorts, checkRemoval returns nil. Only this
+// provider sets this reason, so this provider owns the finalizer.
 func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil

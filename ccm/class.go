@@ -23,9 +23,9 @@ const notServed = "cloudsim.dev/not-served"
 // provider serves. A Service that this provider does not serve keeps its class. If such a Service
 // has no class, the transform gives it the class notServed. The transform also removes the load
 // balancer finalizer from the Services that this provider does not serve. Upstream therefore does
-// not act on the finalizers of other controllers. When a user changes the type of such a Service,
-// Kubernetes removes its class. The transform still removes the finalizer of such a Service. For
-// this purpose, it finds out which controller owns the finalizer.
+// not act on the finalizers of other controllers. When a user changes the type of a Service,
+// Kubernetes removes the class. The transform then removes the finalizer only if another controller
+// owns the finalizer, according to owners.
 //
 // The transform changes Services only in the informer cache, not in the API
 // server. When upstream changes a Service, it sends the difference between two

@@ -142,7 +142,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 }
 
-// If an alert uses a metric of this package, the metric exists.
+// The file metrics.go contains every cloudsim_ metric that alerts.yaml uses.
 func TestAlertsNameMetrics(t *testing.T) {
 	raw, err := os.ReadFile(deployed + "/alerts.yaml")
 	if err != nil {

@@ -188,8 +188,8 @@ func (p pod) hasPorts(ports []int) bool {
 }
 
 // podBackends returns the pods of a Service that run on the given nodes. backends.skipped contains
-// pods that get no traffic, with the reason. The ports or the address of such a pod are unsuitable,
-// or the load balancer already has the maximum number of targets.
+// pods that get no traffic, with the reason: unsuitable ports, an unsuitable address, or more pods
+// than MaxTargets.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	if err := b.endpoints.awaitList(ctx, b.backoff); err != nil {
 		return backends, err

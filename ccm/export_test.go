@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// After Hurry, p waits only a few milliseconds for the cloud. If the cloud is not ready after this
-// time, p returns an error.
+// Hurry limits each wait of p for load balancers and routes to a few milliseconds. If the cloud
+// needs more time, the methods of p return an error.
 func (p *Provider) Hurry() *Provider {
 	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.backoff = p.loadBalancers.backoff
@@ -161,8 +161,7 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
 // Resync calls setResync with upstream's default period and returns the resulting resync period of
-// informers. If isChosen is true, Resync acts as if the user had set the flag to upstream's
-// default, so setResync does not change the period.
+// informers. If isChosen is true, setResync does not change the period.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

@@ -99,13 +99,12 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // keeps the Node:
 //
 //   - The URL does not lead to a cloud, or the project does not exist.
-//   - The provider id is invalid, or it differs from the provider id of the
-//     cloud's instance with the same instance id.
+//   - The Node's provider id is invalid, or the cloud's instance with the same
+//     instance id has another provider id.
 //   - The Node has no provider id and does not wait for initialisation by a
 //     cloud. The machine of such a Node may be outside of this cloud.
 //   - This process has not yet found an instance of this cluster in the
-//     project. The project may be wrong, or the URL may lead to another cloud
-//     with the same zones.
+//     project. The project may be wrong, or the URL may lead to another cloud.
 //
 // The last case has a disadvantage. If no Node has an instance when the CCM
 // starts, the CCM keeps all Nodes until a Node with an instance joins.
@@ -247,9 +246,8 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 
 // find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
 // the instance, the second result is false. In this case the error is nil only if rightPlace
-// confirms that the CCM uses the cloud and the project of this cluster. There is one exception: if
-// the Node has a provider id and its instance is terminated, find returns false and a nil error in
-// any case.
+// confirms that the CCM uses the cloud and the project of this cluster. If the Node has a provider
+// id and its instance is terminated, the second result is false, and the error is nil.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)

@@ -427,8 +427,8 @@ func TestNodeDeletionGrace(t *testing.T) {
 	}
 }
 
-// deleteInstance deletes an instance, and waits until the cloud answers that it
-// does not exist.
+// deleteInstance deletes an instance, and waits until the cloud no longer finds
+// the instance.
 func (r *rig) deleteInstance(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
@@ -442,7 +442,7 @@ func (r *rig) deleteInstance(t *testing.T, i cloudsim.Instance) {
 
 // Upstream calls InstanceExists only for Nodes that are not ready. So if a long time has passed
 // since the last call, the Node was probably ready in the meantime. The full NodeDeletionGrace then
-// applies again if the instance is absent.
+// begins again.
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}

@@ -199,7 +199,7 @@ func TestRouteOfNodeDeletedDuringCreation(t *testing.T) {
 }
 
 // If a Node is deleted before the CCM writes its ranges, the patch with the ranges finds no Node.
-// ListRoutes then returns the routes to these ranges, so that the framework can delete them.
+// ListRoutes then returns the routes to these ranges, so that the framework can delete the routes.
 func TestRoutesIfPatchFindsNoNode(t *testing.T) {
 	r := newPodRig(t)
 	i := r.createMachine(t, "node-1")

@@ -32,13 +32,14 @@ const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 // labelPeriod is the time between two rounds of the labeler. In each round
 // the CCM compares the labels of all Nodes with the labels of their
 // instances. The CCM reads the instances from the mirror, a local copy, so
-// the comparison needs no calls to the cloud. The period must be short: if a
-// label of an instance changes between the initialisation of its Node and the
-// next round, the Node keeps the old value.
+// the comparison needs no calls to the cloud. The period must be short. If a
+// label of an instance changes between the initialization of its Node and the
+// next round, the CCM treats the old value as a value that a person set, and
+// does not change the value.
 const labelPeriod = 2 * time.Second
 
 // labeler copies changed labels of instances to their Nodes. Upstream's node
-// controller copies these labels only once, when it initialises the Node.
+// controller copies these labels only once, when it initializes the Node.
 type labeler struct {
 	log   *slog.Logger
 	p     *Provider
@@ -80,7 +81,7 @@ func (l *labeler) sweep(ctx context.Context) error {
 // reads the instance only from the mirror. If the mirror does not have the
 // instance, the method does nothing, and a later round tries again.
 func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
-	if n.Spec.ProviderID == "" || awaitsCloud(n) { // the Node is not initialised yet, or it does not belong to this cloud, even if an instance has the same name
+	if n.Spec.ProviderID == "" || awaitsCloud(n) { // the Node is not initialized yet, or it does not belong to this cloud, even if an instance has the same name
 		return nil
 	}
 	i, ok := l.p.instances.fromMirror(n)

@@ -127,10 +127,10 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 }
 
 // EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
-// short time for the deletion. If other Services also use the load balancer, it
-// only removes the Service from the load balancer. It returns nil after the
-// deletion or the removal. After an error the framework keeps the finalizer, so
-// the Service continues to exist. EnsureLoadBalancerDeleted does not read the
+// short time for the deletion. If other Services also use the load balancer, the
+// method only removes the Service from the load balancer. It returns nil after
+// the deletion or the removal. After an error the framework keeps the finalizer,
+// so the Service continues to exist. EnsureLoadBalancerDeleted does not read the
 // spec or the annotations of the Service.
 func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
@@ -305,8 +305,8 @@ func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Se
 // sharesNone reports whether the mirror is up to date and has no shared load balancer with this
 // Service as a member. The caller then omits the call of shareOf. Without sharesNone, a thousand
 // new Services would cause a thousand calls, and for each call the cloud would search all load
-// balancers. There is one exception: if the Service has joined a shared load balancer just now, the
-// mirror may not have this change yet. The CCM may then create a second load balancer for the
+// balancers. The result can be wrong for a short time, because the mirror may not have the latest
+// change of a shared load balancer yet. The CCM may then create a second load balancer for the
 // Service. EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
@@ -375,8 +375,8 @@ func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalance
 }
 
 // isTimeout reports whether a wait reached its time limit although the cloud
-// answered all calls. A call without an answer also ends with a deadline error,
-// but for such an error the result is false.
+// answered all calls. For the deadline error of a call without an answer, the
+// result is false.
 func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }

@@ -473,7 +473,7 @@ func updateWithoutLoadBalancer(t *testing.T, r *rig) {
 
 // Concurrent calls for one Service create only one load balancer. Two
 // processes make concurrent calls if both processes lead for a short time.
-// The calls change neither the Service object nor the Node objects in memory.
+// The calls do not modify their parameters, the Service and the Nodes.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := newService()

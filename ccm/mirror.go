@@ -271,8 +271,8 @@ func (s *mirroredKind[ID, T]) reset(all []T) {
 }
 
 // put stores the resource v. If the store already has a newer revision of this resource, put does
-// nothing. The watch begins at the revision of the oldest list, so its first events can be older
-// than the other lists.
+// nothing. The watch begins at the revision of the first page of a list, so a later page can be
+// newer than an event.
 func (s *mirroredKind[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

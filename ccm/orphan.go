@@ -110,13 +110,16 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mayHave reports whether the sweeper must keep lb for the Service svc. If svc no longer has the
-// type LoadBalancer, the result is true while svc has the load balancer finalizer. If svc has this
-// type and this CCM serves svc, the result is true. If this CCM does not serve the class of svc,
-// svc can nevertheless use lb. Another CCM in the project may serve the class, or this CCM may have
-// served it before a change of the configuration. So if this CCM does not serve svc, the result is
-// true while the status of svc contains an address of lb. It is also true while lb is not active,
-// because the status of svc may not contain the address yet.
+// mayHave reports whether the sweeper must keep lb for the Service svc. There are three cases:
+//
+//   - If svc does not have the type LoadBalancer, the result is true while svc has the load
+//     balancer finalizer.
+//   - If svc has this type and this CCM serves svc, the result is true.
+//   - If svc has this type and this CCM does not serve svc, svc can nevertheless use lb. Another
+//     CCM in the project may serve svc, or this CCM may have served svc before a change of the
+//     configuration. The result is true while the status of svc contains an address of lb. The
+//     result is also true while lb is not active, because the status may not contain the address
+//     yet.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {

@@ -293,7 +293,7 @@ func (p plane) replaceToken(token client.TokenSource) (restore func()) {
 	return func() { set(nil) }
 }
 
-// incident creates a fault in the cloud. When the caller calls remove, the fault is deleted.
+// incident creates a fault in the cloud. The returned function remove deletes the fault.
 func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (remove func()) {
 	t.Helper()
 	made, err := p.cloud.CreateFault(t.Context(), f)

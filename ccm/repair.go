@@ -258,8 +258,8 @@ func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target 
 }
 
 // repair changes the load balancer of a Service, and returns the time after which the caller must
-// repeat the repair. If a user has deleted the Service since the caller read it, repair does nothing.
-// Otherwise it could create a load balancer for a Service that does not exist any more.
+// repeat the repair. First repair reads the Service again. If a user has deleted the Service,
+// repair does nothing, because it must not create a load balancer for a deleted Service.
 func (r *repairer) repair(ctx context.Context, svc *v1.Service, nodes []*v1.Node, why string) (wait time.Duration, err error) {
 	switch now, err := r.kube.CoreV1().Services(svc.Namespace).Get(ctx, svc.Name, metav1.GetOptions{}); {
 	case apierrors.IsNotFound(err) || err == nil && (now.UID != svc.UID || now.DeletionTimestamp != nil):

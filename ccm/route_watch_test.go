@@ -133,8 +133,8 @@ func networkUnavailable(t *testing.T, kube *fake.Clientset, name string) v1.Cond
 	return ""
 }
 
-// A Node has the condition NetworkUnavailable until the pod ranges of both
-// families have a route.
+// A Node has the condition NetworkUnavailable until its IPv4 pod range and its
+// IPv6 pod range each have a route.
 func TestNodeWaitsForAllRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))

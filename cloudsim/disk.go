@@ -369,7 +369,7 @@ func (r ModifyDisk) Validate() error {
 }
 
 // Apply changes d to the values that r requests. The parameter t is the type of d after the
-// change. It defines the limits and the defaults. Apply reports whether any value changed.
+// change. This type defines the limits and the defaults. Apply reports whether any value changed.
 // If t does not allow the values, Apply returns Invalid and leaves d unchanged.
 func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks

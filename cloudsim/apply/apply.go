@@ -20,8 +20,8 @@ import (
 )
 
 // appliable contains the lists of resources that a file may have. The order of the lists is the
-// order of creation: a resource comes before the resources that refer to it. Each entry also names
-// the members that an update replaces. All other members of a resource keep their values.
+// order of creation: a resource comes before the resources that refer to it. The field update
+// contains the JSON members of a resource that an update can change.
 var appliable = []struct {
 	key, path string
 	check     func(raw []byte) error   // checks a request before the client sends it
@@ -265,12 +265,12 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 // members "families" and "addresses" of this answer to the format of requests. There are two
 // special cases:
 //
-//   - If the file has no addresses, setAddresses deletes "addresses" from the answer, because the
-//     cloud may have chosen these addresses. An update with such addresses would fail, because it
-//     accepts only static addresses.
+//   - If the file has no addresses, setAddresses deletes "addresses" from the answer, so that the
+//     update contains no addresses. The cloud would refuse an address of a family that the update
+//     removes.
 //   - If the load balancer has all addresses of the file, setAddresses copies "addresses" from the
-//     file into the answer. So apply finds no difference if the file has the address of only one of
-//     two families.
+//     file into the answer. Apply then ignores an address that only the load balancer has, e.g. the
+//     address of the second family.
 func setAddresses(existing, desired map[string]any) {
 	current, _ := existing["addresses"].([]any)
 	var families, ips []any

@@ -10,9 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// targetLists has a key for each kind of target that a hold or a fault can have. The value is the
-// API path that lists the resources of this kind. The map does not contain zones and other
-// resources without an id, because their name is their key.
+// targetLists maps a kind of target to the API path that lists the resources of this kind. For a
+// kind without an entry, such as zone, TargetID returns nameOrID itself.
 var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",

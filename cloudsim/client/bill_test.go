@@ -50,9 +50,9 @@ func TestBill(t *testing.T) {
 }
 
 // TestWatchAudit proves that a watch of the audit trail yields each selected call once, in the
-// order of the calls' numbers. A watch can begin after any stored call, and the client sends the
-// number of this stored call. If the cloud has no call with the number, the watch yields Gone. The
-// watch ends when an admin deletes the caller's token.
+// order of the calls' numbers. To begin after a stored call, the client sends the number of this
+// call. If the cloud has no call with this number, the watch yields Gone. The watch ends when an
+// admin deletes the caller's token.
 func TestWatchAudit(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)

@@ -28,10 +28,11 @@ func (c *Client) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	return call[cloudsim.Disk](ctx, c, "PUT", "/v1/disks/"+seg(id), req, ifMatch(rev))
 }
 
-// AttachDisk begins to attach a disk and returns the disk. If the disk already has the same
-// attachment, AttachDisk changes nothing and returns the disk. It returns Conflict if the disk is
-// attached to another instance and allows only one attachment. It returns NotFound if the instance
-// does not exist, and Exhausted if the instance has the maximum number of disks.
+// AttachDisk begins to attach a disk and returns the disk. If the disk is already attached to the
+// instance with the same access mode, AttachDisk changes nothing and returns the disk. It returns
+// Conflict if the disk is attached to another instance and allows only one attachment. It returns
+// NotFound if the instance does not exist, and Exhausted if the instance has the maximum number of
+// disks.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }

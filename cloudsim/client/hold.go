@@ -40,13 +40,14 @@ func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }
 
-// GetDurations returns the durations, which replace delays of the cloud's profile.
+// GetDurations returns the durations that SetDurations has stored. A stored duration overrides the
+// duration in the cloud's profile.
 func (c *Client) GetDurations(ctx context.Context) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "GET", "/v1/durations", nil)
 }
 
-// SetDurations replaces all durations. The new durations apply to operations that begin after this
-// call. The caller must be an admin.
+// SetDurations replaces all stored durations. The new durations apply to operations that begin
+// after this call. The caller must be an admin.
 func (c *Client) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "PUT", "/v1/durations", req)
 }

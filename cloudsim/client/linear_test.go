@@ -19,10 +19,10 @@ import (
 )
 
 // TestLinearizable proves that the API is linearizable. Many callers create, read, change and
-// delete the same few load balancers, and some answers are lost. The checker must find an order of
-// all calls in which a single caller would get the same answers. In this order, each call takes
-// effect at one instant between its start and its end. If the answer of a call is lost, the call
-// takes effect once at any time after its start, or it has no effect.
+// delete the same few load balancers, and some answers are lost. The checker must find one order of
+// the calls that explains all answers. In this order, each call takes effect at one instant between
+// its start and its end. If the answer of a call is lost, the call takes effect once at any time
+// after its start, or it has no effect.
 func TestLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -103,9 +103,8 @@ func (l losingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// input is a call. The call creates an object with a name, finds an object by its name, or contains
-// the id of an object. If the call contains an id, name is the name with which the object was
-// created. The id then comes from the last answer with this name.
+// input is a call for the load balancer with the given name. An update or a delete contains the id
+// from the caller's last answer for this name.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID
@@ -273,8 +272,8 @@ func step(b register, in input, out output) []register {
 	return one(register{there: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
-// The answer of a call was lost, but the cloud did its work. statesAfterLoss returns the states of
-// the object that are possible after the call.
+// statesAfterLoss returns the possible new states if the cloud changed the object, but the answer
+// of the call was lost. It returns nil if the call cannot change the object.
 func statesAfterLoss(b register, in input) []register {
 	after := max(b.after, b.rev)
 	mine := b.there && (b.id == in.id || b.id == unknownID)

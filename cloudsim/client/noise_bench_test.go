@@ -15,8 +15,8 @@ import (
 )
 
 // openWatches opens up to n watches of the whole journal with the token of c. Each watch has its
-// own connection. In the background, goroutines read the events of all watches. It returns the
-// number of watches that the cloud allowed.
+// own connection. In the background, goroutines read the events of all watches. openWatches returns
+// the number of watches that the cloud allowed.
 func openWatches(t testing.TB, ctx context.Context, c *client.Client, n int) int {
 	t.Helper()
 	secret, err := c.Token()

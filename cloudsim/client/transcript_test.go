@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// recordable returns the options of the clouds in these tests: of a cloud that records a
-// transcript, and of a cloud for the replay.
+// recordable returns the options for a cloud that records a transcript, and for a cloud that
+// replays the transcript.
 func recordable(more ...cloudtest.Option) []cloudtest.Option {
 	return append(more, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(7), cloudtest.WithProfile(engine.Realistic))
 }

@@ -20,11 +20,11 @@ const maxSilence = 90 * time.Second
 
 var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent nothing for %s", maxSilence)
 
-// Watch yields the events after the revision o.Since, in the order of their revisions. It ends when
-// ctx ends, when the connection ends or hangs, or when the caller leaves the loop. If the watch
-// ends although ctx has not ended and the caller has not left the loop, the last item is an error:
+// Watch yields the events after the revision o.Since, in the order of their revisions. It ends
+// without an error when ctx ends, or when the caller leaves the loop. In all other cases, the last
+// item is an error:
 //   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
-//   - Unavailable: the connection broke or hangs.
+//   - Unavailable: the connection ended or hangs.
 //   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
 //
 // To resume, set Since to the Rev of the last handled event. Then the watcher misses no event, and
@@ -62,9 +62,9 @@ func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.S
 	}
 }
 
-// readLines yields the lines of the watch at a path. The iteration ends when ctx ends, when the
-// server closes the connection, or when the caller leaves the loop. If the iteration ends although
-// ctx has not ended and the caller has not left the loop, the last item is an error.
+// readLines yields the lines of the watch at a path. The iteration ends without an error when ctx
+// ends, or when the caller leaves the loop. In all other cases, for example if the server closes
+// the connection, the last item is an error.
 func readLines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
 	return func(yield func(L, error) bool) {
 		var none L
@@ -173,8 +173,7 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 // contains all these events, or if the cloud has loaded a saved state since this revision. If
 // o.Since is 0, AllEvents returns all events that the journal contains. It reads the events page by
 // page. A later page can return Gone, for example if the cloud has loaded a saved state after the
-// first page. If this happens and o.Since is 0, AllEvents reads the whole journal again. For this
-// it uses a watch.
+// first page. If o.Since is 0, AllEvents then reads the whole journal again with a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

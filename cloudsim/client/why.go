@@ -14,9 +14,9 @@ func (c *Client) Why(ctx context.Context, ref string) (cloudsim.Why, error) {
 	return call[cloudsim.Why](ctx, c, "GET", "/v1/why?object="+url.QueryEscape(ref), nil)
 }
 
-// WhyRequest explains a request: the calls with the given request id, the faults that affected
-// them, and the operations and changes that they caused. It returns NotFound if the cloud no longer
-// knows the request.
+// WhyRequest explains a request. The explanation contains the calls with the given request id, the
+// faults that affected these calls, and the resulting operations and changes. WhyRequest returns
+// NotFound if the cloud no longer knows the request.
 func (c *Client) WhyRequest(ctx context.Context, id string) (cloudsim.Why, error) {
 	return call[cloudsim.Why](ctx, c, "GET", "/v1/why?request="+url.QueryEscape(id), nil)
 }

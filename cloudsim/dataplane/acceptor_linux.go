@@ -16,8 +16,8 @@ import (
 )
 
 // entry contains the listening descriptor of a socket. Each event loop has one
-// acceptor for this descriptor. For a new client the kernel wakes only a loop
-// that sleeps (EPOLLEXCLUSIVE), so the client does not wait for a busy loop.
+// acceptor for this descriptor. For a new client, the kernel wakes one of the
+// waiting loops (EPOLLEXCLUSIVE), so the client does not wait for a busy loop.
 type entry struct {
 	b         *balancer
 	socket    *socket

@@ -17,9 +17,9 @@ import (
 // target. When no target answers, there may be thousands of such clients in a second.
 const lostEvery = 10 * time.Second
 
-// balancer forwards the traffic of one load balancer. Only the goroutine of Run
-// calls apply, applyMachine and stop. mu protects the state that these methods
-// share with the balancer's own goroutines.
+// balancer forwards the traffic of one load balancer. Only the goroutine of the
+// function Run calls apply, applyMachine and stop. mu protects the state that
+// these methods share with the balancer's own goroutines.
 type balancer struct {
 	id     cloudsim.LoadBalancerID
 	log    *slog.Logger

@@ -12,8 +12,8 @@ import (
 )
 
 // In one run, each benchmark does the same work alternately through a load
-// balancer and without a load balancer. It reports the ratio of the two times,
-// because other load on the machine changes both times but not their ratio.
+// balancer and without a load balancer. It reports the ratio of the two durations,
+// because other load on the machine changes both durations but not the ratio.
 
 // runAlternating runs the functions balanced and direct for b.N rounds each. It divides the rounds
 // into slices, and switches to the other function after each slice. It returns the total time of

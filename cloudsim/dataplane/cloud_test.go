@@ -119,7 +119,7 @@ func (m *fakeCloud) compact() {
 	m.floor = m.rev
 }
 
-// restart deletes the journal and all records of the cloud. The next revision is one.
+// restart deletes the journal and all records of the cloud. The next revision is 1.
 func (m *fakeCloud) restart() {
 	m.mu.Lock()
 	m.rev, m.journal = 0, nil

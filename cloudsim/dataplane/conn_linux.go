@@ -223,8 +223,8 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		again, err := w.moveBytes(c.loop)
 		if err != nil {
-			// dst has failed. If the loop has already forwarded to src all bytes that came from
-			// dst, it does not reset src. So the peer of src can still read these bytes.
+			// If src works, and the loop has forwarded all bytes from dst to src, the loop closes
+			// src without a reset. So the peer of src can still read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -277,7 +277,7 @@ func (c *conn) deadline() time.Duration {
 }
 
 // hasWaitingBytes reports whether bytes wait for a slow reader. A connection
-// with such bytes does not count as silent.
+// with such bytes does not count as idle.
 func (c *conn) hasWaitingBytes() bool {
 	return !c.halves[in].empty() || !c.halves[out].empty() || hasUnsent(c.front.fd) || hasUnsent(c.back.fd)
 }

@@ -211,8 +211,8 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	p.applyMachine(ctx, i.ID, m)
 }
 
-// putZone applies the present state of a zone. While a zone is dark, its machines are out of
-// reach. If the zone becomes dark, putZone cuts the connections of these machines.
+// putZone applies the present state of a zone. While a zone is dark, no traffic reaches its
+// instances. If the zone becomes dark, putZone cuts the connections of these instances.
 func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 	if p.dark[z.Name] == z.Dark() {
 		return
@@ -230,8 +230,8 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 // forgetRevisions makes the plane accept the next revision of each object, even if it is lower than
 // the known revision. A list is always newer than the known state. But the revisions in a list can
 // be lower, for example if the cloud was started with a new database file. If the cloud has loaded
-// a saved state, its status of an object can be older than the plane's last report. So
-// forgetRevisions makes the plane report each status again.
+// a saved state, the cloud's status of a load balancer can be older than the plane's last report.
+// So forgetRevisions makes the plane report the status of each load balancer again.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0

@@ -11,7 +11,7 @@ import (
 )
 
 // dialPolicy decides to which addresses load balancers and health checks may connect. Projects
-// choose the addresses of instances, and the cloud connects from its own machine. Without a
+// choose the addresses of instances, and this machine connects to these addresses. Without a
 // policy, a project could reach servers that only this machine may reach, such as servers on
 // its loopback interface.
 type dialPolicy struct {

@@ -89,7 +89,7 @@ func TestOutageAndLostJournal(t *testing.T) {
 }
 
 // A watch may repeat events that are older than the list. Such an event does not restore a
-// deleted load balancer or an old rule.
+// deleted load balancer or a removed listener.
 func TestOldEventsAreIgnored(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var asked []string

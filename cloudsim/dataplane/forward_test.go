@@ -388,9 +388,9 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	}
 }
 
-// If both sides send alternately with pauses, each side is silent for long, but the connection
-// is not idle. Each pause is half of the timeout. So the test also passes if a slow machine
-// makes a pause almost twice as long as planned.
+// First only the client sends, and then only the target sends. Each side is silent for the whole
+// idle timeout, but the connection is not idle. Each pause between two bytes is half of the
+// timeout. So the test also passes if a slow machine makes a pause almost twice as long as planned.
 func TestAlternatingTrafficIsNotIdle(t *testing.T) {
 	t.Parallel()
 	const words, idle = 3, 2 * time.Second
@@ -456,9 +456,9 @@ func TestMaxConnections(t *testing.T) {
 	})
 }
 
-// If the data plane cannot connect to a healthy target, the client gets another target without an
-// error. If the data plane can connect to no target, it resets the client's connection. The log
-// then has the reason once, not for each connection.
+// If the data plane cannot connect to a healthy target, it connects the client to another target,
+// and the client sees no error. If the data plane can connect to no target, it resets the client's
+// connection. The log then has the reason once, not for each connection.
 func TestDialFailureTriesAnother(t *testing.T) {
 	f := newFleet(t, 3, sayName)
 	probed := serve(t, f.servers[0].ip, 0, sayWord("ok"))

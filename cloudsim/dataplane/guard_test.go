@@ -45,8 +45,8 @@ func TestOwnReportsAreIgnored(t *testing.T) {
 }
 
 // A server can listen on any address of a claimed range, and clients reach the
-// server, although no interface has the address. After the release, no server
-// can listen on the address.
+// server, although no interface has the address. After the call of release, no
+// server can listen on the address.
 func TestClaim(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create a network namespace")

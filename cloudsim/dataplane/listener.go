@@ -39,7 +39,7 @@ func newListener(p port) *listener {
 	return &listener{port: p, slots: map[*target]*slot{}, refused: map[refusal]uint64{}}
 }
 
-// setSpec puts spec in force. It reports whether the idle timeout has changed.
+// setSpec sets the spec of the listener. It reports whether the idle timeout has changed.
 func (l *listener) setSpec(spec cloudsim.Listener, cfg Config) (idleChanged bool) {
 	l.spec = spec
 	idle := time.Duration(spec.IdleTimeoutSeconds) * time.Second

@@ -21,8 +21,8 @@ const (
 	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
 	// when all processors share the connections.
 	imbalance = 32
-	// tick is the time between two checks of all deadlines. So the loop handles a deadline at most
-	// this duration too late.
+	// tick is the minimum time between two checks of all deadlines. So the loop may handle a
+	// deadline up to one tick late.
 	tick  = 50 * time.Millisecond
 	never = time.Duration(math.MaxInt64)
 )
@@ -63,7 +63,8 @@ func (f *forwarder) close() {
 	f.work.Wait()
 }
 
-// checkDeadlines makes all loops check all deadlines, because some deadlines have become earlier.
+// checkDeadlines makes all loops check all deadlines. The balancer calls it after an idle timeout
+// has changed.
 func (f *forwarder) checkDeadlines() {
 	for _, l := range f.loops {
 		l.enqueue(func() { l.scheduleCheck(l.now) })
@@ -202,9 +203,9 @@ func (l *loop) sleepTime() time.Duration {
 	return max(l.next-l.now, 0)
 }
 
-// roundUpMillis rounds d up to whole milliseconds, so that the deadline has passed when the loop
-// wakes. If d is equal to the constant never, the result is -1. This result means that the wait has
-// no limit.
+// roundUpMillis rounds d up to whole milliseconds, so that the loop does not wake before d has
+// passed. If d is equal to the constant never, the result is -1. This result means that the wait
+// has no limit.
 func roundUpMillis(d time.Duration) int {
 	if d == never {
 		return -1

@@ -115,9 +115,9 @@ func TestListenerHealthCheck(t *testing.T) {
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy))
 }
 
-// When a listener gets its own health check or its own targets, its connections continue. Only the
-// connections to targets that the listener no longer has end. In this test, the drain timeout is
-// zero, so they end at once.
+// When a listener gets its own health check or its own targets, its connections continue. The data
+// plane ends only the connections to targets that the listener no longer has. In this test, the
+// drain timeout is zero, so these connections end at once.
 func TestListenerGetsOwnTargets(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, func(n int) func(*net.TCPConn) {

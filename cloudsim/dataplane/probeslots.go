@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// probeSlots limits the total number of slots in use, and shares the slots fairly between load
-// balancers. A load balancer gets another slot only if the number of its slots is smaller than the
-// number of free slots. So free slots remain for another load balancer. The disadvantage is that a
-// single load balancer gets only half of the slots. A free slot goes to the waiting load balancer
-// with the fewest slots. If several waiting load balancers have this lowest number of slots, the
-// free slot goes to the load balancer that has waited longest. Each grant takes O(waiting load
-// balancers).
+// probeSlots limits the number of concurrent probes. Each running probe has one slot. The load
+// balancers share the slots fairly. A load balancer gets another slot only if the number of its
+// slots is smaller than the number of free slots. So free slots remain for another load balancer.
+// The disadvantage is that a single load balancer gets only half of the slots. A free slot goes to
+// the waiting load balancer with the fewest slots. If several waiting load balancers have this
+// lowest number of slots, the free slot goes to the load balancer that has waited longest. Each
+// grant takes O(waiting load balancers).
 type probeSlots struct {
 	mu      sync.Mutex
 	free    int

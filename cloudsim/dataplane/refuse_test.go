@@ -36,7 +36,7 @@ func hostIPs(t *testing.T) []string {
 }
 
 // A target with an address of the cloud's own machine gets no connection, no datagram and no probe.
-// This also holds if the configuration allows every address in the networks of projects.
+// This also holds if Config.Networks contains every IPv4 address.
 func TestTargetsAreNotTheHost(t *testing.T) {
 	t.Parallel()
 	anywhere := dataplane.Config{Instances: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/16")}, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
@@ -94,7 +94,8 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 
 // A caller with the role writer in one project cannot use a network to reach the cloud's own
 // machine, the host's network or link-local addresses. The caller cannot create a route that
-// receives the traffic of other projects. The caller can reserve some private ranges, but not all.
+// receives the traffic of other projects. A quota limits the number of private addresses in the
+// networks of the project.
 func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 	t.Parallel()
 	own := netip.MustParsePrefix(fmt.Sprintf("127.64.%d.0/24", 200))

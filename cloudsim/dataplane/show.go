@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// source returns the source address of connections to a target. This is the client's own address
-// if the target should see the client. Otherwise source returns the zero value, which means an
-// address of this machine.
+// source returns the source address of connections to a target. If the target should see the
+// client's address, source returns the client's address. Otherwise source returns the zero value,
+// which means an address of this machine.
 func (c Config) source(client netip.Addr) netip.AddrPort {
 	client = client.Unmap()
 	if !c.ShowClients || !client.Is4() || client.IsLoopback() ||

@@ -121,8 +121,7 @@ func (c chooser) take(n int, mustEnd bool) (got string) {
 }
 
 // pickTarget prefers the target with the fewest connections, and then the target with the longest
-// wait. TestPick proves that a new target does not get many connections at once because it has
-// waited for none before.
+// wait. TestPick also proves that a new target takes turns with the other targets.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a

@@ -1,7 +1,7 @@
 // Package dialect serves the APIs of other clouds. A dialect translates each call of another
-// cloud's API to calls of this cloud's public API. These calls have the token of the caller. So the
-// cloud applies the same permissions, quotas, rate limits and faults to calls through a dialect as
-// to direct calls. The audit trail contains both kinds of calls.
+// cloud's API to calls of this cloud's public API, with the token of the caller. The cloud applies
+// the same permissions, quotas, rate limits and faults to calls through a dialect as to direct
+// calls. The audit trail contains both kinds of calls.
 //
 // A dialect has no storage of its own. If this cloud has no field for a value of the other cloud,
 // the dialect stores this value in a label of the resource, or in a cloudsim.Record. So a dialect
@@ -52,14 +52,14 @@ type Dialect struct {
 	// With these variables, the programs use the dialect at the given URL, such as
 	// http://127.0.0.1:8190. The result does not contain the variable for the token.
 	Variables func(url string) []Variable
-	// Metadata describes the metadata service of the other cloud, which the dialect imitates. It is
-	// nil if programs for that cloud need no metadata.
+	// Metadata describes the metadata service of the other cloud. It is nil if programs for the
+	// other cloud need no metadata.
 	Metadata *cloudsim.MetadataTreeSpec
 	// RegistryHost returns the host name of a project's image registry in the other cloud. It is
 	// nil if the dialect does not translate the registry.
 	RegistryHost func(project cloudsim.ProjectID, region string) string
-	// DiskLink returns the path of a disk's device on an instance. For example, servers of Hetzner
-	// Cloud have the path that the dialect hcloud returns.
+	// DiskLink returns the path of a disk's device on an instance, e.g.
+	// /dev/disk/by-id/scsi-0HC_Volume_42 for the dialect hcloud. DiskLink may be nil.
 	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token. It is "" if programs for
 	// the other cloud need a credentials file instead of a token.

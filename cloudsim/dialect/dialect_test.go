@@ -63,8 +63,8 @@ func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	return resp.StatusCode, resp.Header.Get("Their-Id"), string(raw)
 }
 
-// TestCallsHaveRequestIDAndToken proves that the calls of a dialect to the cloud have the id of the
-// request, the name of the dialect's call, and the token of the caller.
+// TestCallsHaveRequestIDAndToken proves that a dialect sends the caller's request id, the caller's
+// token and the name of the dialect's call to the cloud.
 func TestCallsHaveRequestIDAndToken(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	secret, err := cloud.Token()

@@ -89,9 +89,9 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 // returns Unauthenticated if the access key or the session token does not exist, if the session
 // token has expired, or if the signature is wrong. It also returns Unauthenticated if the
 // signature's time is more than SignatureSkew after the cloud's time. verifySignature does not
-// refuse expired signatures. Its caller must then call signerToken, which refuses them. An error of
-// verifySignature contains the name of the wrong part of the signature. From this name, a dialect
-// determines the error code in its API.
+// refuse expired signatures. The caller must also call signerToken, which refuses them. An error of
+// verifySignature contains the name of the wrong part of the signature. A dialect (a server for
+// another cloud's API) translates this name to an error code of that API.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)
 	if !ok {
@@ -139,9 +139,9 @@ func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	return t, err
 }
 
-// The session token in credential c is the secret of one of the cloud's own tokens. session returns
-// this token from the store. It returns Unauthenticated if this token does not exist or has
-// expired.
+// session returns the cloud's token that has the session token of credential c as its secret. It
+// returns Unauthenticated if the cloud's token does not exist, has expired, or does not belong to
+// the access key of c.
 func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {

@@ -113,9 +113,9 @@ func TestAccessKey(t *testing.T) {
 
 // From a token of the cloud, a client can compute an access key and a session token.
 // TestSessionToken signs requests with these two values. It proves that a signed request has the
-// permissions of the cloud's token. The engine refuses the request if the token has expired or is
-// deleted. It also refuses the request if the access key and the session token belong to different
-// tokens.
+// permissions of the cloud's token. The engine refuses the request if the cloud's token has expired
+// or is deleted. It also refuses the request if the access key and the session token belong to
+// different tokens of the cloud.
 func TestSessionToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

@@ -96,16 +96,16 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 // addresses it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// countablePart returns the part of range p that has numbered addresses in the store. The numbers
-// have 64 bits, so for a range that is larger than a /64 this part is the first /64. For all other
-// ranges, this part is the whole range.
+// countablePart returns the part of range p in which the store can record used addresses. The store
+// records an address as a 64-bit number (see offset). This part is therefore the first /64 of p if
+// p is larger than a /64, and otherwise the whole range.
 func countablePart(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
 
-// giveIP marks an address of range p as free. It does nothing if the address has no number in the
-// store (see countablePart). This is the case if the address is after the first /64 of p, or if the
-// configured range has changed since the cloud assigned the address.
+// giveIP marks an address of range p as free. It does nothing if the address is not in the part of
+// p that countablePart returns. This is the case if the address is after the first /64 of p, or if
+// the configured range has changed since the cloud assigned the address.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 	if !countablePart(p).Contains(ip) {
 		return nil

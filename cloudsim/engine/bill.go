@@ -107,9 +107,10 @@ func (l *ledger) nextRecord() <-chan struct{} {
 }
 
 // WatchAudit yields the calls that match the options o and that come after the number o.After. It
-// yields them in the order of their numbers, until ctx ends. WatchAudit also yields a bookmark in
-// each bookmarkInterval. A bookmark is an item that contains only a number. A later watch can
-// continue from this number. WatchAudit yields an error at most once, as the last item:
+// yields them in the order of their numbers, until ctx ends. WatchAudit also yields a bookmark
+// after the present calls, and then once per bookmarkInterval. A bookmark is an item that contains
+// only a number. A later watch can continue from this number. WatchAudit yields an error at most
+// once, as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.

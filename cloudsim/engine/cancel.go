@@ -46,9 +46,8 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindLoadBalancer:
 		if op.Verb != cloudsim.Create {
-			// An update of a new load balancer can run while the load balancer is still in the
-			// state provisioning. The state of the update is not part of the load balancer, so
-			// without this condition, the call of Move below would permit the cancellation.
+			// The code below deletes a load balancer in state provisioning. The cancellation of an
+			// update must not delete the load balancer.
 			return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of load balancer %s: only its creation can be cancelled", op.Verb, op.Target)
 		}
 		return undoWork(tx, op, loadBalancers, func(l *cloudsim.LoadBalancer) error {

@@ -132,10 +132,10 @@ func (e *Engine) matchingFaults(list []cloudsim.Fault, call Call, s Subject) (id
 	return ids, nil
 }
 
-// countStrikes goes through the given faults in the order of ids. It adds one API call to the count
-// of each fault, and returns the effect of the faults on this call. It stops after the first hit of
-// a fault with an effect other than latency. The result usedUp is true if one of these faults can
-// never hit again.
+// countStrikes applies the given faults to one API call, in the order of ids, and returns their
+// effect. It stops after the first hit of a fault with an effect other than latency. Up to this
+// hit, it adds the call to the count of each active fault. The result usedUp is true if one of
+// these faults can never hit again.
 func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)

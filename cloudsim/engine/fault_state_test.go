@@ -110,8 +110,8 @@ func TestZoneOutageScopes(t *testing.T) {
 }
 
 // In TestStuckStateHoldsExactlyMax, concurrent callers stop instances. The test proves that a fault
-// with the limit Max stops exactly Max of these operations from finishing. After the deletion of
-// the fault, all operations finish.
+// with the limit Max keeps exactly Max of these operations unfinished. After the deletion of the
+// fault, all operations finish.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -169,8 +169,8 @@ func TestFaultMatches(t *testing.T) {
 }
 
 // TestFaultsInOrder proves that the latencies of several faults add up. The first fault with an
-// effect other than latency decides the outcome of the call. A fault counts the calls that it
-// applies to. The faults after the first fault do not count the call.
+// effect other than latency decides the outcome of the call. The faults after this fault have no
+// effect on the call and do not count it.
 func TestFaultsInOrder(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

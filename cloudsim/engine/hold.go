@@ -56,9 +56,9 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 // release unblocks an operation that a hold or a fault has blocked. If the operation is due,
 // release completes it in the same transaction. If the loop in Run completed it later, the order of
 // events in the journal would not always be the same for the same calls. If the operation is not
-// due yet, release puts the operation on the due list again. The loop in Run removes a blocked
-// operation from the due list at its due time. If a user then sets the clock back, the operation is
-// no longer due, but is also not on the list.
+// due yet, release puts the operation on the due list again. The list may no longer contain the
+// operation: the loop in Run removes a blocked operation at its due time, and a user may set the
+// clock back afterwards.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

@@ -21,8 +21,8 @@ const (
 	// write to a file is longer ago than this duration, the next write changes the modification
 	// time.
 	tick = 20 * time.Millisecond
-	// maxTries is the maximum number of times that copyTogether repeats the copies. A
-	// repetition is necessary if a source has changed during the copy.
+	// maxTries is the maximum number of tries that copyTogether makes after the first try. A
+	// further try is necessary if a source has changed during the copy.
 	maxTries = 5
 	// quietTimeout is the maximum time for which each try waits for a pause in the writes to the
 	// sources.
@@ -43,9 +43,9 @@ type fileCopy struct {
 // copies exist, copyTogether does nothing. If only some copies exist, copyTogether makes all copies
 // again.
 //
-// If the file system can clone files, a call with one copy always succeeds, even while an instance
-// writes to the source. Otherwise a copy takes time. Such a copy is valid only if no program writes
-// to a source during this time. copyTogether returns errBusy after too many invalid tries.
+// If the file system can clone files, a call with one copy never returns errBusy, even while an
+// instance writes to the source. Otherwise the copies take time, and are valid only if no program
+// writes to a source during this time. copyTogether returns errBusy after too many invalid tries.
 func copyTogether(ctx context.Context, copies []fileCopy) error {
 	if complete(copies) {
 		return nil

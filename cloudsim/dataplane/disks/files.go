@@ -36,7 +36,7 @@ type Files struct {
 	pendingData atomic.Pointer[cloudsim.StagedData]
 }
 
-// NewFiles returns the Files of the folder dir. It works even if the folder does not exist yet.
+// NewFiles returns the Files of the folder dir. The folder does not have to exist yet.
 func NewFiles(dir string) *Files { return &Files{dir: dir} }
 
 // stagePrefix begins the names of temporary folders. These folders hold disk

@@ -30,8 +30,8 @@ func attributesOf(l cloudsim.LoadBalancer) attributes {
 	return out
 }
 
-// idleTimeout returns the idle timeout in the labels of a load balancer, in seconds. All listeners
-// of the load balancer have this idle timeout.
+// idleTimeout reads the idle timeout of a load balancer from its labels. The unit is seconds. All
+// listeners of the load balancer have this idle timeout.
 func idleTimeout(labels map[string]string) int {
 	n, err := strconv.Atoi(labels[labelIdle])
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package aws translates a part of the API of Amazon Web Services, so that AWS's cloud controller
-// manager and SDKs run unmodified against this cloud. The formats of requests and answers follow
-// these API references:
+// Package aws translates a part of the API of Amazon Web Services to calls of this cloud's API. So
+// AWS's cloud controller manager and SDKs run unmodified against this cloud. The formats of
+// requests and answers follow these API references:
 //   - Amazon EC2, version 2016-11-15
 //   - Elastic Load Balancing, version 2012-06-01 for classic load balancers, and version 2015-12-01
 //     for network load balancers

@@ -18,8 +18,9 @@ func withTwoRegions() cloudtest.Option {
 	})
 }
 
-// TestClientTokenOrder proves that a repeated request finds the first resource even if its tags have
-// another order. The EBS CSI driver reads the tags from a map, so their order is random.
+// TestClientTokenOrder proves that a repeated request finds the resource of the first request even
+// if the order of the tags in the two requests differs. The EBS CSI driver reads the tags from a
+// map, so their order is random.
 func TestClientTokenOrder(t *testing.T) {
 	w := start(t)
 	const a, b = "Key=a&TagSpecification.1.Tag.N.Value=1", "Key=b&TagSpecification.1.Tag.N.Value=2"

@@ -443,8 +443,8 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// TestConcurrentChangeIsIncorrectState proves that a call returns an error if other callers change
-// the resource before each attempt of the call.
+// TestConcurrentChangeIsIncorrectState proves that a call returns IncorrectState if all of its
+// writes fail with Stale. A write fails with Stale if another caller has changed the resource.
 func TestConcurrentChangeIsIncorrectState(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

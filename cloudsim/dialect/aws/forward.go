@@ -204,9 +204,9 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 }
 
 // applyRecords calls computeListeners for the load balancers with the given ids, and writes the
-// load balancers to the cloud. applyRecords skips deleted load balancers. It computes with the
-// records that the cloud stores. If changeRouting is not nil, applyRecords reads a copy of these
-// records, calls changeRouting to change the copy, and computes with the copy.
+// load balancers to the cloud. applyRecords skips deleted load balancers. If changeRouting is nil,
+// computeListeners uses the records in the cloud. Otherwise changeRouting first changes a copy of
+// these records, and computeListeners uses the changed copy.
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the caller does not

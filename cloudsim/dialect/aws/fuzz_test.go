@@ -14,10 +14,9 @@ import (
 
 var emptyListRE = regexp.MustCompile(`^(InstanceId|ResourceId|Tag|Filter\.[0-9]+\.Value)$`)
 
-// The function for an action asks the decoder for each parameter that the action has. FuzzQuery
-// proves that the decoder returns each parameter at most once, and refuses a request with a
-// parameter for which the function has not asked. It also proves that a filter value without
-// special characters matches itself.
+// FuzzQuery proves that the decoder either refuses a request, or returns each parameter of the
+// request exactly once. It also proves that a filter value without special characters matches
+// itself.
 func FuzzQuery(f *testing.F) {
 	f.Add("Action=DescribeInstances&Version=2016-11-15&InstanceId.1=i-00000000000000001&Filter.1.Name=tag%3Aa&Filter.1.Value.1=b%2A&MaxResults=5&DryRun=false")
 	f.Add("ResourceId.1=i-1&Tag.1.Key=a&Tag.1.Value=&Tag.2.Key=b&NextToken=aS0wMDAwMDE&Tag.3.Value=c")

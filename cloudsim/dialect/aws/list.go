@@ -111,8 +111,8 @@ func newRequestedNames(all []string) requestedNames {
 }
 
 // match reports whether the result of the call may contain the resource with the given name. This
-// is the case if the set contains the name or is empty. If the set contains the name, match stores
-// in the set that a resource has this name.
+// is the case if the set contains the name or is empty. If the set contains the name, match sets
+// the value for the name to true.
 func (n requestedNames) match(name string) bool {
 	if len(n) == 0 {
 		return true

@@ -116,8 +116,8 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	setSourceRanges(l, open)
 }
 
-// setSourceRanges sets the source ranges of a load balancer to the addresses that are in all lists
-// in open. If there is no such address, all listeners refuse connections.
+// setSourceRanges sets the source ranges of a load balancer to the intersection of the lists in
+// open. If the intersection is empty, all listeners refuse connections.
 func setSourceRanges(l *cloudsim.LoadBalancerSpec, open [][]netip.Prefix) {
 	l.SourceRanges = nil
 	for _, r := range slices.Concat(open...) {

@@ -460,8 +460,8 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 }
 
 // applyGroup applies the rules of the security group g to all load balancers that have this group.
-// It also updates the network load balancers of the VPC that have no security groups, because their
-// targets can have the group g. The caller does not have to store the rules of g before the call.
+// It also updates the VPC's network load balancers without security groups; see permitTargets. The
+// caller does not have to store the rules of g before the call.
 func applyGroup(q *query, g group) error {
 	hasGroup, inherits := usesGroup(g), hasNoGroups(g.Network)
 	users, err := listLoadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })

@@ -148,7 +148,7 @@ func describeSubnets(q *query) (any, error) {
 	return out, nil
 }
 
-// countAddresses returns the number of addresses in a range that instances can use. The cloud does
+// countAddresses returns the number of addresses that instances can use in a range. The cloud does
 // not report how many addresses are in use, so this number includes addresses that instances
 // already have.
 func countAddresses(cidr string) int {

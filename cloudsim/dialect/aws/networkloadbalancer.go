@@ -66,9 +66,8 @@ type availabilityZone struct {
 }
 
 // networkDNSName returns the host name of a network load balancer, e.g.
-// shop-1.elb.127-65-0-1.amazonaws.com. As in AWS, this host name has another form than the host
-// name of a classic load balancer. In AWS, the region is between .elb. and .amazonaws.com. The
-// result has the address of the load balancer at this place.
+// shop-1.elb.127-65-0-1.amazonaws.com. As in AWS, the host name of a classic load balancer has a
+// different form. AWS's host name contains the region instead of the address.
 func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }

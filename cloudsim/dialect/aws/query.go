@@ -157,8 +157,8 @@ func (q *query) dropEmpty(list string) {
 	}
 }
 
-// A filter selects resources for a list. A resource matches the filter if one of its values for
-// this filter matches one of the patterns in filter.match.
+// A filter selects resources for a list. A resource matches the filter if one of the values from
+// kind.valuesOf matches one of the patterns in filter.match.
 type filter struct {
 	name   string
 	values []string
@@ -195,9 +195,8 @@ func (q *query) decodeFilters() (all []filter) {
 	return all
 }
 
-// pattern is a filter value in decoded form. It is not a regular expression, because the dialect
-// decodes filters before the cloud has checked the signature, and the compilation of a regular
-// expression is slow.
+// pattern is a filter value in decoded form. The dialect decodes filters before the cloud checks
+// the signature. With regular expressions, an unauthenticated client could cause slow compilations.
 type pattern []rune
 
 // Special elements of a pattern. No character has these values.

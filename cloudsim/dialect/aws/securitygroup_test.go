@@ -13,8 +13,7 @@ import (
 
 const allowAll = "Action=AuthorizeSecurityGroupIngress&IpPermissions.1.IpProtocol=-1&IpPermissions.1.IpRanges.1.CidrIp=0.0.0.0/0&GroupId="
 
-// TestRefusedRule proves that a request for a rule that the cloud cannot store does not change the
-// source ranges of load balancers.
+// TestRefusedRule proves that a refused rule does not change the source ranges of load balancers.
 func TestRefusedRule(t *testing.T) {
 	w := start(t)
 	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")
@@ -115,9 +114,8 @@ func TestForeignLoadBalancer(t *testing.T) {
 	}
 }
 
-// The dialect stores a listener and a security group as records. A change of a listener or a
-// security group changes its record, and then a load balancer. TestRefusedRecord proves that the
-// load balancer does not change if the cloud does not store the record.
+// The dialect stores listeners, target groups and security groups in records. TestRefusedRecord
+// proves that load balancers keep their settings if the cloud refuses a change of a record.
 func TestRefusedRecord(t *testing.T) {
 	w := startNetwork(t)
 	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")

@@ -32,7 +32,7 @@ func (r rule) permitsSame(other rule) bool {
 	return r == other
 }
 
-// permission contains rules that have the same protocol and the same ports as each other.
+// permission contains rules with the same protocol and the same ports.
 type permission struct {
 	Protocol string           `xml:"ipProtocol"`
 	From     *int             `xml:"fromPort,omitempty"`
@@ -200,11 +200,12 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 			return nil, err
 		}
 		// The first call of applyGroup changes the load balancers before storeGroup stores the
-		// rules. If applyGroup or storeGroup fails, the record still contains the old rules. So if
-		// the client repeats the request, the dialect makes all changes again. Another caller can
-		// store another group of the same load balancer at the same time. The second call of
-		// applyGroup computes the load balancer again from all stored groups. If storeGroup fails,
-		// the second call restores the effect of the old rules, which the record still contains.
+		// rules. If this call or storeGroup fails, the record still contains the old rules. So a
+		// repeated request makes all changes again.
+		//
+		// The second call of applyGroup computes the load balancers again. Another caller may have
+		// stored another group of the same load balancer since the first call. If storeGroup has
+		// failed, the second call restores the effect of the old rules.
 		if err = applyGroup(q, g); err != nil {
 			return nil, err
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestSessions proves that the dialect accepts temporary credentials only with their session token,
-// and only until they expire on the cloud's clock. Otherwise a request with temporary credentials
-// gets AWS's errors, both in the query protocol and in the protocol JSON 1.1.
+// TestSessions proves that the dialect accepts temporary credentials only with their session token
+// and before their expiration on the cloud's clock. In all other cases, the dialect returns AWS's
+// errors, both in the query protocol and in the protocol JSON 1.1.
 func TestSessions(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := start(t, withRegistry(), cloudtest.WithFrozenClock(at))

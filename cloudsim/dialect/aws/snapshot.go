@@ -62,7 +62,7 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 }
 
 // snapshotIn returns a filter for the snapshots in the answer to the request q. The filter accepts
-// a snapshot if it is in the region of q and EC2 has a name for its state.
+// a snapshot in the region of q if snapshotStates contains the state of the snapshot.
 func snapshotIn(q *query) func(cloudsim.Snapshot) bool {
 	region := q.region()
 	return func(s cloudsim.Snapshot) bool { return s.Region == region && snapshotStates[s.State] != "" }

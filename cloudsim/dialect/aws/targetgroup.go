@@ -34,8 +34,8 @@ type targetGroupDocument struct {
 	PreserveIP    bool                  `json:"preserveClientIP"` // has no effect
 }
 
-// healthCheck returns the health check of a target group. The result contains the port that the
-// health check uses.
+// healthCheck returns the health check of a target group. If the health check has no port of its
+// own, the result contains the port of the targets.
 func (d targetGroupDocument) healthCheck() cloudsim.HealthCheck {
 	h := d.HealthCheck
 	if h.Port == 0 {
@@ -347,8 +347,8 @@ func deleteTargetGroup(q *query) (any, error) {
 	if users := r.findLiveUsers(live, g.ID); len(users) > 0 {
 		return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(users[0])+" uses the target group "+wanted+": delete the listener first")
 	}
-	// If another client has deleted a load balancer, the records of its listeners still exist. So
-	// some of these records can contain the id of the target group.
+	// A client of the cloud's own API can delete a load balancer and leave the records of its
+	// listeners. These records can contain the id of the target group.
 	if err := deleteListenerRecords(q, r.listeners, func(li networkListener) bool { return li.Doc.TargetGroup == g.ID }); err != nil {
 		return nil, err
 	}

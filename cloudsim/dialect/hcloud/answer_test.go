@@ -35,9 +35,8 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 
 // For one call of a client, the dialect makes several calls to the cloud.
 // TestPartlyThrottledCallSucceeds proves that the client's call succeeds although a rate limit
-// refuses a later call to the cloud. Hetzner's client repeats a call that fails with the code
-// rate_limit_exceeded. So a creation must not fail with this code after it has created the
-// resource.
+// refuses some of these calls to the cloud. Hetzner's client repeats a call that fails with the
+// code rate_limit_exceeded. So a creation that fails with this code must leave no resource.
 func TestPartlyThrottledCallSucceeds(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
@@ -190,8 +189,8 @@ func TestDefaultStatusCodes(t *testing.T) {
 	}
 }
 
-// TestPageAfterDeletions proves that a page has the right content if servers were deleted after an
-// earlier call listed the previous page.
+// TestPageAfterDeletions reads two pages and deletes the servers of page 1. It proves that the
+// remaining servers are then on page 1.
 func TestPageAfterDeletions(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -82,9 +82,9 @@ const (
 	headerReset     = "RateLimit-Reset"
 )
 
-// noCallsRemain changes the headers of an answer so that the caller has no remaining calls. A fault
-// can refuse a call as if the caller had exceeded a rate limit. In this case, the headers from the
-// cloud contain the real rate limit of the caller, or no rate limit.
+// noCallsRemain changes the headers of an answer to report that the caller has no remaining calls.
+// A fault can refuse a call as if the caller had exceeded a rate limit. In this case, the headers
+// from the cloud contain the real rate limit of the caller, or no rate limit.
 func noCallsRemain(h http.Header, retryAfter int) {
 	if h.Get(headerRemaining) == "0" {
 		return

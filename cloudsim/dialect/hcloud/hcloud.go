@@ -3,10 +3,10 @@
 // formats of requests and answers follow https://docs.hetzner.cloud.
 //
 // The package refuses features that this cloud does not have, such as load balancers that decode
-// HTTP. Some values have no effect in this cloud. The package accepts a value without effect, such
-// as the algorithm of a load balancer, only if the value describes a resource. It refuses a value
-// that requests an action, such as the mount of a new volume. There is one exception: the package
-// accepts the image and the SSH keys of a new server, because clients send these values.
+// HTTP. It accepts properties that have no effect in this cloud, such as the algorithm of a load
+// balancer. It refuses actions that this cloud cannot execute, such as the mount of a new volume.
+// This cloud also cannot install an image or SSH keys on a server. The package accepts these values
+// for a new server, because clients send them.
 package hcloud
 
 import (
@@ -43,8 +43,8 @@ func New() dialect.Dialect {
 	}
 }
 
-// The methods of api are the calls of the dialect. Its fields are caches that avoid repeated calls
-// to the cloud.
+// The methods of api are calls of the dialect. The fields of api are caches that avoid repeated
+// calls to the cloud.
 type api struct {
 	types   typeCache
 	cursors pageCursors
@@ -56,10 +56,10 @@ const maxRetries = 10
 // retrying returns a copy of a request with a retrying client: if a rate limit refuses a call that
 // reads or deletes, this client waits and repeats the call.
 //
-// The dialect uses the copy after it has created or deleted a resource. If a rate limit refused one
-// of the calls after this point, the dialect would have to return an error. Hetzner's Go library
-// would repeat its call to the dialect, and the repeated call would fail, because the resource
-// already exists, or no longer exists.
+// The dialect uses the copy after it has created or deleted a resource. Without the retries, a rate
+// limit could make the dialect return an error at this point. Hetzner's Go library would then
+// repeat its call to the dialect. The repeated call would fail, because the resource already
+// exists, or no longer exists.
 func retrying(r *dialect.Request) *dialect.Request {
 	out, cloud := *r, *r.Cloud
 	cloud.Retries = maxRetries

@@ -243,9 +243,9 @@ func (q query) meta(n int, hasMore bool) meta {
 // pageCursors caches the id after which each page of a list begins. If the cache has no entry for a
 // page, the dialect gives the same answer, but reads more resources from the cloud.
 //
-// An entry is correct only for a client that has just read the previous page. If a resource on an
-// earlier page is deleted later, the entry is wrong for other clients. So a call uses each entry at
-// most once, and an entry expires.
+// An entry is correct only for a client that has just read the previous page. If a client deletes a
+// resource on an earlier page, the following pages begin after other ids. Then the entry is wrong
+// for other clients. So a call uses each entry at most once, and an entry expires.
 type pageCursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]pageCursor

@@ -230,8 +230,8 @@ func setAlgorithm(labels map[string]string, s string) error {
 	return nil
 }
 
-// setNetwork stores in labels that a load balancer is attached to the network with the number n. If
-// this network does not exist, setNetwork returns an error. The attachment has no effect on
+// setNetwork stores in labels that a load balancer is attached to the network with Hetzner's id n.
+// If this network does not exist, setNetwork returns an error. The attachment has no effect on
 // traffic, because a load balancer of this cloud reaches all networks of its project.
 func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
@@ -295,8 +295,8 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	if l, err = r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
 		return 0, nil, err
 	}
-	// Clients older than October 2026 expect an answer without an action, and do not wait. So this
-	// call waits until the cloud has deleted the load balancer.
+	// Client versions from before October 2026 do not wait for the action in the answer. Therefore
+	// this call waits until the cloud has deleted the load balancer.
 	op, err := retrying(r).Cloud.WaitOperation(r.Context(), l.Operation)
 	if err != nil {
 		return 0, nil, err

@@ -49,7 +49,7 @@ func partsOf(r *dialect.Request, of cloudsim.NetworkID) (p networkParts, err err
 
 // networkOf returns the network n in Hetzner's format. The parameter p can also contain the parts
 // of other networks, but the result contains only the parts of n. If a subnet belongs to all
-// regions, its network zone is the first region.
+// regions, its network zone is the cloud's first region.
 func networkOf(n cloudsim.Network, p networkParts) network {
 	out := network{
 		ID: dialect.Number(n.ID), Name: dialect.OtherName(n.Meta), Created: n.CreatedAt, IPRange: n.IPv4,

@@ -38,8 +38,7 @@ func addressIn(i cloudsim.Instance, n cloudsim.NetworkID) string {
 	return ""
 }
 
-// serverNetwork contains the fields that are in both requests: in the request to attach a server to
-// a network, and in the request to detach it.
+// serverNetwork contains the field that the attach request and the detach request have in common.
 type serverNetwork struct {
 	Network int64 `json:"network"`
 }

@@ -64,9 +64,9 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 	return out, nil
 }
 
-// If an instance in instances is in a placement group, groupsOf returns all placement groups.
-// Otherwise it reads no groups and returns nil. The keys of the map are the values of the label
-// labelPlacementGroup.
+// groupsOf returns all placement groups of the project. The keys of the map are the values of the
+// label labelPlacementGroup. If no instance in instances is in a placement group, groupsOf reads no
+// groups and returns nil.
 func groupsOf(r *dialect.Request, instances []cloudsim.Instance) (map[string]*placementGroup, error) {
 	if !slices.ContainsFunc(instances, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
 		return nil, nil
@@ -123,7 +123,7 @@ func deletePlacementGroup(r *dialect.Request) (int, any, error) {
 	return placementGroups.delete(r)
 }
 
-// joinPlacementGroup returns the placement group with the number n, and the value of the label
+// joinPlacementGroup returns the placement group with Hetzner's id n, and the value of the label
 // labelPlacementGroup for a server that joins this group. If the group does not exist,
 // joinPlacementGroup returns an error that names the given field of the request.
 func joinPlacementGroup(r *dialect.Request, field string, n int64) (label string, g placementGroup, err error) {

@@ -54,8 +54,9 @@ func TestParallelChanges(t *testing.T) {
 	}
 }
 
-// TestReadyAfterTheAnswer makes calls whose answers contain no action. It proves that the cloud has
-// ended the work of each call before the dialect answers. The next call of the client then succeeds.
+// TestReadyAfterTheAnswer makes calls for which Hetzner's client returns no action. It proves that
+// the cloud has ended the work of each call before the dialect answers. The next call of the client
+// then succeeds.
 func TestReadyAfterTheAnswer(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

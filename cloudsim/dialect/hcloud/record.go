@@ -31,7 +31,7 @@ func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.Li
 	return c.ListRecords(ctx, o)
 }
 
-// byID returns the record with the number n. If this record has another kind, byID returns
+// byID returns the record with Hetzner's id n. If this record has another kind, byID returns
 // NotFound.
 func (k recordKind[T]) byID(r *dialect.Request, n int64) (cloudsim.Record, error) {
 	v, err := r.Cloud.GetRecord(r.Context(), dialect.ID[cloudsim.RecordID](prefixRecord, n))

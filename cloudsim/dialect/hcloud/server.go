@@ -212,8 +212,8 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// The dialect has read all parts of the answer before the creation. So after the creation, it
-	// makes no call to the cloud that could fail.
+	// The dialect has read all parts of the answer before the creation, because a later call to the
+	// cloud could fail.
 	if group != nil {
 		group.Servers = append(group.Servers, dialect.Number(i.ID))
 	}

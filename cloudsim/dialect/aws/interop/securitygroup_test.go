@@ -73,8 +73,8 @@ func testSecurityGroups(t *testing.T, w *world) {
 		t.Errorf("rules: got %+v", g.IpPermissions)
 	}
 
-	// A permission from an answer contains empty lists. The SDK sends these lists in the request, so
-	// the dialect must accept empty lists.
+	// g.IpPermissions[1] is from an answer and contains empty lists. The SDK sends these lists, so
+	// the dialect must accept empty lists in requests.
 	w.revoke(t, id, g.IpPermissions[1], tcp(80, "192.0.2.0/24"))
 	if g = w.group(t, id); len(g.IpPermissions) != 2 || len(g.IpPermissions[0].IpRanges) != 1 {
 		t.Errorf("rules after revocation: got %+v", g.IpPermissions)
