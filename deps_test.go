@@ -223,9 +223,8 @@ func TestCloudconform(t *testing.T) {
 }
 
 // differs lists the modules that kube or netproxy/interop may require in another version than
-// allinone. No package that both allinone and kube compile imports these modules. So Go compiles no
-// package of Kubernetes twice if the versions of these modules differ. The exception is
-// konnectivity-client.
+// allinone. The packages that both allinone and kube compile import none of these modules, except
+// konnectivity-client. So different versions do not make Go compile a package of Kubernetes twice.
 var differs = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
 	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",

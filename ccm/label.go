@@ -32,9 +32,9 @@ const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 // labelPeriod is the time between two rounds of the labeler. In each round
 // the CCM compares the labels of all Nodes with the labels of their
 // instances. The CCM reads the instances from the mirror, a local copy, so
-// the comparison needs no calls to the cloud. The period must be short. If a
-// label of an instance changes between the initialization of its Node and the
-// next round, the CCM treats the old value as a value that a person set, and
+// the comparison needs no calls to the cloud. The period must be short, because
+// a label of an instance can change between the initialization of its Node and
+// the next round. The CCM then regards the old value as set by a person, and
 // does not change the value.
 const labelPeriod = 2 * time.Second
 

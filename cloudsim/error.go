@@ -149,7 +149,7 @@ func Misuse(err error) error {
 // of these errors.
 type checks []FieldError
 
-// tenYears is the limit, in seconds, of times in the future that a request can contain.
+// tenYears is the maximum, in seconds, of several durations in requests.
 const tenYears = 10 * 365 * 24 * 3600
 
 func (c *checks) addf(field, format string, args ...any) {

@@ -22,8 +22,8 @@ const KindFault ResourceKind = "fault"
 //
 // The cloud first checks the authentication, the project and the syntax of a request. Then it
 // checks the rules, before it does any work for the request. No rule applies to operations on
-// faults, the clock, holds, work durations or saved states, or to the operations of the command
-// `why`. Therefore a user can always delete a fault.
+// faults, so a user can always delete a fault. No rule applies to operations on the clock, holds,
+// work durations or saved states, or to the operations of the command `why`.
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta

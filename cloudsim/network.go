@@ -214,8 +214,8 @@ func (c *checks) networkSpec(s NetworkSpec) {
 	}
 }
 
-// parsePrefix parses and checks the range s of a field. The name of the field must end with "ipv4"
-// or "ipv6". This ending determines the address family of the range.
+// parsePrefix parses and checks s, the value of a range field. The name of the field must end with
+// "ipv4" or "ipv6". This ending determines the address family of the range.
 func (c *checks) parsePrefix(field, s string, least, most int) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	six := strings.HasSuffix(field, "ipv6")

@@ -42,9 +42,8 @@ func (i Instance) InterfaceIn(n NetworkID) NetworkInterface {
 	return first
 }
 
-// AttachNetwork attaches an instance to an additional network, in which the instance gets
-// addresses. The call is idempotent: it changes nothing if the instance already has these
-// addresses.
+// AttachNetwork attaches an instance to an additional network. The call is idempotent: it changes
+// nothing if the instance already has the requested addresses.
 type AttachNetwork struct {
 	Network NetworkID `json:"network" maxLength:"128" doc:"Id of a network of the instance's project" example:"net-000002"`
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Id of a subnet of the network; absent for a subnet that serves the instance's zone" example:"subnet-000002"`

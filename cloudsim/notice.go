@@ -22,9 +22,9 @@ func (t NoticeType) Verb() Verb { return noticeVerbs[t] }
 // NoticeTypes lists every type. The most severe type is the first item.
 func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMaintenance} }
 
-// Notice announces an action that the cloud will do on an instance, and the time of this
-// action. The instance reads the notice from its metadata service. At the announced time
-// the cloud does the action if the state of the instance allows this action.
+// Notice announces an action on an instance at a given time. The instance reads the notice
+// from its metadata service. At the announced time the cloud does the action if the state of
+// the instance allows this action.
 type Notice struct {
 	Type        NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	At          time.Time  `json:"at" doc:"Time of the reboot or termination; RFC 3339, on the cloud's clock"`

@@ -26,13 +26,13 @@ const (
 	MaxRegistryPassword = 60 * 60         // seconds
 )
 
-// All clients of the registry use the user name RegistryUser. The registry identifies the caller by
-// the password, not by the user name.
+// RegistryUser is the user name of all clients of the registry. The registry identifies the caller
+// by the password, not by the user name.
 const RegistryUser = "cloud"
 
 // CreateRegistryCredential requests a password for the registry. The password is valid only for the
-// given repositories. A client that uses the password has the permissions that the creator of the
-// password has at the time of use.
+// given repositories. At each use, the registry checks the present roles of the caller that
+// requested the password.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`
@@ -56,8 +56,7 @@ func (r CreateRegistryCredential) Validate() error {
 	return c.err()
 }
 
-// RegistryCredential is a password for the registry. The password is valid until ExpiresAt. When a
-// client uses the password, the roles of the caller that requested it must still permit the access.
+// RegistryCredential is a password for the registry. The password is valid until ExpiresAt.
 type RegistryCredential struct {
 	Registry  string    `json:"registry" doc:"Registry as host[:port], the first part of image names" example:"127.0.0.1:5000"`
 	Username  string    `json:"username" doc:"User name for all passwords"`

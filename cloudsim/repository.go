@@ -8,7 +8,7 @@ type RepositoryID string
 // KindRepository is the kind of resource in events about repositories.
 const KindRepository ResourceKind = "repository"
 
-// MaxRepositoryName bounds the name of a repository.
+// MaxRepositoryName is the maximum length of a repository name in bytes.
 const MaxRepositoryName = 128
 
 // Repository contains images in the cloud's registry. The name of a repository

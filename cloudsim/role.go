@@ -21,14 +21,15 @@ type Role struct {
 
 // Permission is an operation id such as "loadBalancers.create", or a pattern such as "disks.*". In
 // a pattern, * stands for any characters. A permission can also be a class of operations:
-// PermitRead or PermitWrite. The classes do not contain the operations that change roles and role
-// bindings. A role permits such an operation only if the role contains its operation id, or a
-// pattern that matches this id. For operations on the whole cloud, such as faults.create, a caller
-// also needs a role binding for all projects.
+// PermitRead or PermitWrite. The classes do not contain operations on access rights, such as
+// tokens.create. They also do not contain operations on the whole cloud, such as faults.create. A
+// role permits such an operation only by its id or with a pattern. For operations on the whole
+// cloud, a caller also needs a role binding for all projects.
 type Permission string
 
-// The classes of operations. If a future version of the cloud adds an operation to a class,
-// existing roles with this class also permit the new operation.
+// PermitRead and PermitWrite are the classes of operations. If a future version of the cloud adds
+// an operation to a class, existing roles with this class also permit the new operation. PermitAll
+// is the pattern that matches every operation.
 const (
 	PermitRead  Permission = "@read"  // operations that read resources of a project, or the catalogue
 	PermitWrite Permission = "@write" // operations that change resources of a project
@@ -200,7 +201,7 @@ type Identity struct {
 	Grants         []Grant          `json:"grants" doc:"Permissions, with the projects or resources that they cover"`
 }
 
-// Grant is a role that a caller has in a project or for a resource.
+// Grant is a role of a caller. Project and Resource can limit the role.
 type Grant struct {
 	Role        RoleName     `json:"role"`
 	Permissions []Permission `json:"permissions"`

@@ -137,12 +137,10 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// A scrubber removes secrets from a JSON document. The scrubber keeps times only if the field times
-// is true. If compared is true, the client compares two documents, so the scrubber also removes
-// members that have different values on different machines.
+// A scrubber removes secrets from a JSON document.
 type scrubber struct {
-	times    bool // keep times
-	compared bool // remove members that depend on the machine
+	times    bool // if false, remove times
+	compared bool // if true, remove the members in ofTheMachine
 }
 
 // scrub changes v in place and reports whether it changed anything.

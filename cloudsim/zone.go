@@ -20,8 +20,8 @@ type Zone struct {
 	Outage *ZoneOutage `json:"outage,omitempty" doc:"Outage of the zone: the reason why no traffic reaches its instances. Absent without an outage"`
 }
 
-// ZoneOutage describes a failure of the data plane of a zone: the machines run,
-// but no traffic reaches them.
+// ZoneOutage describes a failure of the data plane of a zone: the instances run,
+// but no traffic reaches the instances.
 type ZoneOutage struct {
 	Fault FaultID   `json:"fault" doc:"Id of the fault that caused the outage" example:"fault-000001"`
 	Since time.Time `json:"since" doc:"RFC 3339, on the cloud's clock"`

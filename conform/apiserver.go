@@ -41,8 +41,8 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a started process, and a channel. The channel receives the error of the process when
-// the process has ended.
+// program is a started process. The channel ended receives the error of the process when the
+// process has ended.
 type program struct {
 	*exec.Cmd
 	ended <-chan error

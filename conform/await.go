@@ -16,8 +16,8 @@ var (
 	errExists  = errors.New("the object still exists")
 )
 
-// isPresent returns a function that checks an object. If the object does not exist, this function
-// returns an error. Otherwise this function returns the result of checkFn.
+// isPresent returns a function that checks an object. The returned function returns an error if the
+// object does not exist. Otherwise the returned function returns the result of checkFn.
 func isPresent[T any](checkFn func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {

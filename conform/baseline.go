@@ -96,9 +96,8 @@ func ReadBaseline(r io.Reader) (map[string]int, error) {
 }
 
 // Grown returns a text for each call budget that exceeds its baseline by more than 20 percent and
-// by more than 2 calls. Here, a budget is not a limit: it is the measured number of calls that the
-// CCM made for one action. It also returns a text for each budget of the baseline that the report
-// does not contain.
+// by more than 2 calls. Grown also returns a text for each budget of the baseline that the report
+// does not contain. A call budget is not a limit, but the measured number of calls for one action.
 func (r Report) Grown(baseline map[string]int) []string {
 	var grown []string
 	for _, name := range slices.Sorted(maps.Keys(baseline)) {

@@ -64,9 +64,8 @@ func writesOf(calls map[string]Count) (all []string) {
 	return all
 }
 
-// callsPerSecond is the maximum number of calls that a CCM may make in a second while the cluster
-// does not change. A good CCM makes far fewer calls. The limit can be high, because the call budgets
-// detect small regressions.
+// callsPerSecond is the average number of calls per second that is always permitted. A good CCM
+// makes far fewer calls. The limit is high, because Grown detects smaller regressions.
 const callsPerSecond = 30
 
 // checkBudget counts the calls that the CCM makes while the cluster does not change. Some CCMs have
@@ -99,8 +98,8 @@ func checkBudget(ctx context.Context, e *env, m Machine) error {
 // excludeNode sets the label that excludes a Node from all load balancers.
 func excludeNode(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
 
-// checkThrottle lets the cloud refuse all calls, and counts the calls of the CCM. A CCM that repeats
-// refused calls at once makes the outage longer.
+// checkThrottle makes the cloud refuse all calls, and counts the calls of the CCM. A CCM that
+// repeats refused calls without a delay makes the outage longer.
 func checkThrottle(ctx context.Context, e *env, m Machine) error {
 	if err := e.setReady(ctx, m.Name, false); err != nil { // so that the CCM regularly asks the cloud about the machine of this Node
 		return err

@@ -48,9 +48,8 @@ type missingError string
 
 func (m missingError) Error() string { return string(m) }
 
-// requirements combines functions for Check.skipReason into one function. This function returns the
-// first reason that one of the given functions returns. It returns "" if no given function returns
-// a reason.
+// requirements combines functions for Check.skipReason into one function. The combined function
+// returns the first reason that is not empty, or "" if all reasons are empty.
 func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	return func(c Capabilities) string {
 		for _, skipReason := range all {

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// Driver gives the checks access to a cloud. Every method is safe for concurrent use. A method
-// returns [ErrNotFound] if the named object does not exist, and [ErrUnsupported] if the cloud does
-// not support the method.
+// Driver gives the checks access to a cloud. Every method is safe for concurrent use. Except for
+// DeleteMachine, a method returns [ErrNotFound] if the named object does not exist. A method
+// returns [ErrUnsupported] if the cloud does not support the method.
 type Driver interface {
 	// Capabilities returns the features of the cloud and of its CCM.
 	Capabilities(context.Context) (Capabilities, error)

@@ -41,10 +41,11 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// Pods can start on a Node as soon as it has no taint. So checkInit finds the recorded versions of
-// the Node that have no taint. It checks that each of them has the provider ID and all labels. It
-// does not check the addresses, because upstream's controller writes them after it has removed the
-// taint. The check node.addresses checks the addresses. See KEP-2392, "Node controller".
+// checkInit checks each recorded version of the Node without the taint, because pods can start on a
+// Node without the taint. Each of these versions must have the provider ID and all labels.
+// checkInit does not check the addresses, because upstream's controller first removes the taint and
+// then writes the addresses. The check node.addresses checks the addresses. See KEP-2392, "Node
+// controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versionsOf(nodeKey(m.Name))
 	for _, v := range all {
@@ -246,8 +247,8 @@ func checkShutdown(ctx context.Context, e *env, m Machine) error {
 	})
 }
 
-// checkDeleted also covers providers whose InstanceExists returns the error InstanceNotFound
-// instead of false. See kubernetes/kubernetes#139301.
+// checkDeleted detects the bug that InstanceExists returns the error InstanceNotFound instead of
+// false. See kubernetes/kubernetes#139301.
 func checkDeleted(ctx context.Context, e *env, m Machine) error {
 	if err := e.deleteMachine(ctx, m.Name); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 // path of the folder with the programs that TestStartsPrograms starts.
 const envPrograms = "CONFORM_TEST_PROGRAMS"
 
-// TestStartsPrograms starts the programs. TestProgramsEndWithProcess runs it in a child process,
-// and then kills the child process.
+// TestStartsPrograms starts the CCM, etcd and kube-apiserver. TestProgramsEndWithProcess runs
+// TestStartsPrograms in a child process, and then kills the child process.
 func TestStartsPrograms(t *testing.T) {
 	dir := os.Getenv(envPrograms)
 	if dir == "" {

@@ -25,14 +25,13 @@ type Call struct {
 	Body string `json:"body,omitempty"`
 	// Result is the status or the error of the answer. It is empty if the caller got no answer.
 	Result string `json:"result,omitempty"`
-	// Fault is the kind of the fault that changed the call. If the cloud itself reported the fault,
-	// Fault is the cloud's ID of the fault.
+	// Fault is the kind of the fault that changed the call, or the ID of the fault in the cloud.
 	Fault FaultKind     `json:"fault,omitempty"`
 	Took  time.Duration `json:"tookNanoseconds,omitempty"`
 }
 
-// WithFaults returns a driver that uses d for machines and networks. The driver uses f for faults,
-// for counted calls and for the recording. For example, f is a recording proxy in front of the
+// WithFaults returns a driver that uses d for machines and networks. The returned driver uses f for
+// faults, and to count and record calls. For example, f is a recording proxy in front of the
 // cloud's API. The kinds are the faults that f can inject.
 func WithFaults(d Driver, f Faults, kinds ...FaultKind) Driver {
 	return withFaults{Machines: d, Network: d, Faults: f, driver: d, kinds: kinds}

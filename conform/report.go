@@ -21,8 +21,8 @@ type Report struct {
 	Incomplete string   `json:"incomplete,omitempty"`
 	Results    []Result `json:"results"`
 	// Budgets maps an action to the number of calls that the CCM or the CSI driver makes for this
-	// action. For a CSI driver, an action is the name of an RPC, and the number of calls is for 100
-	// successful RPCs with this name. Budgets is empty if the run did not count the calls.
+	// action. For a CSI driver, an action is 100 successful RPCs with the same name. Budgets is
+	// empty if the run did not count the calls.
 	Budgets map[string]int `json:"budgets,omitempty"`
 }
 
@@ -56,7 +56,7 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// These types describe the elements of JUnit's XML format that CI systems read.
+// These types are the elements of JUnit's XML format.
 type (
 	junitSuites struct {
 		XMLName xml.Name     `xml:"testsuites"`

@@ -313,8 +313,8 @@ func reasonOf(ctx context.Context) string {
 	return "the run was interrupted"
 }
 
-// isSelected reports whether the report must contain the check. A report also contains skipped
-// checks. For such a check, the method returns true and the reason why the run skips the check.
+// isSelected reports whether the report must contain the check. If the run must skip a selected
+// check, isSelected also returns the reason.
 func (s *suite) isSelected(c Check) (reason string, selected bool) {
 	switch {
 	case s.Focus != nil && !s.Focus.MatchString(c.ID), s.Level == Must && c.Level != Must:

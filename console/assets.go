@@ -42,7 +42,7 @@ type asset struct {
 }
 
 // loadAssets returns the embedded files by their paths below /console/. The first call
-// compresses the files. So a cloud does not do this work before its console has a visitor.
+// compresses the files, so a console without viewers never compresses files.
 var loadAssets = sync.OnceValues(func() (map[string]asset, error) {
 	all := map[string]asset{}
 	err := fs.WalkDir(embedded, "assets", func(name string, d fs.DirEntry, err error) error {

@@ -179,7 +179,7 @@ func (v *viewer) ruleIDs() string {
 	return strings.Join(all, " ")
 }
 
-// The console accepts a code only once, and refuses a wrong code. A console link contains a code.
+// A console link contains a code. The console accepts the code only once, and refuses a wrong code.
 // The cloud checks the permission to create a console link.
 func TestLinks(t *testing.T) {
 	t.Parallel()

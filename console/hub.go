@@ -317,8 +317,8 @@ func (h *hub) appendFrame() {
 	h.changed = make(chan struct{})
 }
 
-// newFrame returns a new frame (a message to the viewers) that contains no changes of objects. The
-// argument kind is the type of the message: snapshot or delta. The caller must hold mu.
+// newFrame returns a new frame (a message to the viewers) with the given events, but without
+// objects. The argument kind is snapshot or delta. The caller must hold mu.
 func (h *hub) newFrame(kind string, events []Event) *frame {
 	return &frame{events: events, differences: h.differences, encoded: map[encoding][]byte{}, head: head{
 		Type: kind, Boot: h.boot, Rev: h.rev, Now: time.Now(), Name: h.cfg.Name, Cloud: h.cloudState, Cluster: h.cluster, Clock: h.clock,

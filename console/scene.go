@@ -65,8 +65,8 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// The console encodes a frame as a line. The line differs for each access of a viewer, and can be
-// compressed. encoding identifies one of these variants.
+// The console encodes a frame as a line. The line depends on the rights of the viewer, and can be
+// compressed. encoding identifies one variant of the line.
 type encoding struct {
 	access access
 	zip    bool

@@ -47,9 +47,8 @@ type Session struct {
 	Token string `json:"token"`
 }
 
-// A console link contains a code that works once. For each code that no browser has used, codeStore
-// contains the session that the browser gets. The key is the SHA-256 of the code. codeStore does
-// not store the codes.
+// codeStore contains the session of each unused code of a console link. A code works once. The key
+// of the map is the SHA-256 of the code, so codeStore does not store the codes.
 type codeStore struct {
 	mu    sync.Mutex
 	open  map[[32]byte]pending

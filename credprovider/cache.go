@@ -96,10 +96,8 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 }
 
 // readCache returns a cached credential that is still usable. The plugin uses a cached credential
-// only for the first half of the credential's life. After a rotation of the cloud's signing keys,
-// the cloud accepts credentials of the old key for some more time. This time is longer than half of
-// a credential's life. So the plugin stops using credentials of the old key before the cloud
-// refuses them.
+// only for the first half of the credential's life. So after a rotation of the cloud's signing
+// keys, the plugin returns credentials of the old key for at most half of a credential's life.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

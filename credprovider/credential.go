@@ -44,10 +44,9 @@ const (
 	pauseTries  = 300 * time.Millisecond
 )
 
-// fetch gets a credential from the cloud. If podToken is not empty, it is the
-// token of the pod's service account, and fetch sends it to the cloud. If
-// podToken is empty, the method sends the token of the node. If the cloud
-// refuses the service account, the method does not try the node's token.
+// fetch gets a credential from the cloud. It sends podToken, the token of the
+// pod's service account. If podToken is empty, fetch sends the token of the
+// node. If the cloud refuses podToken, fetch does not try the node's token.
 func (c Config) fetch(ctx context.Context, host, repo, podToken string) (cred credential, err error) {
 	hc, err := c.cloudHTTP()
 	if err != nil {

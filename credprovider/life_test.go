@@ -57,10 +57,10 @@ func serveLifetime(t *testing.T, seconds int64) (url string) {
 
 // The cache duration in an answer depends on the remaining life of the
 // password. If the password expires within a minute, the plugin returns an
-// error instead of an answer. Otherwise the plugin subtracts a minute from the
-// remaining life, and the duration is half of the result, at most 30 minutes.
-// Every answer has a cache duration. Without a cache duration in the answer,
-// the kubelet would use its own default.
+// error instead of an answer. Otherwise the cache duration is
+// (remaining life - 1 minute) / 2, but at most 30 minutes. Every answer has a
+// cache duration. Without a cache duration in the answer, the kubelet would use
+// its own default.
 func TestCacheDuration(t *testing.T) {
 	_, cfg := node(t)
 	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
@@ -181,8 +181,8 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 
 // The plugin gets a new credential after half of the life of the old
 // credential. So after a rotation of the signing keys, it stops using
-// credentials of the old key before the old key expires. The plugin also
-// deletes old files of the cache.
+// credentials of the old key after half of their life. The plugin also deletes
+// old files of the cache.
 func TestCacheFollowsARotation(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

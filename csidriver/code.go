@@ -18,10 +18,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// codeOf maps each kind of failure to a CSI error code. ABORTED and UNAVAILABLE mean that the work
-// may still continue. DEADLINE_EXCEEDED and CANCELED also mean this. Those two codes are not in
-// this map, but statusOf can return them. After one of these four codes, the caller must repeat or
-// undo the call. All other codes are final: no work continues.
+// codeOf maps each kind of failure to a CSI error code. statusOf can also return DEADLINE_EXCEEDED
+// and CANCELED. These two codes, and also ABORTED and UNAVAILABLE, mean that the work may still
+// continue. The caller must then repeat or undo the call. All other codes are final: no work
+// continues.
 var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Internal:        codes.Internal,
 	cloudsim.Invalid:         codes.InvalidArgument,

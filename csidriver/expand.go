@@ -46,8 +46,8 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 // growsLaterOr returns ABORTED if err is a conflict with other work on the
 // disk, such as a copy. The work ends by itself, so the caller can repeat the
 // call later. FAILED_PRECONDITION would be wrong, because this code means that
-// the volume cannot grow while it is in use. For other errors, and for a failed
-// disk, growsLaterOr returns err.
+// the volume cannot grow while it is in use. A conflict on a failed disk does
+// not end. For this conflict, and for all other errors, growsLaterOr returns err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // healthOf returns the health of a disk, as the data plane reported it. For a
-// healthy disk the result has no entry.
+// healthy disk, HealthStatuses is empty.
 func healthOf(d cloudsim.Disk) *csi.VolumeHealth {
 	h := &csi.VolumeHealth{VolumeId: string(d.ID)}
 	switch {

@@ -86,9 +86,9 @@ func TestVolumeHealth(t *testing.T) {
 }
 
 // TestStorageHealth runs a driver without root privileges, so this driver cannot mount volumes. The
-// test proves that NodeGetStorageHealth returns the reason, and that Probe returns an error. The
-// test also proves that NodeGetStorageHealth of a driver with root privileges returns no reason, if
-// the machine can mount volumes.
+// test proves that NodeGetStorageHealth reports the missing privileges, and that Probe returns an
+// error. If the machine can mount volumes, NodeGetStorageHealth of a driver with root privileges
+// returns no entry.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

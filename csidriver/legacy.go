@@ -34,8 +34,8 @@ type legacy struct {
 	zoneKey string
 	// The function volumeID returns the id of a disk in the legacy driver's format. The function
 	// instanceID returns the id of an instance in the same format. In both results, the part after
-	// the last slash contains the id in this cloud. The handle of an old PersistentVolume is
-	// different: the legacy driver created it, and this part is the name of the disk.
+	// the last slash contains the id in this cloud. In the handle of an old PersistentVolume, the
+	// part after the last slash contains the name of the disk.
 	volumeID   func(disk string) string
 	instanceID func(instance string) string
 	// volumeContext returns the volume context that the legacy driver would
@@ -115,11 +115,10 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 // has this id or name, the method returns the last part of the handle, with the prefix disk- in
 // place of vol-: for vol-000001, it returns disk-000001.
 //
-// A user can give a disk a name that looks like another disk's id. If the handle is exactly the id
-// of a disk that the driver made, the method returns this id. A handle such as vol-000001 is not
-// the id of a disk, because all ids in this cloud begin with disk-. This handle can mean the disk
-// disk-000001, if the driver made that disk, or the disk with the name vol-000001. If both disks
-// exist, the method returns FAILED_PRECONDITION.
+// A user can give a disk a name that looks like another disk's id. If the last part of the handle
+// is exactly the id of a disk that the driver made, the method returns this id. The last part
+// vol-000001 can mean the id disk-000001 or the name vol-000001. If the driver made a disk with
+// this id, and a disk with this name exists, the method returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""

@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// probeWithin is the time limit for a health check. The limit for the answers of the cloud and of
-// the disks is othersWithin, which is shorter. So Probe answers in time even if the cloud is slow.
-// Only a hung driver exceeds probeWithin.
+// probeWithin is the time limit for a health check. It is longer than othersWithin, the limit for
+// the checks in Probe. So Probe answers in time even if the cloud is slow. Only a hung driver
+// exceeds probeWithin.
 const probeWithin = 5 * time.Second
 
 // health serves health checks over HTTP, like the livenessprobe sidecar. It

@@ -39,7 +39,7 @@ type node struct {
 	// instanceID contains the id of this machine's instance. It is nil until the cloud has returned
 	// the id for the configured name.
 	instanceID atomic.Pointer[cloudsim.InstanceID]
-	// checkTimeout is the time limit for a check of a volume.
+	// checkTimeout is the time limit for reading the usage or the mounts of a volume.
 	checkTimeout time.Duration
 }
 
@@ -64,9 +64,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum number of volumes. The
-// orchestrator counts the volumes of each driver name separately. For each name, the maximum is the
-// disk limit of the instance type, minus the attached disks that the orchestrator does not count
-// for this name.
+// orchestrator counts the volumes of each driver name separately. The maximum is the disk limit of
+// the instance type. Each attached disk that the orchestrator does not count for the driver name of
+// this call reduces the maximum by one.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -107,10 +107,9 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // name. If the path of one of the disk's mounts contains another driver name, the disk does not
 // count.
 //
-// If countsAsVolume cannot read the mounts because the disk hangs, the disk counts, because a hung
-// disk is in use. If the read fails for another reason, the disk does not count. For each disk that
-// does not count, NodeGetInfo returns a limit that is lower by one. So an error here does not make
-// NodeGetInfo fail.
+// If the read of the mounts hangs, the disk counts, because a hung disk is in use. If the read
+// fails for another reason, the disk does not count. NodeGetInfo then returns a lower maximum, and
+// no error.
 func (n *node) countsAsVolume(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {
@@ -149,8 +148,8 @@ func namesOther(path, ownDriver, calledName string) bool {
 }
 
 // instance returns the id of this machine's instance. If the configuration has only a name, the
-// method gets the id from the cloud once and keeps it. A later instance with the same name is a
-// different machine.
+// method gets the id from the cloud once and keeps the id. It does not ask again, because a later
+// instance with the same name is a different machine.
 func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
 		return n.cfg.Instance, nil
@@ -172,9 +171,8 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 // findInstance asks the cloud for the instance of this machine until the cloud answers. Before the
 // cloud answers, the driver can already unpublish and unstage volumes and answer liveness checks,
 // because these actions do not need the cloud. findInstance returns an error if the instance does
-// not exist. If the instance exists, findInstance does not return before ctx ends. The reason:
-// run.All runs findInstance and other functions, and stops the driver when the first of them
-// returns.
+// not exist. If the instance exists, findInstance does not return before ctx ends, because run.All
+// stops the driver when findInstance returns.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestCodesOfTheSpecification proves that errors have the codes of the CSI
-// specification, because callers act on the code. The driver must return these
-// errors before the deadline of the call.
+// specification. The driver must return these errors before the deadline of the
+// call.
 func TestCodesOfTheSpecification(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")

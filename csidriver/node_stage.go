@@ -349,9 +349,9 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingStaged handles an unstaging call if its volume id is not a disk id of this cloud. If
-// another call runs at the staging path, it waits until this call ends. Then it returns an error if
-// this path has a mount.
+// nothingStaged handles an unstaging call if its volume id is not a disk id of this cloud. The
+// method waits until no other call uses the staging path. Then it returns ABORTED if a disk of this
+// driver is staged at the path. It returns another error if the path has a foreign mount.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
 	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
@@ -401,8 +401,8 @@ func unmount(l *machine.Loop, volume, path string) error {
 
 // unmountDevice removes the bind mount of the device file at path. This function is necessary for a
 // block volume after a person, or another node on this host, has detached the loop device of the
-// volume. unmountDevice does not check which disk file is attached to the device. There may be
-// none, or the file of another volume, because the kernel reuses device numbers.
+// volume. The device then has no disk file, or the file of another volume, because the kernel
+// reuses device numbers. So unmountDevice does not check the file.
 func unmountDevice(path string) error {
 	there, err := machine.Seen(path)
 	if err != nil || there == nil || !there.IsDevice() {

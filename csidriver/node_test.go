@@ -338,9 +338,9 @@ func TestExpandStaged(t *testing.T) {
 }
 
 // TestStageFinishesInterruptedStaging proves that a repeated staging call finishes the work
-// of a driver that died after it mounted the filesystem. At this time, the
-// filesystem is still smaller than its disk. The repeated call grows the
-// filesystem, and changes the group of the files to the group in the call.
+// of a driver that died after it mounted the filesystem. The repeated call grows
+// the filesystem to the size of its disk, and changes the group of the files to
+// the group in the call.
 func TestStageFinishesInterruptedStaging(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

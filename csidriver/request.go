@@ -24,8 +24,8 @@ const (
 	// A volume name in CSI can be longer than the names that the cloud permits.
 	// For such a volume name, the disk has another name (see nameOf).
 	nameLabel = DefaultName + "/name"
-	// The driver can have several names. If it created a volume under a legacy name, the label
-	// asLabel contains this name.
+	// asLabel is the label that contains the legacy driver name under which a caller created the
+	// volume. Other volumes do not have this label.
 	asLabel = DefaultName + "/driver"
 	// contentLabel is the label that contains the requested content of the
 	// volume, for example "ext4" or "block".
@@ -87,9 +87,9 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. These parameters are the content of one field of the request, and the
-// argument field is the name of this field. If field is "parameters", read ignores keys with the
-// prefix metadataPrefix. For any other key that is not in permittedKeys, read returns an error.
+// read adds parameters to s. The argument field is the name of the request's field that contains
+// these parameters. If field is "parameters", read ignores keys with the prefix metadataPrefix. For
+// any other key that is not in permittedKeys, read returns an error.
 func (s *shape) read(field string, parameters map[string]string, permittedKeys ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]

@@ -96,9 +96,9 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// contentSource is a snapshot or a volume. The method source stores it in the order o as the source
-// of the new disk. It returns the size of this source, which is the minimum size of the new disk.
-// If contentSource is nil, source returns 0.
+// source stores contentSource, a snapshot or a volume, in o as the source of the new disk. It
+// returns the size of contentSource, which is the minimum size of the new disk. If contentSource is
+// nil, source returns 0.
 func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case contentSource == nil:

@@ -8,7 +8,7 @@
 //	kube kube-apiserver --version
 //	ln -s kube kubectl && ./kubectl version
 //
-// A start costs about 80 ms, because Go initialises the packages of every
+// A start costs about 80 ms, because Go initializes the packages of every
 // program. This cost is acceptable for servers. Do not use this command for a
 // plugin that the kubelet executes.
 package main

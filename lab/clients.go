@@ -14,7 +14,7 @@ import (
 // project is the cloud project of a lab's instances and load balancers.
 const project = "default"
 
-// Administrator returns a client with the administrator's token in the lab's project.
+// Administrator returns a client for the lab's project, with the administrator's token.
 func Administrator(url, tokenFile string) *client.Client {
 	return &client.Client{
 		URL: url, HTTP: &http.Client{Timeout: 10 * time.Second},

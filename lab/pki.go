@@ -34,7 +34,7 @@ type leaf struct {
 	name  string // name of the files: NAME.crt and NAME.key
 	ca    string
 	user  string   // common name, which is the user name in Kubernetes
-	group []string // organisations, which are the groups in Kubernetes
+	group []string // organizations, which are the groups in Kubernetes
 	use   []x509.ExtKeyUsage
 	dns   []string
 	ips   []net.IP
@@ -186,7 +186,7 @@ func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// template returns the contents of the certificate.
+// template returns an unsigned certificate with the subject, usage, names and addresses in l.
 func (l leaf) template() *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: l.user, Organization: l.group},

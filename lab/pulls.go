@@ -26,9 +26,9 @@ type PullAdvice struct {
 	// Registries lists the names of the cloud's registry. PullAdvice creates no event for an image
 	// of this registry, because the registry's own error explains the cause.
 	Registries []string
-	// Internet and Mirrors are the machines' settings for image pulls. If a pull fails and machines
-	// have no internet access, the event of the pod contains the reason. The event also contains
-	// the mirrors of the image.
+	// Internet and Mirrors are the machines' settings for image pulls. The event contains the URLs
+	// of the image's mirrors. If machines have no internet access, the event also contains
+	// Internet.Off.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.

@@ -146,8 +146,8 @@ func nonNilList(listeners []cloudsim.Listener) []cloudsim.Listener {
 // checkTargets returns Invalid if a target is not an instance of the project and the region, or if
 // the address of a target does not belong to the target's instance. The error lists all invalid
 // targets. checkTargets skips the targets that oldSpec also contains, because an earlier call has
-// checked these targets. They are still valid, because the cloud removes a terminated instance from
-// its load balancers.
+// checked these targets. These targets are still valid, because the cloud removes each terminated
+// instance from all load balancers.
 func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, newSpec, oldSpec cloudsim.LoadBalancerSpec) error {
 	known := map[cloudsim.TargetKey]bool{}
 	for _, list := range oldSpec.TargetLists() {

@@ -24,8 +24,8 @@ const settleBatch = 256
 const tryAgain = 2 * time.Second
 
 // Run completes due work until ctx ends. Run first completes the work that became due while the
-// process was not running. Run also compacts the journal. If a write to the file fails, Run tries
-// again after a pause. During the pause, read-only calls continue to work.
+// process was not running. Run also compacts the journal. If a write to the store's file fails, Run
+// tries again after a pause. During the pause, read-only calls continue to work.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -90,8 +90,8 @@ func (e *Engine) nextWork() (a schedule, err error) {
 	return a, err
 }
 
-// If the store's file is too large, the journal keeps fewer events (see journalKeep). journalLeast
-// is the minimum number of events that it still keeps.
+// journalLeast is the minimum length of the journal while the store's file is too large (see
+// journalKeep).
 const journalLeast = 1000
 
 // journalKeep returns the number of events to keep in a journal of n events. Normally this number
@@ -141,8 +141,7 @@ func (e *Engine) settle() error {
 
 // settleIn runs fn in one transaction. The second argument of fn is a function with which fn
 // completes work items. If a work item fails, settleIn logs and drops this item, and runs fn again
-// without the item. If it did not drop the item, the item would prevent the cloud from completing
-// the other items.
+// without the item. Otherwise the failed item would block all other items.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {

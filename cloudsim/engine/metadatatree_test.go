@@ -13,8 +13,8 @@ import (
 // TestMetadataTreeOfRepeatedBatch proves that the engine stores a new metadata tree even if the
 // store runs the function of SetMetadataTree twice. The store runs the functions of concurrent
 // calls in one transaction. If one function writes and then fails, the store repeats the other
-// functions. In this test, the other functions create instances. Each of these functions takes an
-// address, and then fails because no pod range is free.
+// functions. In this test, each function of CreateInstance takes an address, and then fails because
+// no pod range is free.
 func TestMetadataTreeOfRepeatedBatch(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

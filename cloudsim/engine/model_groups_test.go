@@ -47,7 +47,7 @@ func (w *world) settleGroups(now time.Time) {
 }
 
 // reportedGroup updates a snapshot group in the model, after a data plane has reported the data of
-// one of its snapshots.
+// a snapshot in the group.
 func (w *world) reportedGroup(id string) {
 	if g := w.groups[id]; g != nil && g.State == "copying" && w.copiedWhole(g) {
 		w.moveGroup(g, "ready")

@@ -24,8 +24,7 @@ func (c Config) validRanges() error {
 	return nil
 }
 
-// rangeText returns the text of range p, as in the fields of a network. It returns "" if p is not
-// valid.
+// rangeText returns the text of range p without host bits, or "" if p is not valid.
 func rangeText(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""
@@ -83,9 +82,9 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 	return e.stillApart(tx)
 }
 
-// stillApart returns an error if a network overlaps a range that the configuration reserves for
-// load balancers or default networks. For each existing network that breaks another rule of
-// CreateNetwork, it logs only a warning.
+// stillApart returns an error if the ranges of a network overlap each other, or overlap a range
+// that the configuration reserves for load balancers or default networks. If only checkRanges
+// refuses the ranges of a network, stillApart logs a warning.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {

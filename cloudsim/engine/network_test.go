@@ -315,8 +315,8 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 }
 
 // Several subnets can serve the zone of an instance. TestSubnetWithFewestZones proves that the
-// instance gets the one that serves the fewest zones. If several subnets serve equally few zones,
-// the instance gets the oldest of these subnets.
+// cloud selects the subnet that serves the fewest zones. If several subnets serve equally few
+// zones, the cloud selects the oldest of these subnets.
 func TestSubnetWithFewestZones(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

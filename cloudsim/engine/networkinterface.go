@@ -10,10 +10,10 @@ import (
 )
 
 // AttachNetwork attaches an instance to an additional network. The instance gets its addresses in
-// this network immediately. It returns Conflict if the instance is terminating. It also returns
-// Conflict if the instance already has addresses in this network, and these are not the requested
-// addresses. It returns Exhausted if the instance has cloudsim.MaxNetworkInterfaces additional
-// networks, or if the subnet has no free address.
+// this network immediately. AttachNetwork returns Conflict if the instance is terminating, or if
+// the instance is already in this network with another subnet or address. It returns Exhausted if
+// the instance has cloudsim.MaxNetworkInterfaces additional networks, or if the subnet has no free
+// address.
 func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.AttachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

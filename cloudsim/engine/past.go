@@ -54,12 +54,10 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 }
 
 // addEvent adds one event of the journal to p, the content of the table at pastTime. For an event
-// at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For later
-// events, addEvent uses only the first event of each resource. If the resource was created after
-// pastTime, addEvent stores nil in p.was, because the resource did not exist at pastTime. If the
-// resource already existed at pastTime, addEvent stores the value from this event in p.was. This
-// value replaces the value at pastTime, which the journal may no longer contain. If lastValues
-// contains the value at pastTime, pastOf later stores that value in p.was.
+// at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For the
+// first later event of each resource, addEvent stores a value in p.was. This value is nil if the
+// resource was created after pastTime, and is otherwise the value in the event. If lastValues
+// contains the resource, pastOf later replaces this value with the value in lastValues.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

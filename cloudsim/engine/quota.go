@@ -35,8 +35,8 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 
 // checkQuota returns Exhausted if the project would exceed a quota with the resources in wanted.
 // Call checkQuota before the first write. The store runs the functions of several callers as one
-// batch. If one of them fails after a write, the store runs the others again. A failure before the
-// first write has no effect on the others (see store.Store.Update).
+// batch. If one function fails after a write, the store runs the other functions again. A failure
+// before the first write has no effect on the other functions (see store.Store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := c.quotaLimit(tx, project, w.Name)

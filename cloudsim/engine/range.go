@@ -108,9 +108,10 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, newNetwork, oldNetwork cloudsim
 	return err
 }
 
-// checkRoute returns Conflict if a new route in network n would redirect traffic of load balancers,
-// of other networks, or of the pods of other instances. The parameter hop is the next hop of the
-// route, and dest is the destination of the route.
+// checkRoute returns Conflict if a new route in network n would redirect traffic of load balancers
+// or of other networks. In a default network, it also returns Conflict for a route that would
+// redirect traffic of the pods of other instances. The parameter hop is the next hop of the route,
+// and dest is the destination of the route.
 func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if _, b, ok := clash(wholeRanges(dest), wholeRanges(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, the address range of load balancers: use another destination", dest, b)
@@ -172,9 +173,9 @@ func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 }
 
 // routableToPods checks the destination of a route in a default network. The instances of all
-// default networks get their pod ranges from the same address ranges. If the destination overlaps
-// one of these address ranges, it must be inside a pod range of the next hop. Otherwise
-// routableToPods returns Conflict.
+// default networks get their pod ranges from the same configured ranges. If the destination
+// overlaps a configured range, the destination must be inside a pod range of the next hop.
+// Otherwise routableToPods returns Conflict.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil

@@ -107,8 +107,8 @@ func (e *Engine) ListRecords(ctx context.Context, o cloudsim.ListOptions) (cloud
 
 // UpdateRecord replaces the labels and the document of a record. If the request has a name,
 // UpdateRecord also changes the name. It returns Stale if rev is neither 0 nor the record's
-// revision. It returns Denied if the caller's permission is limited to some resources, and would
-// not apply to the record with the new name. A request that changes nothing writes no event.
+// revision. It returns Denied if the caller has no permission for the record with the new name. A
+// request that changes nothing writes no event.
 func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req cloudsim.UpdateRecord, rev uint64) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err

@@ -44,7 +44,8 @@ const (
 	useBearer   = "bearer"
 )
 
-// credentialNames contains the name of a credential in errors, for each use.
+// credentialNames contains the names of credentials in error messages. The keys are the possible
+// values of registryClaims.Use.
 var credentialNames = map[string]string{usePassword: "registry password", useBearer: "bearer token"}
 
 // RegistryBearer is the answer of the registry's token endpoint.

@@ -222,8 +222,8 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	})
 }
 
-// nounOfKind returns the noun that the names of a kind's API calls contain. For example, the noun
-// of the kind "disk" is "disks", as in "disks.create". It is the inverse of kindOfNoun.
+// nounOfKind returns the noun of a kind in operation ids. For example, the noun of the kind "disk"
+// is "disks", as in "disks.create". nounOfKind is the inverse of kindOfNoun.
 func nounOfKind(kind cloudsim.ResourceKind) string {
 	if stem, ok := strings.CutSuffix(string(kind), "y"); ok {
 		return stem + "ies" // for example repository: repositories
@@ -282,9 +282,8 @@ func (c Call) onlyFor(operation string) error {
 
 // Allowed returns Denied if the caller in ctx has no permission for the operation on the named
 // resource. Allowed is for operations that are not routes of the API. An example is the operation
-// registry.pull with class Read on the repository "team-a/web". Before Allowed, the code must call
-// Authorize with the class Enter. Authorize then accepts every valid token and returns the ctx for
-// Allowed.
+// registry.pull with class Read on the repository "team-a/web". Call Authorize with the class Enter
+// before Allowed. Authorize then accepts every valid token and returns the ctx for Allowed.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
 	if err != nil {

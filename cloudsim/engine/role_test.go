@@ -317,8 +317,8 @@ func createTrust(t *testing.T, e *engine.Engine, ctx context.Context, account st
 
 // TestDeletedProjectLeavesNothing proves that a caller cannot delete a project while an instance of
 // another project uses a service account of the project. After the deletion of this instance, the
-// caller can delete the project. This also deletes the project's workload trusts, and ends
-// unfinished operations on the project's network.
+// caller can delete the project. The deletion of the project also deletes the project's workload
+// trusts, and ends unfinished operations on the project's network.
 func TestDeletedProjectLeavesNothing(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
 	defer down()
@@ -430,8 +430,8 @@ func TestProjectAdminInOtherProjects(t *testing.T) {
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one account only. Another
 // project cannot create a trust for the same workload, audience and keys. Trusts with different
-// keys do not conflict. So a project can block another project's trust for a cluster only if it
-// knows the keys of this cluster.
+// keys do not conflict. So a project can block another project's trust for a cluster only with the
+// keys of this cluster.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -146,10 +146,9 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 	return routes.Put(tx, r)
 }
 
-// reroute updates the state of all routes whose next hop is instance i. Call reroute after each
-// change that may start or stop the traffic of instance i, or that changes its networks. reroute
-// does not change routes in the states creating and deleting. These routes get their new state when
-// the creation or deletion ends.
+// reroute updates the active and blackhole routes that have instance i as their next hop. Call
+// reroute after each change of the instance's networks, and after each change that may start or
+// stop the traffic of the instance. settledRoute sets the state of a new route.
 func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
 	if err != nil {

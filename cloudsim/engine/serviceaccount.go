@@ -45,9 +45,9 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 
 // accountToCarry returns the id of the service account for a new instance, or for a new workload
 // trust. The caller must have all permissions of the account, because the instance or workload gets
-// these permissions. If the account belongs to another project, the other project can give the
-// account more permissions later, and the instance or workload gets these too. So the caller must
-// then also have the permission to create tokens in all projects.
+// these permissions. For an account of another project, the caller also needs the permission
+// tokens.create in all projects, because the other project can later give the account more
+// permissions.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil

@@ -30,9 +30,9 @@ var signingKeys = store.Table[cloudsim.SigningKey]{
 	Index:  map[string]func(*cloudsim.SigningKey) []string{byKeyID: func(k *cloudsim.SigningKey) []string { return []string{k.KeyID} }},
 }
 
-// publicKey returns the copy of k for the journal. The copy does not contain the private key, which
-// is secret. It also does not contain the key id, because this value is random and the same calls
-// must always write the same journal.
+// publicKey returns the copy of k for the journal and for callers. The copy omits the private key,
+// which is secret. The copy also omits the random KeyID, because the same calls must always write
+// the same journal.
 func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
 	k.Private, k.KeyID = nil, ""
 	return k
@@ -119,9 +119,9 @@ func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 	return jwt.Signed(signer).Claims(claims).Serialize()
 }
 
-// RotateSigningKey creates a new signing key for the use in the request, identity or registry. It
-// retires the active key of this use. The request also contains the overlap: the time for which
-// signatures of both keys are valid. After this time, the cloud deletes the retiring key.
+// RotateSigningKey creates a new signing key for req.Use, and retires the active key of this use.
+// Signatures of both keys are valid for req.OverlapSeconds. After this time, the cloud deletes the
+// retiring key.
 func (ac *access) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err

@@ -38,9 +38,9 @@ func completeStatus(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{S
 
 var gone = cloudsim.DiskStatus{Error: "its data is lost", Lost: true}
 
-// TestSnapshotIsReadyWithItsData proves that a snapshot becomes ready when its work has lasted the
-// configured duration and its data is complete. The order of these two events does not matter, and
-// the cloud may restart between them. The operation ends when the snapshot becomes ready.
+// TestSnapshotIsReadyWithItsData proves that a snapshot becomes ready when the configured duration
+// is over and its data is complete. The order of these two events does not matter, and the cloud
+// may restart between them. The operation ends when the snapshot becomes ready.
 func TestSnapshotIsReadyWithItsData(t *testing.T) {
 	for name, early := range map[string]bool{"data first": true, "time first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -397,9 +397,9 @@ func TestSnapshotsOfAnotherProject(t *testing.T) {
 	expectRefused(t, "deletion of a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
 }
 
-// In TestReleasedCopyWaitsForItsData, a user ends the delay of operations before their due times.
-// The test proves that the snapshot, group or disk still becomes ready only after the data plane
-// has reported that the data is complete.
+// TestReleasedCopyWaitsForItsData deletes a fault that blocks the creation of a snapshot, a group
+// and a disk. It proves that all three still become ready only after the data plane has reported
+// complete data.
 func TestReleasedCopyWaitsForItsData(t *testing.T) {
 	e, down := boot(t, file(t), frozen, withDiskData, func(c *engine.Config) { c.Profile = engine.Profile{Disk: time.Minute} })
 	defer down()

@@ -140,9 +140,9 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 }
 
 // copiedGroup stores a group in state copying. If the data of all members is
-// complete, copiedGroup also completes the work. If the data of a member is
-// lost, the group and its operation fail. If a hold blocks the operation,
-// copiedGroup only stores the group.
+// complete, the group becomes ready and its operation ends. If the data of a
+// member is lost, the group and its operation fail. If a hold blocks the
+// operation, copiedGroup only stores the group.
 func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, members []cloudsim.Snapshot) error {
 	lost := slices.IndexFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) && m.Status.Lost })
 	if lost < 0 && slices.ContainsFunc(members, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {

@@ -69,8 +69,8 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 			return err
 		}
 		w.BeginData()
-		// Save reads the disk data at a later instant than the records. If a disk was deleted in
-		// the meantime, Save returns NotFound.
+		// Archive has read the records at an earlier instant. If the cloud has deleted a disk or
+		// a snapshot since then, Save returns NotFound.
 		err := ss.cfg.DiskFiles.Save(ctx, w, sizes)
 		if errors.Is(err, cloudsim.NotFound) {
 			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the state without this data", err)

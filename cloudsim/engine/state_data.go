@@ -35,7 +35,7 @@ var stagedDisks = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
 
-// dataSizes returns the sizes of all disks and snapshots that have data.
+// dataSizes returns the sizes of all disks and snapshots that can have data.
 func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
 	sizes := map[string]cloudsim.DataSize{}
 	for d, err := range disks.Scan(tx, "", "") {

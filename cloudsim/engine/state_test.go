@@ -310,7 +310,8 @@ func TestWatchesEndWithALoad(t *testing.T) {
 }
 
 // TestResetState proves that tokens stay valid after LoadState and after ResetState. It also proves
-// that ResetState deletes all other resources, and that the next instance gets the first id again.
+// that ResetState keeps access keys and workload trusts, but deletes all instances. The next
+// instance gets the first id again.
 func TestResetState(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -470,8 +471,8 @@ func TestStartRemovesUnfinishedFiles(t *testing.T) {
 
 // TestLoadRefusesOtherRanges proves that the cloud refuses to load a saved state with address
 // ranges that differ from the configured ranges. The refused call changes no records. The saved
-// state also has a zone that the cloud does not have. During the call, the test tries to create an
-// instance in this zone. The cloud must always refuse this.
+// state also has a zone that the cloud does not have. During the load, the cloud must refuse to
+// create an instance in this zone.
 func TestLoadRefusesOtherRanges(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {

@@ -315,8 +315,9 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	return err
 }
 
-// addressIsFree reports whether no instance has the address ip. It reads all instances. takeThisIP calls it only for addresses beyond the first /64 of a range,
-// because the store does not record the use of these addresses (see countablePart).
+// addressIsFree reports whether no instance has the address ip. It reads all instances. takeThisIP
+// calls addressIsFree only for addresses beyond the first /64 of a range, because the store does
+// not record the use of these addresses (see countablePart).
 func addressIsFree(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {

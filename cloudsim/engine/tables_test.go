@@ -123,9 +123,8 @@ func packageNames(body *ast.BlockStmt) map[string]bool {
 	return names
 }
 
-// atPackageLevel reports whether id can refer to a table. This is true if id is declared as a
-// table. It is also true if the file that contains id does not declare id, because another file of
-// the package may declare it.
+// atPackageLevel reports whether id can refer to a table. The result is true if the declaration of
+// id is a table, or if the declaration is not in the same file.
 func atPackageLevel(id *ast.Ident) bool {
 	if id.Obj == nil {
 		return true

@@ -92,11 +92,10 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // epoch of the store is the revision of the last replacement. The value *readerEpoch is the epoch
 // that the store had when the reader began, or 0 for a new reader.
 //
-// The epoch is a revision. A new reader can begin at revision 0, or at any revision that is not
-// before the epoch. Then sameEpoch stores the epoch in *readerEpoch. A reader that begins at
-// revision 0 also reads the journal that LoadState has loaded. If a new reader begins at any other
-// revision before the epoch, sameEpoch returns Gone, because this revision can belong to the
-// replaced journal.
+// A new reader can begin at revision 0, or at any revision that is not before the epoch. For such a
+// reader, sameEpoch stores the epoch in *readerEpoch. A reader that begins at revision 0 also reads
+// the journal that LoadState has loaded. If a new reader begins at a revision between 0 and the
+// epoch, sameEpoch returns Gone, because this revision can belong to the replaced journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
 	if *readerEpoch == 0 && (rev == 0 || rev >= now) {

@@ -149,9 +149,9 @@ func TestWatchEndsWithItsPermission(t *testing.T) {
 	}
 }
 
-// TestWatchFollowsPermissions proves that a watch yields an event only if the
-// caller has the permission to read the event at the moment of its delivery. If
-// the caller is the cloud itself (AsCloud), a watch yields all events.
+// TestWatchFollowsPermissions proves that a watch yields only events that the
+// caller may read at the time of the delivery. If the caller is the cloud itself
+// (AsCloud), a watch yields all events.
 func TestWatchFollowsPermissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)
@@ -190,8 +190,8 @@ func TestWatchFollowsPermissions(t *testing.T) {
 }
 
 // TestEventsEndWithALoad proves that after LoadState or ResetState, ListEvents returns Gone for
-// earlier revisions. A reader that begins at revision 0 reads the events of the loaded state. It
-// can then continue at the Revision of this list of events.
+// earlier revisions. A client can list the events from revision 0, and then continue at the
+// Revision of this list.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

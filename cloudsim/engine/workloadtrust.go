@@ -202,10 +202,10 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 // onlyTrust returns Exists if another trust, in any project, conflicts with w. Two trusts conflict
 // if they have a common key and are for the same Kubernetes service account, issuer and audience.
 // With both trusts, a token of this Kubernetes service account would be valid for two accounts of
-// the cloud. A token has only one signature, so no token is valid for two trusts without a common
-// key. A project that copies the public keys of a cluster can create a trust before the owner of
-// the cluster creates one. The owner then gets Exists until an administrator deletes the wrong
-// trust.
+// the cloud. Trusts without a common key do not conflict, because a token has only one signature.
+// A project can copy the public keys of a cluster, and create a trust before the owner of the
+// cluster does. The owner then gets Exists until an administrator deletes the trust of that
+// project.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {

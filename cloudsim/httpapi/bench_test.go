@@ -19,7 +19,7 @@ import (
 // benchmark alternates between rounds of the API and rounds of the handler, so that other load on
 // the machine affects both measurements in the same way.
 //
-// The metric "of-bare" is the number of requests per second of the API, divided by that of the bare
+// The metric "of-bare" is the request rate of the API, divided by the request rate of the bare
 // handler. This ratio should be at least 0.5.
 func BenchmarkReads(b *testing.B) {
 	c := cloudtest.Start(b)

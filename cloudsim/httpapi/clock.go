@@ -33,7 +33,8 @@ func (a *api) clockRoutes() {
 		})
 }
 
-// withoutETag makes an answer without an ETag, because v is not a resource.
+// withoutETag returns an answer that contains v and has no ETag. The caller uses withoutETag if v
+// is not a resource.
 func withoutETag[T any](v T, err error) (*struct{ Body T }, error) {
 	if err != nil {
 		return nil, err

@@ -113,9 +113,9 @@ func applyBefore(ctx context.Context, hit engine.Strike) error {
 	return nil
 }
 
-// applyAfter applies the effects that a fault has when the work of a call has ended. At this
-// time the changes are durable. If the work failed, the caller gets the error of the work,
-// unless the effect drops the reply.
+// applyAfter applies the effects that begin after the work of a call. At this time the changes
+// are durable. If the work failed, the caller gets the error of the work, unless the effect drops
+// the reply.
 func applyAfter(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:

@@ -63,9 +63,9 @@ func shapeOf(s *huma.Schema) *huma.Schema {
 		shape.Properties[name] = shapeOf(property)
 	}
 	if s.Type == huma.TypeInteger {
-		// These bounds are the limits of the field's Go type, not limits of the API. Without them,
-		// the JSON decoder would refuse a number that does not fit, with an error that does not
-		// name the field.
+		// These bounds are the limits of the field's Go type, not limits of the API. If a number is
+		// outside the bounds, huma's error names the field. The JSON decoder also refuses such a
+		// number, but its error does not name the field.
 		shape.Minimum, shape.Maximum = new(-0x1p63), new(0x1p63)
 		if s.Minimum != nil && s.Maximum == nil { // unsigned
 			shape.Minimum, shape.Maximum = s.Minimum, new(0x1p64)

@@ -21,9 +21,8 @@ import (
 
 // additionalMembers contains JSON that the test adds to a generated request body. A generated body
 // contains only the required members and the tested member. The additional JSON is necessary if
-// Validate accepts the tested member only together with other optional members. The test tests a
-// limit of the JSON schema, such as maxLength. A key consists of the tested member, a slash, and
-// the keyword of this limit.
+// Validate accepts the tested member only together with other optional members. A key consists of
+// the tested member, a slash, and the keyword of the tested limit, such as maxLength.
 var additionalMembers = map[string]string{
 	"affinityTimeoutSeconds/maximum":                   `{"affinity":"clientIP"}`,
 	"effect.ageSeconds/maximum":                        `{"effect":{"type":"staleRead"}}`,

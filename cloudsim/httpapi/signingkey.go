@@ -24,8 +24,8 @@ func (a *api) signingKeyRoutes() {
 }
 
 // wellKnown adds the routes for programs that verify the cloud's tokens. The routes need no token.
-// The programs may cache an answer for five minutes. So after a rotation, a program may not know
-// the new key for five minutes.
+// The programs may cache an answer for five minutes. So after a rotation, a cached answer can lack
+// the new key.
 func (a *api) wellKnown(router *mux.Router) {
 	show := func(path string, get func() (any, error)) {
 		router.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {

@@ -32,8 +32,7 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// statusError is an error of HTTP itself, with a status such as 405 or 413. Normally the status of
-// an answer depends on the kind of the error. The status of a statusError is more precise.
+// statusError is an error with its own HTTP status, such as 405, instead of the status of its kind.
 type statusError struct {
 	status int
 	error

@@ -25,8 +25,9 @@ type Handler interface {
 	// the results. Run then watches the returned kinds from the returned revisions.
 	List(context.Context) (Listed, error)
 	// Take applies an event that is newer than the list of its kind. The revision of a list is the
-	// revision of its first page. So a later page of the list can already contain the change in an
-	// event that Take gets. If Take returns an error, Run calls List again.
+	// revision of its first page. A later page of the list can already contain the event's change,
+	// so Take must accept an event that changes nothing. If Take returns an error, Run calls List
+	// again.
 	Take(context.Context, cloudsim.Event) error
 	// Run calls OnSync after each event, bookmark or list from the cloud, if the handler's copy is
 	// consistent. The copy is consistent when the watch has reached the revision of each list. The
@@ -105,8 +106,7 @@ func (r *reader) listAndWatch(ctx context.Context) error {
 	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
 }
 
-// For each kind, the reader has a list of the objects and the revision of this list. sync calls
-// OnSync if the watch has reached the revisions of all these lists.
+// sync calls OnSync if the watch has reached the revision of each list.
 func (r *reader) sync() {
 	for _, at := range r.listed {
 		if at > r.rev {

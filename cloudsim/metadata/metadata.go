@@ -55,7 +55,8 @@ type Config struct {
 	// data, identity documents and tokens. Any user of the machine can call from such an
 	// address, and can therefore pose as an instance with this address.
 	TrustLoopback bool
-	// Limits apply to the connections of callers without a session.
+	// Limits are the limits for connections. A connection is anonymous until its first request
+	// with a valid session token.
 	Limits run.Limits
 }
 

@@ -17,8 +17,8 @@ import (
 
 // collect removes unused files from the storage. First it removes the folders of repositories
 // without a record in the cloud. Then it removes unreferenced files that are older than the grace
-// period. These files are abandoned uploads, temporary files, blobs that no manifest of their
-// repository needs, and stored data to which no repository refers. Manifests stay until a caller
+// period. These files are abandoned uploads, temporary files, links to blobs that no manifest of
+// the repository needs, and content to which no repository links. Manifests stay until a caller
 // deletes them, because a client may use an untagged manifest by its digest.
 //
 // Pushes wait during a collection. Pulls do not wait. collect reads the repository records only

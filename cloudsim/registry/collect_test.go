@@ -121,9 +121,9 @@ func (d *disk) has(repo, content string) bool {
 	return err == nil
 }
 
-// If a repository was deleted and created again with the same name, a request that began before the
-// deletion can still have the record of the deleted repository. TestClaimWithOutdatedRecord proves
-// that such a request does not empty the folder of the new repository.
+// TestClaimWithOutdatedRecord proves that a request with the record of a deleted repository does
+// not empty the folder of a new repository with the same name. Such a request began before the
+// deletion.
 func TestClaimWithOutdatedRecord(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]
@@ -243,9 +243,8 @@ func TestCollectADeletedRepository(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsUnreadableRepositories proves that the garbage collection does not delete a
-// repository if it cannot read the repository's owner file. In this case, the garbage collection
-// returns an error.
+// TestCollectKeepsUnreadableRepositories proves that the garbage collection keeps a repository with
+// an unreadable owner file, and returns an error.
 func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "layer")

@@ -325,9 +325,8 @@ func TestConformanceReferrers(t *testing.T) {
 	}
 }
 
-// A client can mount a blob from a source repository into a target repository, and then need not
-// upload the blob. For faults, a mount counts as a push to the target repository. TestMountFaults
-// proves this, and that a fault for a pull from the source repository does not affect the mount.
+// TestMountFaults proves that a fault for pushes affects the mount of a blob from another
+// repository. A fault for pulls does not affect the mount.
 func TestMountFaults(t *testing.T) {
 	c := newConformance(t)
 	path := "/v2/team-a/web/blobs/uploads/?mount=" + c.blob(t, "team-b/api", "shared").String() + "&from=team-b/api"

@@ -30,9 +30,8 @@ type decisionLog struct {
 	size int64
 }
 
-// A decision is an entry about a request that the engine permitted or refused. keepDecisions loads
-// the stored decisions into the engine. The engine then writes each new decision to the returned
-// file.
+// keepDecisions opens the audit trail in dir and loads the stored decisions into the engine. The
+// engine then writes each new decision to the returned decisionLog.
 func keepDecisions(dir string, e *engine.Engine) (*decisionLog, error) {
 	d := &decisionLog{path: filepath.Join(dir, decisionsFile)}
 	if err := d.open(); err != nil {
@@ -83,8 +82,8 @@ func (d *decisionLog) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file. If the engine writes a decision afterwards, the process's log gets an
-// error.
+// Close closes the file. If the engine writes a decision after the call, the write fails and the
+// engine logs the error.
 func (d *decisionLog) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,7 +8,7 @@
 //
 // A client without a bearer token gets a challenge that names the token
 // endpoint, /token. The client sends its password to this endpoint. The answer
-// is a bearer token for those requested scopes that the client's roles permit.
+// is a bearer token for the requested actions that the client's roles permit.
 // On every use of the token, the registry checks that the token has not expired
 // on the cloud's clock. It also checks that the present roles of the token's
 // owner permit the access.

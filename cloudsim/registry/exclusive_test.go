@@ -22,8 +22,8 @@ import (
 )
 
 // TestConcurrentRequestsOfAnUpload proves that two requests cannot have the same upload open at the
-// same time. Without this limit, a second request could still write to the file after the file
-// became a blob, which all repositories share.
+// same time. Otherwise a request could write to the file of the upload after another request has
+// stored the file as a shared blob.
 func TestConcurrentRequestsOfAnUpload(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-b/*")

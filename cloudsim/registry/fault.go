@@ -39,8 +39,8 @@ func (e *injectedFault) writeError(w http.ResponseWriter) {
 	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
 }
 
-// checkFaults applies the fault rules to a request. It does this only once for each
-// request, because a request that uses two repositories is still one call of the client.
+// checkFaults applies the fault rules to a request. Further calls for the same request have
+// no effect, because a request that uses two repositories counts only once.
 func (g *guard) checkFaults(ctx context.Context, s *session, operation, target string) error {
 	if s.asked {
 		return nil
@@ -79,9 +79,9 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // only this panic closes the connection in every protocol version of net/http
 }
 
-// faultyResponse wraps a ResponseWriter. If a fault takes effect after the work of the
-// request, faultyResponse replaces or suppresses the reply. It also extends the write
-// deadline before each write.
+// faultyResponse wraps a ResponseWriter. If a fault affects only the reply of the request,
+// faultyResponse replaces or suppresses the reply. It also extends the write deadline before
+// each write.
 type faultyResponse struct {
 	http.ResponseWriter
 	s     *session

@@ -354,8 +354,8 @@ func (f *files) listOwned(records map[string]cloudsim.Repository) ([]string, err
 	}), nil
 }
 
-// isCurrent reports whether the folder of a name belongs to the
-// current record of this name.
+// isCurrent reports whether the folder of the named repository belongs to the
+// current record of this repository.
 func (f *files) isCurrent(name string, records map[string]cloudsim.Repository) (bool, error) {
 	r, known := records[name]
 	id, err := f.owner(name)

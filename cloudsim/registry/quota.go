@@ -108,8 +108,8 @@ func (q *quotaChecker) measure(project cloudsim.ProjectID) (bytes int64, err err
 	return bytes, nil
 }
 
-// overQuota replaces the engine's quota error. The new error has status 403. The usual status of a
-// quota error is 429, after which clients would repeat the request without success.
+// overQuota replaces the engine's quota error, which has status 429. The new error has status 403,
+// because clients repeat a request after status 429.
 func overQuota(err error) error {
 	if errors.Is(err, cloudsim.Exhausted) {
 		return errWithCode(oci.ErrDenied, err.Error())

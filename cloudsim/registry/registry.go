@@ -47,7 +47,7 @@ type Config struct {
 	// Reserve is the number of bytes that pushes must leave free on the disk of
 	// Dir. The default is 256 MiB. If Reserve is negative, there is no reserve.
 	Reserve int64
-	// Limits limits the connections, especially the connections of clients without a token.
+	// Limits contains the limits for connections.
 	Limits run.Limits
 }
 
@@ -223,8 +223,8 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 	return repo, reference, ok && r.Method == http.MethodPut
 }
 
-// readManifest authorizes a push and then reads its manifest. It rejects an invalid reference or
-// manifest, for which the OCI library would otherwise answer 404 or 500. If readManifest succeeds,
+// readManifest authorizes a push and then reads the manifest. It rejects an invalid reference or
+// manifest, because the OCI library would answer with status 404 or 500. If readManifest succeeds,
 // the caller must call release at the end of the request. A call of release frees the request's
 // entry of the semaphore server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {

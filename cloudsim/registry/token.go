@@ -73,14 +73,14 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	s.mint(w, r, id, caller, req)
 }
 
-// refusePassword answers a request with a missing or invalid password and records the reason in the
-// audit trail. If the error why is neither Unauthenticated nor Internal, the status is 503.
+// refusePassword answers a request with a missing or invalid password and records the error why in
+// the audit trail. The status is 503 if this error is neither Unauthenticated nor Internal.
 //
-// If the token endpoint answers 401, containerd shows only the status, without the reason.
-// Therefore the endpoint does not answer 401 if a request for a repository has no password, or if
-// its password has the cloud's format (a JWT). It answers with a bearer token without permissions.
-// When containerd uses this token, the registry refuses the request, and its answer contains the
-// reason. containerd shows this reason in the pod's event. Other requests get status 401.
+// If the token endpoint answers 401, containerd shows only the status, without the reason. A
+// request for a repository therefore gets a bearer token without permissions if the password is
+// missing or has the cloud's format (a JWT). When containerd uses this token, the registry refuses
+// the request and answers with the reason. containerd shows this reason in the pod's event. All
+// other requests get status 401.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	msg := "the cloud cannot check the password: see the cloud's log"

@@ -37,7 +37,7 @@ const (
 	kindBucket = 1
 	kindKey    = 2
 
-	// MaxValue is the largest value in bytes.
+	// MaxValue is the maximum size of a value, in bytes.
 	MaxValue = 4 << 20
 	maxName  = 32 << 10 // largest name of a bucket, or largest key, in bytes
 )
@@ -46,8 +46,8 @@ const (
 // bytes, the limit is slack + ratio * n bytes. Therefore a small upload cannot fill the disk.
 //
 // Usual states stay below the ratio: gzip compresses the records of 10,000 instances to a tenth of
-// their size. It compresses a journal that repeats an object of 10 KiB to about a hundredth. A
-// large file of zeros exceeds the limit: gzip compresses zeros to a thousandth.
+// their size. A journal with many copies of a 10 KiB object shrinks to about a hundredth of its
+// size. A large file of zeros exceeds the limit: gzip compresses zeros to a thousandth.
 const (
 	slack = 16 << 20
 	ratio = 200

@@ -207,8 +207,8 @@ func TestFlippedByteInFile(t *testing.T) {
 	}
 }
 
-// TestRevisionsAfterReplace proves that the revisions after Replace are greater than all revisions
-// in the journals of both stores. Afterwards, Epoch returns the revision of Replace.
+// TestRevisionsAfterReplace proves that the revision of Replace is greater than all revisions in
+// the journals of both stores. Epoch returns this revision. The next event has the next revision.
 func TestRevisionsAfterReplace(t *testing.T) {
 	for name, n := range map[string]struct{ own, other int }{"own journal is ahead": {9, 3}, "other journal is ahead": {3, 9}} {
 		t.Run(name, func(t *testing.T) {

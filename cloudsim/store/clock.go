@@ -9,9 +9,9 @@ import (
 // the cloud's clock showed Cloud. Since then, the cloud's clock has run Rate times as fast as the
 // machine's clock. The zero Clock shows the machine's time.
 //
-// The file contains the clock, and each transaction reads the clock from the
-// file. A restart therefore keeps the clock, and a loaded state contains its own
-// clock.
+// The store's file contains the clock, and each transaction reads the clock from
+// this file. A restart therefore keeps the clock, and a loaded state contains its
+// own clock.
 type Clock struct {
 	Machine, Cloud time.Time
 	Rate           float64 // 0: the clock stands still
@@ -53,7 +53,7 @@ func (c Clock) Takes(d time.Duration) time.Duration {
 
 var keyClock = []byte("clock")
 
-// Clock returns the clock that the file contains.
+// Clock returns the clock that the store's file contains.
 func (t *Tx) Clock() Clock {
 	raw := t.read(bucketMeta).Get(keyClock)
 	if len(raw) != 24 {
@@ -66,8 +66,8 @@ func (t *Tx) Clock() Clock {
 	}
 }
 
-// SetClock stores the clock in the file. It also sets Tx.Now to the time of
-// this clock.
+// SetClock stores the clock in the store's file. It also sets Tx.Now to the time
+// of this clock.
 func (t *Tx) SetClock(c Clock) error {
 	b, err := t.write(bucketMeta)
 	if err != nil {

@@ -43,7 +43,7 @@ func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id stri
 	return b.Put(u64(m.Revision), raw)
 }
 
-// Revision returns the revision of the newest event, or 0 if no event exists.
+// Revision returns the greatest revision of an event or of Replace, or 0 for a new store.
 func (t *Tx) Revision() uint64 {
 	if b := t.read(bucketJournal); b != nil {
 		return b.Sequence()

@@ -47,7 +47,7 @@ func checkRedoLog(path string) error {
 
 // removeRedoLog removes a redo log if the file at path contains all commits of the log. The caller
 // must lock the file at path before the call. removeRedoLog repeats the check of checkRedoLog,
-// because an earlier version of cloudsim may have written commits until the caller got the lock.
+// because an earlier version of cloudsim may have written more commits after the first check.
 func removeRedoLog(path string) error {
 	if err := checkRedoLog(path); err != nil {
 		return err

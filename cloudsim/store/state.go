@@ -21,12 +21,12 @@ var (
 // of the given kinds do not change. If the source is nil, only these resources remain. All changes
 // are part of the transaction.
 //
-// The next revision is greater than all revisions of both stores. Each open watch ends with Gone,
-// and its client must list the resources again. Replace also replaces the clock of this store with
-// the clock of the source. If the source is nil, the clock does not change.
+// The revision of Replace is greater than all revisions of both stores. Each open watch ends with
+// Gone, and its client must list the resources again. Replace also replaces the clock of this store
+// with the clock of the source. If the source is nil, the clock does not change.
 //
 // Until the transaction ends, the caller must not close the source, and must not write to the
-// source. The transaction uses the values in the memory of the source and does not copy them.
+// source, because the transaction does not copy the values of the source.
 func (t *Tx) Replace(source *Store, kinds ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
 	if err := t.clear(kinds); err != nil {
@@ -94,9 +94,9 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 	})
 }
 
-// beginEpoch sets the next revision of the journal after Replace. This revision is greater than all
-// revisions of the old contents and of the new contents. The last revision before Replace is
-// lastRev.
+// beginEpoch sets the revision of Replace in the journal. This revision has no event. It is greater
+// than all revisions of the old contents and of the new contents. The last revision before Replace
+// is lastRev.
 func (t *Tx) beginEpoch(lastRev uint64) error {
 	own := t.Revision()
 	next := max(own, lastRev) + 1

@@ -84,7 +84,7 @@ type failure struct {
 
 // Open opens the file at path, and creates it if it does not exist. It returns an error if another
 // process has the file open. It also returns an error if an earlier version of cloudsim left a redo
-// log in the folder, and this redo log still contains commits.
+// log that may contain commits missing in the file.
 func Open(path string) (*Store, error) {
 	if err := checkRedoLog(path); err != nil {
 		return nil, err
@@ -249,8 +249,8 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 }
 
 // commitBatch runs the functions of the waiting writers in one transaction, and commits it. The
-// caller is one of these writers. Then it wakes these writers. If other writers have joined the
-// queue in the meantime, the first of these writers becomes the leader of the next batch.
+// caller is one of these writers. After the commit, commitBatch wakes the other writers of the
+// batch. If writers remain in the queue, the first writer leads the next batch.
 func (s *Store) commitBatch() {
 	s.writers.Lock()
 	batch := s.queue

@@ -537,8 +537,9 @@ func writtenFile(t *testing.T, n int) []byte {
 	return whole
 }
 
-// TestDamagedFile proves that Open, a read or a write returns an error for a damaged file. The
-// damage never ends the process. If Open returns an error, it has not changed the file.
+// TestDamagedFile proves that a damaged file never ends the process. If the file is cut or contains
+// only noise, Open, a read or a write returns an error. If Open returns an error, the file does not
+// change.
 func TestDamagedFile(t *testing.T) {
 	whole := writtenFile(t, 200)
 	noise := bytes.Repeat([]byte{0xa5}, len(whole))

@@ -144,8 +144,9 @@ func TestDeployListeners(t *testing.T) {
 }
 
 // flagsWithoutAddress returns the names of address flags that args does not set and that have the
-// default "all addresses". It omits two flags of the proxy server, because the server in
-// deploy/proxy has no clients over TCP, and accepts agents on all addresses.
+// default "all addresses". It omits --server-bind-address, because the proxy server in deploy/proxy
+// has no clients over TCP. It omits --agent-bind-address, because this server accepts agents on all
+// addresses.
 func flagsWithoutAddress(t *testing.T, args []string) (names []string) {
 	t.Helper()
 	root := newRootCommand(cli.Env{Getenv: func(string) string { return "" }, Stdout: io.Discard, Stderr: io.Discard})

@@ -2,8 +2,7 @@
 // a lab that runs them together, in one binary.
 //
 // The commands convert flags and environment variables to the Config of a package and call the
-// function Run of that package. Of the packages of this command, only this package calls os.Getenv
-// and os.Exit.
+// function Run of that package. In cmd/allinone, only package main calls os.Getenv and os.Exit.
 package main
 
 import (

@@ -93,9 +93,8 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 }
 
 // prepare changes a command and its subcommands. A command that only groups subcommands returns an
-// error for an unknown subcommand. Such an error means that the user made a mistake in the command
-// line. NoteStart marks only the existing functions of commands. So the caller calls NoteStart
-// before prepare, and a command that fails in this way does not count as started.
+// error for an unknown subcommand. The caller must call cli.NoteStart before prepare, so that start
+// reports this error as a usage error.
 func prepare(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	if !cmd.Runnable() && cmd.HasSubCommands() {

@@ -10,9 +10,8 @@ import (
 )
 
 // A Dialect contains the values that the driver needs for the CCM of a real provider, such as the
-// format of its provider IDs. Such a CCM can also run against a simulated cloud. This CCM calls a
-// server that translates the API of the provider to the API of the cloud. The server is also called
-// a dialect.
+// format of its provider IDs. The CCM calls a server that translates the API of the provider to the
+// API of the simulated cloud. The server is also called a dialect.
 type Dialect struct {
 	// ProviderID returns the provider ID that the CCM writes into the Node of an instance.
 	ProviderID func(cloudsim.Instance) string

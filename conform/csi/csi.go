@@ -103,10 +103,9 @@ func (c Config) Validate() error {
 
 // Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result
 // for each mode, and the result csi.leaks. After the mode Sanity, the report also has the call
-// budgets. Here, a call budget is not a limit: it is the measured number of calls to the cloud for
-// 100 successful RPCs with the same name. If the driver does not start, or if ctx ends, the report
-// is not complete. Run returns an error only if c is not valid, or if Run cannot create a temporary
-// folder.
+// budgets. A call budget is the measured number of calls to the cloud per 100 successful RPCs with
+// the same name. If the driver does not start, or if ctx ends, the report is not complete. Run
+// returns an error only if c is not valid, or if Run cannot create a temporary folder.
 func Run(ctx context.Context, c Config) (conform.Report, error) {
 	report := conform.Report{Run: "csi", Provider: "the CSI driver", Began: time.Now(), Results: []conform.Result{}}
 	if err := c.Validate(); err != nil {

@@ -46,8 +46,9 @@ func (f *faultSelector) begin(attempt int) {
 }
 
 // end ends an attempt. It reports whether a fault has disturbed the attempt. In the mode Crash,
-// killDriver kills the driver during each disturbed call. So end first waits until all calls of
-// killDriver have returned. If ctx ends first, or if killDriver has failed, end returns an error.
+// killDriver kills the driver during each disturbed call. So end first waits until killDriver has
+// returned for each disturbed call. If ctx ends first, or if killDriver has failed, end returns an
+// error.
 func (f *faultSelector) end(ctx context.Context) (hit bool, err error) {
 	f.mu.Lock()
 	f.running = false

@@ -184,8 +184,8 @@ func (f *forwarder) fatalError() error {
 	return f.err
 }
 
-// A run without failures can still prove nothing about the driver. In this case, unprovenReason
-// returns the reason. Otherwise it returns "".
+// unprovenReason returns the reason why a successful run proves nothing about the driver, or "" if
+// there is no such reason.
 func (f *forwarder) unprovenReason(m Mode) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

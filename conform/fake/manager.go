@@ -169,8 +169,8 @@ func (m *Manager) permit(ctx context.Context, admin kubernetes.Interface) error 
 }
 
 // elect calls startControllers when this Manager holds the Lease. If needsLease is false, elect
-// calls startControllers at once. If the Manager loses the Lease, these controllers stop, and the
-// method Ended returns an error. The reason is that a real CCM ends when it loses the Lease.
+// calls startControllers at once. If the Manager loses the Lease, the controllers stop, and the
+// method Ended returns an error. A real CCM also ends when it loses the Lease.
 func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease string, needsLease bool, startControllers func(context.Context)) {
 	if !needsLease {
 		startControllers(ctx)

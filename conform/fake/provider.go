@@ -234,8 +234,8 @@ func (p *provider) statusOf(s *v1.Service, lb conform.LoadBalancer) *v1.LoadBala
 	return status
 }
 
-// wantedBalancer returns the load balancer of a Service. If the load balancer does not exist yet,
-// its addresses contain the placeholder *, which the cloud replaces by a number.
+// wantedBalancer returns the load balancer that a Service needs. The addresses can contain the
+// placeholder *, which putLoadBalancer replaces by a number.
 func (p *provider) wantedBalancer(s *v1.Service, nodes []*v1.Node) (conform.LoadBalancer, error) {
 	want := conform.LoadBalancer{
 		Machines:         namesOf(nodes),

@@ -77,9 +77,9 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // limitedBuffer is a buffer that keeps one byte more than the longest permitted body. With this
-// byte, the reader of the buffer notices that the body is too long. The buffer is a field with a
-// name and not an embedded field. Otherwise os/exec would call the buffer's method ReadFrom, which
-// has no limit.
+// byte, the reader of the buffer notices that the body is too long. The bytes.Buffer is not
+// embedded. Otherwise os/exec would call the method ReadFrom of the bytes.Buffer, which has no
+// limit.
 type limitedBuffer struct{ kept bytes.Buffer }
 
 // Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program

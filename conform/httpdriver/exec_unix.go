@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ownGroup lets p start in its own process group. The end of the context of p then kills all
-// processes in this group. Otherwise a program that sh has started would continue after the end.
+// ownGroup lets p start in its own process group. When the context of p ends, p.Cancel kills all
+// processes in this group. Otherwise a program that sh has started would continue to run.
 func ownGroup(p *exec.Cmd) {
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.Cancel = func() error {

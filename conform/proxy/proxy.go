@@ -211,8 +211,8 @@ func emptyLists(resp *http.Response) error {
 	return nil
 }
 
-// answerFailure answers a call that the proxy could not forward. If the injected fault is a lost
-// reply, it closes the connection.
+// answerFailure closes the connection if err is errLost. For all other errors, answerFailure
+// answers with the status 502.
 func answerFailure(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, errLost) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer

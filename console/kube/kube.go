@@ -114,9 +114,9 @@ func trim(obj any) (any, error) {
 }
 
 // passChanges passes the changes of an informer to putFn and removeFn. The returned function
-// reports whether putFn has received all objects of the first list. The caller must wait until
-// then. If the console had only a part of the objects, it would report the missing objects as
-// differences between the cloud and the cluster.
+// reports whether putFn has received all objects of the first list. Until this function returns
+// true, the caller must report a problem to the console. Otherwise the console would show the
+// missing objects as differences between the cloud and the cluster.
 func passChanges[T any](i cache.SharedIndexInformer, putFn, removeFn func(T)) cache.InformerSynced {
 	call := func(fn func(T), obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

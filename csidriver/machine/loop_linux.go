@@ -43,8 +43,8 @@ func (l *Loop) Stay() error {
 	return l.Loop.Stay()
 }
 
-// Lapses calls loop.Lapses. If the hypervisor manages the device, Lapses returns true, so that the
-// driver does not detach the device.
+// Lapses reports whether the device has the lapse flag (see loop.Lapses). If the hypervisor manages
+// the device, Lapses returns true, so that the driver does not detach the device.
 func (l *Loop) Lapses() (bool, error) {
 	if l.managed {
 		return true, nil

@@ -257,8 +257,8 @@ func TestReadOnlyFlagEndsWithItsFile(t *testing.T) {
 }
 
 // TestSeparateDevicePerNode proves that a node with its own device finds only
-// this device, even if the path of the file is long. If a device has no owner,
-// every node finds this device.
+// this device, even if the path of the file is long. If a device belongs to no
+// node, every node finds this device.
 func TestSeparateDevicePerNode(t *testing.T) {
 	needsVolumes(t)
 	longest := strings.Repeat("n", 63) // the longest valid name

@@ -55,8 +55,8 @@ type Mount struct {
 // ReadOnly reports whether this mount refuses writes.
 func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
-// ReadOnly returns the options of a read-only mount. The last option wins, so ReadOnly adds ro at the
-// end. The given options can contain rw.
+// ReadOnly returns the options of a read-only mount. The last option wins, so ReadOnly adds ro at
+// the end. The given options can contain rw.
 func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
 
 // IsDevice reports whether m is a bind mount of the device file of a loop
@@ -68,22 +68,20 @@ func (m Mount) IsDevice() bool {
 
 var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 
-// shownOptions lists the options that the kernel shows for each mount that has
-// them, on every filesystem. MountedWith compares these options with the
-// requested options. The list omits relatime, which is the kernel's default.
+// shownOptions lists options that every filesystem supports and that the kernel
+// always shows. MountedWith compares these options with the requested options.
+// The list omits relatime, which is the kernel's default.
 var shownOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested form. The kernel
-// shows other options in another form, or omits them if they are defaults. For any other filesystem
-// option, MountedWith compares only the numbers in the requested option and in the kernel's text,
-// if both contain a number.
+// shows other options in another form, or omits them if they are defaults.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
 // MountedWith reports whether m has these options. The SELinux label and the
-// options in shownOptions must match exactly. If the caller requests a
-// filesystem option in shownAsGiven, m must have the option. If the kernel
-// shows a number for a requested option, this number must equal the requested
-// number.
+// options in shownOptions must match exactly. If the caller requests ro or an
+// option in shownAsGiven, m must have the option. If a requested option is
+// KEY=NUMBER and m has the same key with a number, the numbers must be equal.
+// MountedWith ignores other differences.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shownOptions {

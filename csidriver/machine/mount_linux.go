@@ -192,9 +192,8 @@ func At(path string) ([]Mount, error) {
 }
 
 // Seen returns the visible mount at path, or nil if path has no mount. For a
-// filesystem on a loop device, Seen asks the kernel only about this path. The
-// result then has only the option "ro" or no options. The function At returns
-// all options.
+// filesystem on a loop device, the result contains no option except "ro",
+// because Seen avoids the slow mount table. The function At returns all options.
 func Seen(path string) (*Mount, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

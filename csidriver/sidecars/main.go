@@ -2,8 +2,8 @@
 // uses external-provisioner, external-attacher, external-resizer,
 // csi-snapshotter and the snapshot-controller as libraries. For each driver,
 // the process has one set of watches and one connection. In separate
-// containers, each program would have its own watches, and each sidecar would
-// have its own connection to the driver.
+// containers, each sidecar would have its own watches and its own connection to
+// the driver.
 //
 // The command only composes these libraries, so its behavior, events and
 // annotations are the same as upstream's. One process can serve several

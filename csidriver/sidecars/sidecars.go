@@ -74,8 +74,8 @@ type cluster struct {
 	has       snapshotKinds
 }
 
-// loop is a controller. Its function run returns when ctx ends. A worker can finish its task after
-// the end of ctx, so run adds its workers to the wait group, for which the caller waits.
+// loop is a controller. Its function run returns when ctx ends. The caller then waits for the
+// workers in the wait group, because a worker can finish its task after the end of ctx.
 type loop struct {
 	name string
 	run  func(ctx context.Context, workers *sync.WaitGroup)

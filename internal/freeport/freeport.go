@@ -23,7 +23,7 @@ const first, last = 10000, 29999
 // many more ports, so a random port of the range is probably free.
 const maxPorts = 1000
 
-// maxTries limits the attempts of one call of Choose. After so many attempts, Choose returns an
+// maxTries limits the attempts of one call of Choose. After maxTries attempts, Choose returns an
 // error, because the range probably has too few free ports.
 const maxTries = 3 * maxPorts
 

@@ -17,10 +17,11 @@ import (
 )
 
 // The test runs in a new network namespace. The namespace has an interface with an IPv4 and an IPv6
-// address, a default route, and a default route of the type local. With the last route, the kernel
-// treats every address as an address of this machine. Addresses must return only the loopback
-// addresses and the addresses of the interface. Routes must return these addresses and the networks
-// of the interface. Neither may return an address that only a default route covers.
+// address. It also has a normal default route and a default route of the type local. With the local
+// default route, the kernel treats every address as an address of this machine. Addresses must
+// return only the loopback addresses and the addresses of the interface. Routes must return these
+// addresses and the networks of the interface. Addresses and Routes must not return an address that
+// only a default route covers.
 func TestAddressesAndRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -70,8 +70,8 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 }
 
 // New makes a loop device for the file at path, even if the node already has a loop device of this
-// file. List returns the name that New gave to the device, so a program can recognise its own
-// devices. See Attach for the other parameters and for the errors.
+// file. List returns the given name in Status.Name, so a program can recognize its own devices. See
+// Attach for the other parameters and for the errors.
 func New(ctx context.Context, name, node, path string, readOnly, lapses bool) (*Loop, error) {
 	mode := os.O_RDWR
 	if readOnly {

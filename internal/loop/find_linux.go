@@ -165,12 +165,11 @@ func backingOf(path string) (b backingFile, err error) {
 	return b, nil
 }
 
-// mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe before
-// it opens a device, so it rarely opens the device of another file. With inAnyFolder, mayBe ignores
-// the folders, because the kernel does not always know the folder of a device's file. An example is
-// a file that a container attached, if the container no longer exists. Find sets inAnyFolder to
-// true if it can identify the file in another way. This is the case if it can compare the inodes,
-// or if one of the paths in nearPaths is a mount of the device.
+// mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe first,
+// so Find rarely opens the device of another file. With inAnyFolder, mayBe ignores the folders,
+// because the kernel does not always know the folder of a device's file. An example is a file that
+// a container attached, if the container no longer exists. Find sets inAnyFolder to true if Find
+// also compares the inodes, or if a path in nearPaths is a mount of the device.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))

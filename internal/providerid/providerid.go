@@ -45,11 +45,10 @@ func Parse(s string) (ID, error) {
 	return ID{Region: parts[0], Zone: parts[1], Instance: parts[2]}, nil
 }
 
-// Same reports whether the provider id of a Node identifies an instance of this cloud. The
-// parameter nodeID is the provider id of the Node, and ownID is the provider id of the instance.
-// Same accepts ownID. It also accepts the ids that the cloud controller managers of Hetzner Cloud
-// and AWS write when they run against this cloud. These ids contain the number of the instance. For
-// the instance i-00002a in the zone sim-1a, they are hcloud://42 and
+// Same reports whether nodeID, the provider id of a Node, identifies the instance with the provider
+// id ownID. Same accepts ownID. It also accepts the ids that the cloud controller managers of
+// Hetzner Cloud and AWS write when they run against this cloud. These ids contain the number of the
+// instance. For the instance i-00002a in the zone sim-1a, they are hcloud://42 and
 // aws:///sim-1a/i-0000000000000002a.
 func Same(nodeID, ownID string) bool {
 	if nodeID == ownID {

@@ -7,8 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// The test compares the text of an id with a literal, because existing nodes contain ids of this
-// form.
+// The format of provider ids must not change, because existing Nodes contain ids in this format.
 func TestFormatDoesNotChange(t *testing.T) {
 	const wire = "cloudsim://sim-1/sim-1a/i-000001"
 	id := providerid.ID{Region: "sim-1", Zone: "sim-1a", Instance: "i-000001"}

@@ -11,8 +11,7 @@ import (
 )
 
 // connectionTracker tracks the open connections of a server. The list unauthenticated contains the
-// connections without an authenticated caller. The first connection in this list has waited
-// longest.
+// connections in the phase anonymous, in the order of their last state change.
 type connectionTracker struct {
 	limits Limits
 

@@ -171,8 +171,7 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 		dial(t, address, false)
 	}
 	awaitClosed(t, second)
-	// The limit permits only a few authenticated connections. After the first connection has ended,
-	// the limit permits another one.
+	// After the first connection has ended, the limit permits another authenticated connection.
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}

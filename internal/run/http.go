@@ -16,8 +16,8 @@ type Limits struct {
 	// eighth of the process's limit of file descriptors, but at least 64.
 	Connections int
 	// Anonymous is the maximum number of connections without an authenticated request. If a new
-	// connection exceeds this limit, the server closes one of these connections: the connection
-	// that has been idle longest. The default is 512, but at most half of Connections.
+	// connection exceeds this limit, the server closes the unauthenticated connection that has
+	// been idle longest. The default is 512, but at most half of Connections.
 	Anonymous int
 	// AnonymousFor is the maximum idle time of a connection without an
 	// authenticated request. It is also the maximum duration of each request on

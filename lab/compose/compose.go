@@ -23,8 +23,9 @@ import (
 // other services. The services call each other by their names.
 type Dir string
 
-// serviceFiles lists the services that read files from Dir, and the keys that each service gets. In
-// each container, the subfolder of the service has the same path as in the container of Init.
+// serviceFiles lists the services that read files from Dir, and the keys that each service gets.
+// The subfolder of a service has the same path in the service's container and in the container of
+// the service init.
 var serviceFiles = []struct {
 	name  string
 	files []string

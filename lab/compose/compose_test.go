@@ -172,7 +172,7 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 	}
 }
 
-// Only the services for real machines get capabilities. The test recognises these services by
+// Only the services for real machines get capabilities. The test recognizes these services by
 // their names.
 func TestComposeLimitsRights(t *testing.T) {
 	for name, s := range readCompose(t).Services {

@@ -36,8 +36,8 @@ const (
 )
 
 // networksOf returns the address ranges of a cloud with this kind of nodes. Hollow nodes use 127/8,
-// which a container can use without extra capabilities. Real nodes use a network of their own (a
-// VPC), which needs the capability to create networks.
+// which a container can use without extra capabilities. Real nodes use a separate network (a VPC).
+// A container needs extra capabilities to create this network.
 func networksOf(nodes lab.Nodes) lab.Networks {
 	if nodes != lab.Real {
 		return lab.HollowNetworks(lab.FirstHollowNetwork)
@@ -73,9 +73,9 @@ func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	return n, found, err
 }
 
-// CloudFlags returns the flags of the cloud, by name, that set the address ranges
-// of instances and load balancers. For real nodes, CloudFlags also returns the
-// flag that sets the registry's address.
+// CloudFlags returns values of the cloud's flags by flag name. The flags set the
+// address ranges of instances and load balancers. For real nodes, another flag
+// sets the registry's address.
 func CloudFlags(nodes lab.Nodes) map[string]string {
 	n := networksOf(nodes)
 	flags := map[string]string{"instance-range": n.Instances, "load-balancer-range": n.LoadBalancers, "load-balancer-range6": ""}
@@ -143,8 +143,8 @@ func (c Dir) Route(ctx context.Context, log *slog.Logger, noInternet bool) error
 		Dir:   routerDir, Network: n,
 		Services: real.Services{
 			Metadata: lab.ComponentClient("metadata", cloudURL, c.metadataToken()),
-			// The cloud runs in this network namespace. It listens directly on the address that the
-			// host has in the VPC. So the map does not contain the port of the cloud.
+			// The cloud's port is not in the map, because the cloud itself listens on the host's
+			// address in the VPC.
 			Endpoints: map[int]string{apiPort: strings.TrimPrefix(apiURL, "https://"), proxyPort: proxyAddress},
 		},
 	})

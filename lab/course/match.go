@@ -6,8 +6,7 @@ import (
 )
 
 // valuePatterns lists patterns for values that differ between runs. normalize applies the
-// patterns in this order. Before a comparison, the word in the second field replaces each value
-// that matches the pattern.
+// patterns in this order. It replaces each match of an entry's pattern by the text in this entry.
 var valuePatterns = []struct {
 	like *regexp.Regexp
 	as   string

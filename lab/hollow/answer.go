@@ -16,7 +16,7 @@ import (
 )
 
 // view holds the data that the responder needs to answer the clients of one socket. A view is
-// immutable. After a change, the socket gets a new view.
+// immutable. If the data changes, the responder gives the socket a new view.
 type view struct {
 	node, zone string
 	eligible   bool        // false while the autoscaler or another client deletes the node

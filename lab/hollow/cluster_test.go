@@ -312,8 +312,8 @@ func (b *bench) awaitAbsent(name string) {
 	}
 }
 
-// initialise changes a new Node as the cloud controller manager does. It sets pod ranges with five
-// usable IPv4 addresses and many IPv6 addresses.
+// initialise changes an instance's new Node as the cloud controller manager does. The Node gets pod
+// ranges with five usable IPv4 addresses and many IPv6 addresses.
 func (b *bench) initialise(i cloudsim.Instance) {
 	b.Helper()
 	machine := netip.MustParseAddr(i.InternalIP()).As4()[3]

@@ -113,10 +113,9 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 }
 
 // put stores a new version of an instance in place of the previous version. If the machine has
-// started or stopped between the two versions, put resets the boot state of the machine. It also
-// resets the boot state if the machine is on in both versions, but the last operation of the
-// instance is not the same. In this case the machine has rebooted, and the fleet missed the event
-// about the reboot.
+// started or stopped between the two versions, put resets the boot state of the machine. A changed
+// last operation also resets the boot state, because the fleet may have missed the event about a
+// reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}
@@ -192,9 +191,9 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
-// forgetRevisions makes the fleet accept the next revision of each instance, even if it is lower
-// than the known revision. A list is always newer than the known state. But the revisions in a
-// list can be lower, because the cloud can load a saved state.
+// forgetRevisions makes the fleet accept the next revision of each instance, even if this revision
+// is lower than the known revision. After the cloud has loaded a saved state, a list can contain
+// lower revisions. But a list is always newer than the state of the fleet.
 func (f *fleet) forgetRevisions() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

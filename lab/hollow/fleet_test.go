@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// Some changes of an instance reset the boot state of the machine. In this case, the kubelet must
-// register again. Other changes keep the boot state.
+// Some changes of an instance reset the boot state of the machine, so the kubelet must register
+// again. Other changes keep the boot state.
 func TestFleet(t *testing.T) {
 	at := func(id cloudsim.InstanceID, state cloudsim.InstanceState, op cloudsim.OperationID, rev uint64) cloudsim.Instance {
 		return cloudsim.Instance{ID: id, State: state, Meta: cloudsim.Meta{Name: "one", Operation: op, Revision: rev}}

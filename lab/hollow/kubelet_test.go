@@ -109,9 +109,9 @@ func TestPower(t *testing.T) {
 	b.awaitNode("one", "off for good", isOff)
 }
 
-// In a dark zone, machines keep running, but kwok and the responders stop
-// serving these machines. Nodes in other zones do not change. After the outage, the
-// machines still have their boot ids from before the outage.
+// In a dark (unreachable) zone, machines keep running, but their Nodes lose kwok's label.
+// Nodes in other zones do not change. After the outage, the Nodes get the label again and
+// keep their boot ids.
 func TestDarkZone(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1a")
@@ -236,7 +236,7 @@ func TestNodeDeletedByHand(t *testing.T) {
 	b.awaitNode("one", "Ready after a reboot", isReady)
 }
 
-// The hypervisor does not change a Node that it did not create.
+// The hypervisor does not change a Node that another client has created.
 func TestForeignNode(t *testing.T) {
 	b := newBench(t)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}}

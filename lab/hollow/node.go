@@ -41,9 +41,9 @@ func isHollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue 
 // Node's lease.
 func hasKwokLabel(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
-// mayBelong reports whether a Node may belong to a machine. A Node without a
-// provider id may belong to any machine with the Node's name, because the kubelet
-// of this machine takes over an existing Node with the machine's name.
+// mayBelong reports whether a Node may belong to a machine with the same name.
+// This is true for a Node without a provider id, because a kubelet takes over an
+// existing Node with the machine's name.
 func mayBelong(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }

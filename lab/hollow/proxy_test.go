@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// createNodes creates two initialised machines in two zones.
+// createNodes creates two instances in two zones, and initializes their Nodes.
 func (b *bench) createNodes() (one, two cloudsim.Instance) {
 	b.Helper()
 	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")

@@ -67,9 +67,9 @@ func (s *socket) shut() {
 	s.served.Wait()
 }
 
-// syncPorts opens and closes ports until the open ports equal the keys of wantedViews. It gives
-// each socket its view from this map. A port that is already open keeps its socket. syncPorts
-// reports whether all ports are open. It logs a failure only if the reason is new.
+// syncPorts opens the ports in wantedViews and closes all other ports. Each socket gets the view
+// of its port. A port that is already open keeps its socket. syncPorts reports whether all ports
+// are open. It logs a failure only if the reason is new.
 func (r *responder) syncPorts(ctx context.Context, wantedViews map[socketKey]*view) (complete bool) {
 	for key, s := range r.open {
 		if wantedViews[key] == nil || s.dead.Load() {

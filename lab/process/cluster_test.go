@@ -190,8 +190,8 @@ func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 }
 
 // tolerantPodSpec returns the spec of a pod that tolerates all taints, including the taint of an
-// uninitialised node. The pod uses the host's network, because the hypervisor, which gives pods
-// their addresses, does not run in this test.
+// uninitialized node. The pod uses the host's network, because no hypervisor assigns pod addresses
+// in this test.
 func tolerantPodSpec() corev1.PodSpec {
 	return corev1.PodSpec{
 		HostNetwork: true,

@@ -31,7 +31,7 @@ var testPrograms = map[string]func(args []string) error{
 
 // The test program named headless ends the first thread of its process. Only code that runs on this
 // thread can end the thread. The main goroutine runs on the first thread during package
-// initialisation, and LockOSThread keeps the goroutine on this thread.
+// initialization, and LockOSThread keeps the goroutine on this thread.
 func init() {
 	if filepath.Base(os.Args[0]) == "headless" {
 		runtime.LockOSThread()
@@ -96,8 +96,8 @@ func testStubborn(args []string) error {
 	if err := note(args[0], "start stubborn"); err != nil {
 		return err
 	}
-	// This loop replaces a bare select{}. Without cgo, the Go runtime would report select{} as
-	// a deadlock, because no other goroutine runs.
+	// Without cgo, the Go runtime would report select{} as a deadlock, because no other
+	// goroutine runs.
 	for range time.Tick(time.Hour) {
 	}
 	return nil

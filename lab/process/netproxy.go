@@ -25,8 +25,8 @@ import (
 // unix(7).
 const maxSocketPath = 107
 
-// socket returns the path of a Unix socket. Usually the socket is in the data dir. If its path
-// there is too long for a socket, the socket is in socketDir.
+// socket returns the path of a Unix socket. The path is in the data dir, or in socketDir if the
+// path in the data dir is too long for a socket.
 func (d Dir) socket(name string) string {
 	path := d.path(name)
 	if len(path) <= maxSocketPath {
@@ -44,7 +44,8 @@ func (d Dir) socketDir() string {
 
 // ensureSocketDir creates socketDir if the lab needs it. The folder's name is
 // predictable, and any user can create a folder with this name. ensureSocketDir
-// therefore refuses a folder that another user made.
+// therefore refuses a symbolic link, a folder of another user, and a folder to
+// which other users have access.
 func (d Dir) ensureSocketDir() error {
 	dir := d.socketDir()
 	if !strings.HasPrefix(d.proxySocket(), dir) && !strings.HasPrefix(d.csiSockets(), dir) {

@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// uninitializedTaint is on a node until the cloud controller manager has initialised
+// uninitializedTaint is on a node until the cloud controller manager has initialized
 // the node (KEP-2392).
 const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
@@ -83,10 +83,10 @@ func (r NodesReport) String() string {
 	return line
 }
 
-// awaitNodes waits until every instance that should run has a node that is Ready,
-// initialised, and known to the scheduler as Ready. When all nodes are in this state, the
-// scheduler spreads new pods over all nodes. awaitNodes returns the last report when all
-// nodes are ready or when ctx ends. It pauses at least minPause between two reads.
+// awaitNodes waits until every instance that should run has a node that is Ready and
+// initialized, and that accepts pods. When all nodes are in this state, the scheduler
+// spreads new pods over all nodes. awaitNodes returns the last report when all nodes are
+// ready or when ctx ends. It pauses at least minPause between two reads.
 func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesReport, error) {
 	k, err := p.adminClient()
 	if err != nil {
@@ -118,10 +118,9 @@ func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesRep
 }
 
 // reportNodes reads the cloud and the cluster once. The argument start is the start time of this
-// run of the lab. A kubelet or kwok writes the condition Ready and the Lease of a node. If the
-// condition and the Lease are older than start, they are from an earlier run, and the node counts
-// as not Ready. If one of them is newer than start, the node can count as Ready, because a kubelet
-// does not write both at the same time.
+// run of the lab. A kubelet or kwok writes the condition Ready and the Lease of a node at different
+// times. If both are older than start, they are from an earlier run, and the node counts as not
+// Ready.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, start time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {

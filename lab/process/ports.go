@@ -15,7 +15,7 @@ const DefaultPortBase = 8180
 
 // portNames lists the names of the ports. The number of a port is the base plus
 // the index of the port's name in this list. Ports that people use come first.
-// Append new ports at the end, so that printed instructions stay correct.
+// Append new ports at the end, so that the existing ports keep their numbers.
 var portNames = []string{
 	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
 	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",
@@ -37,9 +37,10 @@ func (p portsByName) addr(name string) string { return net.JoinHostPort(host, st
 
 func (p portsByName) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
-// choosePorts returns consecutive ports that begin at *base. If *base is 0, it chooses free ports,
-// or returns the ports that the previous start chose in this way. If base is nil, it returns the
-// ports of the previous start, or the default ports if there was no previous start.
+// choosePorts returns consecutive ports that begin at *base. The argument previous contains the
+// ports of the previous start. If *base is 0, choosePorts returns previous, or free ports if
+// previous is incomplete or contains the default ports. If base is nil, choosePorts returns
+// previous, or the default ports if previous is incomplete.
 func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })
 	switch {
@@ -48,7 +49,7 @@ func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	case base == nil:
 		return portsFrom(DefaultPortBase), nil
 	case *base == 0 && complete && previous[portNames[0]] != DefaultPortBase:
-		return previous, nil // an earlier start chose these free ports
+		return previous, nil
 	case *base == 0:
 		return freePorts()
 	}

@@ -155,9 +155,8 @@ func (p *plan) clientFlags() []string {
 }
 
 // ipMode returns the IP mode of load balancers (KEP-1860). For real nodes, the
-// mode is VIP, because clientFlags makes load balancers keep the client's
-// address. In this mode, kube-proxy sends connections from pods directly to
-// the Service, and not through the load balancer.
+// mode is VIP. In this mode, kube-proxy sends connections from pods directly to
+// the pods of the Service, and not through the load balancer.
 func (p *plan) ipMode() string {
 	if p.Nodes == lab.Real {
 		return "VIP"

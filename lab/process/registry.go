@@ -41,9 +41,9 @@ func (p *plan) registryAliases(ctx context.Context) (all []string, err error) {
 // registryFlags returns the flag that makes the cloud serve its registry.
 func (p *plan) registryFlags() []string { return []string{"--registry-listen=" + p.registryName()} }
 
-// registryFiles returns the files without which a machine's kubelet cannot pull images from the
-// registry. One of the files contains RBAC objects for the cluster. The argument aliases contains
-// further names of the registry.
+// registryFiles returns the files that a machine's kubelet needs to pull images from the registry.
+// One of the files contains RBAC objects for the cluster. The argument aliases contains further
+// names of the registry.
 func (p *plan) registryFiles(aliases []string) (map[string][]byte, error) {
 	var ecr *node.ECR
 	if p.ECRPlugin != "" {

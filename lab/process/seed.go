@@ -18,10 +18,9 @@ func (p *plan) cloudClient() *client.Client {
 // tokenFile returns the path of the file with a component's own token.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// seedCloud creates the objects that the lab needs in its cloud. If seedCloud fails after an
-// earlier start of the lab has created these objects, it only shows the error to the user and
-// returns nil. The lab then continues. If the user has created a fault that causes the error, the
-// user can then delete it.
+// seedCloud creates the objects that the lab needs in its cloud. If an earlier start of the lab has
+// created these objects, a failure does not stop the lab: seedCloud shows the error to the user and
+// returns nil. If a fault causes the error, the user can then delete the fault.
 func (p *plan) seedCloud(ctx context.Context) error {
 	m, err := p.dir.memory()
 	if err != nil {

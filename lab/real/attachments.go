@@ -13,7 +13,7 @@ type attachments struct {
 	disks  map[cloudsim.DiskID]cloudsim.Disk
 }
 
-// replace stores the list of all disks of the cloud.
+// replace stores the attached disks from a list of all disks of the cloud.
 func (a *attachments) replace(disks []cloudsim.Disk) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,10 +54,9 @@ func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.D
 	return wanted, a.listed
 }
 
-// awaits reports whether the cloud needs this report about an instance to complete an attachment or
-// detachment. The hypervisor then sends the report even if the last report had the same content.
-// The cloud needs the report again if, for example, it has loaded a saved state, or a user has
-// detached the disk by force and attached it again.
+// awaits returns true if the cloud waits for this report to complete an attachment or detachment.
+// In this case, the hypervisor sends the report even if the last report had the same content. For
+// example, the cloud waits for the report again after the cloud has loaded a saved state.
 func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevices) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

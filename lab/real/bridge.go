@@ -20,9 +20,8 @@ type bridge struct {
 	link    *netlink.Handle // handle for the bridge's namespace
 }
 
-// hostBridge returns the bridge of the VPC n. The setting n.BridgeOnHost must be true. It means
-// that the bridge is in this process's network namespace. The bridge may not exist yet, because the
-// router creates it.
+// hostBridge returns the bridge of the VPC n in this process's network namespace. The setting
+// n.BridgeOnHost must be true. The router can create the bridge after this call.
 func hostBridge(n Network) (*bridge, error) {
 	link, err := netlink.NewHandle()
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup is a path relative to the mount point of each of the host's cgroup hierarchies. Cgroup v2
-// has one hierarchy, and v1 has one for each controller or group of controllers. The cgroup limits
-// the memory and CPUs of a machine. It also lists the machine's processes, even after the end of
-// the hypervisor.
+// cgroup is a control group with the same path in each of the host's cgroup hierarchies. Cgroup v2
+// has one hierarchy, and v1 has one for each controller or group of controllers. A machine's cgroup
+// limits memory and CPUs. It also lists the machine's processes, even after the end of the
+// hypervisor.
 type cgroup struct {
 	hierarchies []hierarchy
 	name        string // path without a leading slash

@@ -60,8 +60,9 @@ type machineDevices struct {
 type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
-	// volume. To keep the first device in use, the kubelet makes it the backing file of the second
-	// device. If the hypervisor has restarted and cannot find the second device, the number is 0.
+	// volume. The kubelet makes the first device the backing file of the second device, so that
+	// the first device stays in use. If a restarted hypervisor does not know the number,
+	// spareLoop is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -222,9 +223,8 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	}
 	have := device{readOnly: isReadOnly(disk, d.id)}
 	if have.readOnly && len(disk.Attachments) == 1 {
-		// If the disk is a copy of a disk in use, the file system's journal is unfinished. This
-		// device is read-only, so the machine cannot replay the journal. Therefore the hypervisor
-		// replays it.
+		// A copy of a disk in use contains a file system with an unfinished journal. The hypervisor
+		// replays the journal, because the machine cannot write to a read-only device.
 		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
@@ -247,9 +247,9 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 	return filepath.Join(d.disks.Dir, string(id)+".img")
 }
 
-// openDevice opens the loop device with the given number, if the device belongs to the given node
-// and its backing file is the file at path. Otherwise it returns nil, for example if the device is
-// fenced, or if the kernel has given the number to another program.
+// openDevice opens the loop device with the given number. It returns nil if the device does not
+// belong to the machine with the ID node, or if the backing file is not the file at path. Examples
+// are a fenced device, and a number that the kernel has given to another program.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {
@@ -268,8 +268,9 @@ func resize(l *loop.Loop, size int64) error {
 }
 
 // fenceOthers fences the devices of a disk on machines to which the disk is no longer attached.
-// Reads and writes of a fenced device fail. A machine still has the device of a detached disk if a
-// user detached the disk by force while the machine used the disk.
+// It also fences an old device of the disk on this machine. Reads and writes of a fenced device
+// fail. A machine still has the device of a detached disk if a user detached the disk by force
+// while the machine used the disk.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {

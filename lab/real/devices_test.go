@@ -515,8 +515,8 @@ func TestEmptySecondDeviceFile(t *testing.T) {
 	}
 }
 
-// TestPowerOffWithSpoiltDev proves that powerOff removes the devices of a spoilt machine. Root on
-// the machine has put folders and links into its /dev that the hypervisor cannot delete.
+// TestPowerOffWithSpoiltDev proves that powerOff removes the devices of a machine with a damaged
+// /dev. Root on the machine has put folders and links into /dev that the hypervisor cannot delete.
 func TestPowerOffWithSpoiltDev(t *testing.T) {
 	for name, script := range map[string]string{
 		"folder in place of a link": "rm disk/by-id/cloudsim-disk-000001 && mkdir -p disk/by-id/cloudsim-disk-000001/x",

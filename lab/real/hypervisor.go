@@ -64,8 +64,8 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 // be unavailable at the start of Run or later.
 //
 // If a user kills the hypervisor's process, the machines continue to run. If the process runs in a
-// container and the container ends, the machines end too. If Run fails before it has taken over the
-// machines of an earlier run, these machines continue to run, unless ctx has ended. The next
+// container and the container ends, the machines end too. Run can fail before it has taken over the
+// machines of an earlier run. Run then ends these machines only if ctx has ended. The next
 // hypervisor takes over the machines that still run. If no other hypervisor starts, the caller can
 // end the machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
@@ -246,9 +246,9 @@ func (h *hypervisor) notifyDisks(instances ...cloudsim.InstanceID) {
 	}
 }
 
-// forgetRevisions makes each machine accept the next revision of its instance, even if it is lower
-// than the known revision. A list is always newer than the known state. But the revisions in a
-// list can be lower, because the cloud can load a saved state.
+// forgetRevisions makes each machine accept the next version of its instance, even if the revision
+// is lower than the known revision. After the cloud has loaded a saved state, revisions can be
+// lower.
 func (h *hypervisor) forgetRevisions() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -259,7 +259,7 @@ func (h *hypervisor) forgetRevisions() {
 	}
 }
 
-// prune marks each instance as deleted that has a machine but is not in the argument list.
+// prune marks the instance of a machine as deleted if list does not contain the instance.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {

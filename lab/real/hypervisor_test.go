@@ -79,8 +79,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// Run can fail before the hypervisor has taken over the machines of an earlier run. These machines
-// then keep running, except if the context of Run has ended.
+// Run can fail before the hypervisor has taken over the machines of an earlier run. Run then ends
+// these machines only if the context has ended.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
@@ -130,10 +130,9 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// watchProcess notices the end of a process that has ended before the call. The caller must call
+// watchProcess notices the end of a process that has ended before the call. The test calls
 // watchProcess before Wait, because after Wait the kernel can give the pid to another process.
-// After the end of the process, the method signal of the watched process must not send a signal to
-// another process.
+// After the end of the process, the method signal does nothing and returns nil.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {

@@ -267,9 +267,9 @@ func (n Network) NameServer() netip.Addr {
 }
 
 // newNameServer opens the sockets of the name server for machines and pods. The sockets are in the
-// router's namespace, so no program of the host can occupy the port. The name server asks the
-// host's resolvers from this process's namespace, so a resolver on the host's loopback works. If
-// machines have no internet access, newNameServer returns nil.
+// router's namespace, so no program of the host can occupy the port. The name server sends its
+// queries from this process's namespace, so the queries also reach resolvers on the host's
+// loopback. If machines have no internet access, newNameServer returns nil.
 func (r *router) newNameServer(ctx context.Context) (*nameserver.Server, error) {
 	if !r.vpc.Internet.On() {
 		return nil, nil

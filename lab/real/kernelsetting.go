@@ -79,10 +79,9 @@ func remember(table string) (map[string]string, error) {
 
 // originalValues returns the values that the wanted settings had before a lab changed them. Each
 // lab stores these values in comments of its nftables table. Labs on one host share the settings,
-// so the table of another lab may contain an original value. If a user killed an earlier run of
-// this lab, the table of this lab still contains original values. For a setting that no lab has
-// changed, the result contains the present value. If the present value is already the wanted value,
-// the result omits the setting.
+// so originalValues reads the tables of all labs. If a user killed an earlier run of this lab,
+// these tables include the table of that run. For a setting in no table, the result contains the
+// present value if this value differs from the wanted value.
 func originalValues(table string, wanted []kernelSetting) (map[string]string, error) {
 	labs, err := tableNames()
 	if err != nil {

@@ -35,8 +35,8 @@ type Images struct {
 // these folders.
 const workPattern = "load-*"
 
-// removeUnfinishedLoads deletes the files of interrupted loads, for example of a load whose command
-// a user killed. It also deletes the files of a load that still runs, and this load then fails.
+// removeUnfinishedLoads deletes the files of interrupted loads, for example after a user killed the
+// command. It also deletes the files of a load that still runs, and this load then fails.
 func removeUnfinishedLoads(dir string) error {
 	unfinished, err := glob(filepath.Join(dir, loadedDir), workPattern)
 	for _, work := range unfinished {
@@ -333,9 +333,9 @@ func removeFrom(ctx context.Context, client ctr, name string) (bool, error) {
 	return err == nil, err
 }
 
-// withRecords returns the names of the image records that must be removed to remove the image with
-// the given name. If the image has no other name, the result also includes the image's records that
-// have a digest in place of a name.
+// withRecords returns the names of the image records to delete. The first record has the given
+// name. If the image has no other name, the result also includes the image's records that have a
+// digest in place of a name.
 func withRecords(lines []imageLine, name string) []string {
 	index := slices.IndexFunc(lines, func(l imageLine) bool { return l.name == name })
 	if index < 0 {

@@ -89,11 +89,10 @@ func (t *table) runningInstances() (all []cloudsim.Instance) {
 }
 
 // activeRoutes returns the next hops of the usable routes, by destination. It skips routes in the
-// state blackhole. It also skips routes to next hops that the router cannot reach. A next hop is an
-// instance, and the router reaches it only through the first address of the instance. This address
-// must be in the VPC and in the network of the route. If pods have IPv6 addresses, the result
-// contains the IPv6 routes to the pods of each instance. These IPv6 routes are not in the cloud's
-// route table.
+// state blackhole. It also skips routes to instances that the router cannot reach. The router can
+// reach an instance if the instance is in the route's network and the instance's first address is
+// in the VPC. If pods have IPv6 addresses, the result contains the IPv6 routes to the pods of each
+// instance. These IPv6 routes are not in the cloud's route table.
 func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,20 +34,19 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the path of a folder. The kernel stores a name with each loop device, and the
-// names of a hypervisor's loop devices begin with this path. The path contains the name of the
-// hypervisor, so each hypervisor can recognise its own loop devices. In machines that an earlier
-// version of the hypervisor started, this folder contains the disks of the cloud. In other
-// machines, the folder contains no files.
+// disksDir returns the path with which the names of a hypervisor's loop devices begin. The kernel
+// stores the name of each loop device. The path contains the name of the hypervisor, so each
+// hypervisor can recognize its own loop devices. Only machines that an earlier version of the
+// hypervisor started have a folder with this path. The folder contains the disks of the cloud.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running
 // machine uses. The list firstPIDs holds the pid of each running machine's first process. The
 // function hasOwnDev reports whether the machine of an instance has its own /dev.
 //
-// In machines that an earlier version of the hypervisor started, the CSI driver made the devices.
-// The kubelet uses a second loop device to lock the device of a raw volume. After such a machine
-// has ended, both devices remain. detachDisks detaches both devices.
+// In machines that an earlier version of the hypervisor started, the CSI driver made the device of
+// each disk. To lock the device of a raw volume, the kubelet made a second loop device. These
+// devices remain after such a machine has ended, so detachDisks detaches them.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {
@@ -86,8 +85,8 @@ func detachLoop(l loop.Status) error {
 }
 
 // loopsShownTo returns the numbers of the loop devices that the given processes can use. A process
-// can use a loop device if the process's mount namespace contains a mount of the device's file
-// system or a mount of the device file.
+// can use a loop device if its mount namespace contains a mount of the device file, or a mount of
+// the file system on the device.
 func loopsShownTo(pids []int) (map[int]bool, error) {
 	shown := map[int]bool{}
 	for _, pid := range pids {

@@ -28,7 +28,8 @@ type plainConn struct {
 	queue *wire.Queue // bytes for the target
 }
 
-// flushTime is the time that a target has to read the queued bytes after its connection has ended.
+// flushTime limits the time to write the queued bytes after the client or the target has ended the
+// connection.
 const flushTime = 5 * time.Second
 
 func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {

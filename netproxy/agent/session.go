@@ -217,8 +217,8 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle processes a packet from the server. While a target does not read, Queue.Push can block
-// handle for a limited time. No other call in handle waits for a target.
+// handle processes a packet from the server. It can wait for a target only in Queue.Push. This wait
+// has a time limit.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:

@@ -188,9 +188,9 @@ func (t *tunnel) fromTarget() {
 	}
 }
 
-// sendEnd tells the server how the target ended the connection: with EOF or
-// with Reset. It ignores errors, because the server does not need the message
-// if the stream has ended.
+// sendEnd tells the server how the target ended the connection: with EOF or with Reset. It ignores
+// errors of send. Such an error means that the stream has ended, and then the server does not need
+// the message.
 func (t *tunnel) sendEnd(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})

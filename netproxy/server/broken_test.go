@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// cable forwards the connections between agent and server. A test can cut or silence the cable.
+// cable forwards the connections between agent and server. A test can close these connections, or
+// make the cable discard all bytes.
 type cable struct {
 	addr   string
 	mu     sync.Mutex

@@ -1,4 +1,4 @@
-// Command licenses prints the licences of the third-party code in Go programs. The programs
+// Command licenses prints the licenses of the third-party code in Go programs. The programs
 // record their modules, so the output lists exactly the linked modules. The modules must be in
 // the module cache.
 //
@@ -27,7 +27,7 @@ const own = "github.com/cloudsim-dev/allinone"
 
 var (
 	licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
-	// The variable skipped lists folders with licences of code that no program links.
+	// The variable skipped lists folders with licenses of code that no program links.
 	skipped = []string{"testdata", "vendor", "LICENSES", "node_modules"}
 )
 
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// run writes the licences of Go and of all modules in the programs, in the order of the names.
+// run writes the licenses of Go and of all modules in the programs, in the order of the names.
 func run(w io.Writer, programs []string) error {
 	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
@@ -95,8 +95,8 @@ func locate(cache string, m *debug.Module) (name, dir string, err error) {
 	return m.Path + " " + m.Version, filepath.Join(cache, path+"@"+version), errors.Join(err1, err2)
 }
 
-// print writes the text of all licence files in dir to w. For the Go distribution, it writes only
-// the licence files in the root folder of the distribution.
+// print writes the text of all license files in dir to w. For the Go distribution, it writes only
+// the license files in the root folder of the distribution.
 func print(w io.Writer, name, dir string) error {
 	found := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -183,8 +183,8 @@ func (m *machine) reapChildren(doneCtx, stopCtx context.Context, noChildren chan
 	}
 }
 
-// reapAll collects the exit statuses of all children that have ended, and sends them to
-// their receivers. It reports whether this process has no more children.
+// reapAll collects the exit statuses of all children that have ended, and sends the status of each
+// program to the program's channel. It reports whether this process has no more children.
 func (m *machine) reapAll() (none bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package nameserver is a name server for the machines of a lab. It forwards queries to the
-// resolvers of the host and returns their answers. It has no cache and no records of its own. Only
-// queries for host names of load balancers (see Domain) are exceptions: it answers them itself.
+// Package nameserver is a name server for the machines of a lab. It answers queries for host names
+// of load balancers (see Domain). It forwards all other queries to the resolvers of the host and
+// returns their answers. It has no cache.
 package nameserver
 
 import (

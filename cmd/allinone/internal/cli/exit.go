@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These are the exit codes of results without a Kind: success, an incorrect command line, and an
-// interruption.
+// These are the exit codes for success, an incorrect command line, and an interruption. exitCodes
+// contains the other exit codes.
 const (
 	ExitOK          = 0
 	ExitUsage       = 2

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// IsHostPort reports whether s is a host and the number of a port.
+// IsHostPort reports whether s has the form HOST:PORT. PORT is a number from 1 to 65535.
 func IsHostPort(s string) bool {
 	host, port, err := net.SplitHostPort(s)
 	n, bits := strconv.ParseUint(port, 10, 16)

@@ -30,9 +30,8 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 	list: (*client.Client).ListSnapshots,
 }
 
-// sourceID returns the id of a source. If nameOrID is an id, sourceID returns this id and does not
-// check that the source exists. The reason is that the source of a snapshot or a disk may be
-// deleted. If nameOrID is a name, sourceID returns the id of the disk with this name.
+// sourceID returns the id of a source. If nameOrID is an id, sourceID returns this id, even if the
+// source is deleted. If nameOrID is a name, sourceID returns the id of the disk with this name.
 func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, error) {
 	if nameOrID == "" || snapshots.mayBeID(nameOrID) {
 		return nameOrID, nil

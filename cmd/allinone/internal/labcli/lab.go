@@ -230,7 +230,7 @@ func (c *labCLI) start() *cobra.Command {
 //   - The lab in the data dir does not have the kind of nodes that l needs.
 //   - The user has started another guided lab, and has not finished that guided lab.
 //
-// If the user has finished a guided lab before, mayStart undoes the changes of that guided lab.
+// If the user has finished the current guided lab, mayStart undoes the changes of that guided lab.
 func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.checkReady(); err != nil {
 		return err

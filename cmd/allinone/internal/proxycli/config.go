@@ -132,8 +132,8 @@ func (f *proxyConfigFlags) check() error {
 	return errors.Join(bad...)
 }
 
-// File returns the path of a file in the folder that the command writes. The template of the
-// manifests also calls File.
+// File returns the path of a file in the output folder. The template of the manifests also calls
+// File.
 func (f *proxyConfigFlags) File(name string) string { return filepath.Join(f.Out, name) }
 
 // Host returns the host name that agents use for the server.

@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// TestProxyAdminSocket proves that a network proxy serves its status and its profiles on no port,
-// but only on a Unix socket. Only the user of the process can open this socket. The test also
-// proves that web pages of other origins cannot read the metrics.
+// TestProxyAdminSocket proves that a network proxy serves its status and its profiles on a Unix
+// socket. Only the user of the process can open this socket. Profiles without this socket are an
+// error.
 func TestProxyAdminSocket(t *testing.T) {
 	s := proxySide{adminSock: filepath.Join(t.TempDir(), "admin.sock"), profiling: true}
 	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"one"}`) })
@@ -54,6 +54,8 @@ func TestProxyAdminSocket(t *testing.T) {
 	}
 }
 
+// TestProxyHealthPort proves that the health port does not serve the status and the profiles. It
+// also proves that web pages of other origins cannot read the metrics.
 func TestProxyHealthPort(t *testing.T) {
 	h := healthHandler(proxyMetrics(prometheus.NewRegistry()), func() error { return nil })
 	for target, want := range map[string]int{

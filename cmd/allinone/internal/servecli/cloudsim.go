@@ -343,7 +343,7 @@ func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng 
 }
 
 // openListener opens a listener at addr. If the flags contain a certificate, the listener uses
-// TLS. The text flag names the flag that contains addr, for errors.
+// TLS. An error about addr begins with flag.
 func (f *cloudsimFlags) openListener(log *slog.Logger, flag, addr string) (net.Listener, error) {
 	var conf *tls.Config
 	if f.tls.Cert != "" {

@@ -1,4 +1,4 @@
-// Command sh is a shell for the language of POSIX and Bash, as mvdan.cc/sh interprets it. An OPTION
+// Command sh is a shell for POSIX and Bash syntax, based on the interpreter mvdan.cc/sh. An OPTION
 // is an option that the shell's builtin "set" also accepts, such as -e. Without COMMAND and FILE,
 // the shell reads commands from stdin.
 //
@@ -115,8 +115,8 @@ func interactive(r *interp.Runner) error {
 	}
 }
 
-// runLine runs the statements of a line until Ctrl-C. It reports whether the shell must end. If a
-// program cannot run, runLine prints the reason, and the shell continues.
+// runLine runs the statements of a line. Ctrl-C ends the line. runLine reports whether the shell
+// must end. If a program cannot run, runLine prints the reason, and the shell continues.
 func runLine(r *interp.Runner, statements []*syntax.Stmt) (exited bool, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -136,8 +136,8 @@ func runLine(r *interp.Runner, statements []*syntax.Stmt) (exited bool, err erro
 	return false, nil
 }
 
-// runToEnd runs a program to its end, even after Ctrl-C. The terminal sends the signal of Ctrl-C to
-// the program, too, and the program can handle the signal.
+// runToEnd returns a handler that does not end a program after Ctrl-C. The terminal also sends the
+// signal of Ctrl-C to the program, and the program can handle the signal.
 func runToEnd(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
 	return func(ctx context.Context, args []string) error { return next(context.WithoutCancel(ctx), args) }
 }
