@@ -62,7 +62,7 @@ type Config struct {
 	ReviewInterval   time.Duration // time between two checks of a connected agent's token
 
 	Strategies []Strategy
-	// Streams enables the extension that package wire describes.
+	// Streams enables a gRPC stream for each connection, an extension that package wire describes.
 	Streams bool
 
 	DialTimeout       time.Duration // time from a client's request until the connection is open

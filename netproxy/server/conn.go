@@ -30,7 +30,7 @@ type destination struct {
 
 const (
 	// maxDestinations is the maximum number of hosts with separate counters. All
-	// further hosts share the counters with the name otherHosts.
+	// further hosts use the shared counters named otherHosts.
 	maxDestinations = 500
 	otherHosts      = "other"
 )

@@ -93,8 +93,8 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	return nil, nil, last
 }
 
-// noAgent returns the failure for a dial without an agent. The error says whether no agent has a
-// session, or whether the strategies choose none of the agents.
+// noAgent returns the failure for a dial without an agent. The error says whether any agent has a
+// session.
 func (s *Server) noAgent(t target) *failure {
 	if n := len(s.agents.list()); n > 0 {
 		return &failure{reasonNoAgent, fmt.Errorf("the strategies %v select none of the %d network proxy agents for %s", s.cfg.Strategies, n, t.host)}

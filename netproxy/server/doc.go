@@ -5,10 +5,10 @@
 //
 // # Goroutines of a connection
 //
-// Two goroutines forward a connection, one for each direction. Each goroutine ends after the source
-// of its bytes has ended. The frontend's goroutine reads from the target (link.recv) and writes to
-// the client. The link's goroutine reads from the client and sends to the target (link.carry). When
-// the link's goroutine returns, the link ends, and recv returns.
+// Two goroutines forward a connection, one for each direction. The frontend's goroutine reads from
+// the target (link.recv) and writes to the client. The link's goroutine reads from the client and
+// sends to the target (link.carry). When the link's goroutine returns, the link ends, and recv
+// returns.
 //
 // With this project's agents a link is a gRPC stream, so a blocked connection does not block
 // other connections. With upstream's agents all links share one stream. The bytes of each link

@@ -75,7 +75,7 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	return c.send(wire.CloseResponse(c.conn.id, why))
 }
 
-// settleTime is the time that a client gets to register its connection.
+// settleTime is the maximum duration of settle.
 const settleTime = 20 * time.Millisecond
 
 // settle waits until the client has probably handled the answer. The server

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// testTimeout is the time for which a test waits for an expected event.
+// testTimeout is the maximum time that a test waits for an expected event.
 const testTimeout = 30 * time.Second
 
 // bench is a server with a gRPC frontend and an HTTP CONNECT frontend on Unix sockets.

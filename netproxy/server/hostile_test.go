@@ -25,7 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// rawStream calls a method directly, as a hostile program could.
+// rawStream opens a gRPC stream on which a test can send any packet.
 func rawStream(t testing.TB, addr, method string, md ...string) (grpc.ClientStream, context.CancelFunc) {
 	t.Helper()
 	return rawStreamBy(t, insecure.NewCredentials(), addr, method, md...)

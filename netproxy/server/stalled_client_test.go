@@ -94,9 +94,9 @@ func (c countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// testRelease calls leave, which ends the client of the only connection of b. Then the server and
-// the agent must hold nothing of this connection. In particular, the agent must close its socket to
-// the target.
+// testRelease calls the function leave, which disconnects the only client of b. Then the server and
+// the agent must hold nothing of the client's connection. In particular, the agent must close its
+// socket to the target.
 func testRelease(t *testing.T, b *bench, leave func()) {
 	t.Helper()
 	if tunnelGoroutines() == 0 {

@@ -19,10 +19,9 @@ const (
 	// firstRead is the buffer size for short reads. It is also the largest buffer size for a TLS
 	// connection, because one read of a TLS connection returns at most one record.
 	firstRead = 16 << 10
-	// smallRead is the largest read that the Reader copies into a new buffer,
-	// which has exactly the size of the read. Without this copy, a few bytes would
-	// occupy a large buffer until the stream has sent the bytes. For a plain
-	// socket, the large buffer is at least 16 times as large as smallRead.
+	// smallRead is the maximum size of a read that the Reader copies into a new
+	// buffer of the exact size. Without this copy, a few bytes would occupy a large
+	// buffer until the caller frees the bytes.
 	smallRead = 1 << 10
 	// datagram is the size of the buffer for a UDP datagram. No datagram is larger.
 	datagram = 64 << 10
@@ -88,8 +87,8 @@ func (r *Reader) Read() (mem.Buffer, error) {
 }
 
 // readThrough reads from a connection that needs a buffer before bytes arrive,
-// such as a TLS connection. An idle connection therefore occupies a small
-// buffer. After a large read, more bytes are likely, so the next buffer is
+// such as a TLS connection. An idle connection holds this buffer, so the buffer
+// is small. After a large read, more bytes are likely, so the next buffer is
 // larger.
 func (r *Reader) readThrough() (mem.Buffer, error) {
 	size := smallRead

@@ -21,7 +21,7 @@
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or
 //	                 the call /cloudsim.netproxy.v1.Tunnel/Open with the metadata
 //	                 x-tunnel-session and x-tunnel-dial: random
-//	server → agent   DIAL_CLS{random} on Connect if the dial is cancelled, or if
+//	server → agent   DIAL_CLS{random} on Connect if the dial is canceled, or if
 //	                 the client of the connection has disconnected
 //
 // A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow

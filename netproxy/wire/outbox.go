@@ -48,7 +48,7 @@ func (o *Outbox) Offer(p *Packet) bool {
 	}
 }
 
-// maxPosted is the maximum number of packets that wait after calls of Post. While Run sends these
+// maxPosted is the maximum number of packets from Post that wait for Run. While Run sends these
 // packets, Post can add the same number again.
 const maxPosted = 1 << 16
 

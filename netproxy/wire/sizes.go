@@ -23,10 +23,10 @@ const (
 	// MaxStreams limits the connections through one agent.
 	MaxStreams = 100_000
 	// WriteBuffer is the size of the write buffer for the connection between server and agent. All
-	// tunnelled connections between this server and this agent share the buffer.
+	// tunneled connections between this server and this agent share the buffer.
 	WriteBuffer = 256 << 10
 	// FrontBuffer is the buffer size for the connection of a gRPC client. This connection contains
-	// one tunnelled connection. gRPC holds a write buffer only during writes. For a socket without
+	// one tunneled connection. gRPC holds a write buffer only during writes. For a socket without
 	// TLS, it holds a read buffer only while the socket has data.
 	FrontBuffer = 64 << 10
 	// ReadBuffer is small, because gRPC reads most of a frame directly, without a copy.

@@ -124,8 +124,8 @@ const (
 // kube-apiserver with an etcd but without a lab, and measures the time until kube-apiserver is
 // ready. A complete lab cannot be ready earlier than kube-apiserver alone.
 //
-// The metric of-apiserver is the time of the lab divided by the time of kube-apiserver, and must be
-// at most maxUpRatio. The metric MiB-lab is the sum of the proportional set sizes (PSS) of all
+// The metric "of-apiserver" is the time of the lab divided by the time of kube-apiserver, and must
+// be at most maxUpRatio. The metric "MiB-lab" is the sum of the proportional set sizes (PSS) of all
 // components in MiB, and must be at most maxLabMiB.
 func BenchmarkUp(b *testing.B) {
 	bin, kube := binaryPath(b, "allinone"), binaryPath(b, "kube")

@@ -45,13 +45,12 @@ const (
 )
 
 // BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a direct
-// connection. In each turn, the benchmark measures the load balancer, then HAProxy, then the direct
-// connection. The benchmark measures the bytes per second of one stream, and the connections per
-// second that clients open, use and close. It also measures the 99th percentile of the time that a
-// load balancer adds to a round trip of 64 bytes. The benchmark divides the load balancer's bytes
-// per second by HAProxy's bytes per second. It also divides the load balancer's connections per
-// second by HAProxy's connections per second. It fails if one of these two ratios is below its
-// limit.
+// connection. In each turn, the benchmark measures each figure for the load balancer, then for
+// HAProxy, then for the direct connection. The figures are the bytes per second of one stream, and
+// the connections per second that clients open, use and close. The benchmark also measures the 99th
+// percentile of the time that a load balancer adds to a round trip of 64 bytes. It fails if the
+// ratio of the load balancer's figure to HAProxy's figure is below minThroughput for the bytes, or
+// below minConnections for the connections.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {

@@ -90,7 +90,7 @@ func benchConnect(socket, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// worker starts a target. The first byte of a connection selects the behaviour of the target: 'd'
+// worker starts a target. The first byte of a connection selects the behavior of the target: 'd'
 // sends data forever, 'u' reads all data, and 'e' echoes.
 func worker(b *testing.B, address string) string {
 	ln, err := net.Listen("tcp", address)
@@ -235,7 +235,7 @@ func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 		if _, err := c.Write(one); err != nil {
 			b.Fatal(err)
 		}
-		if len(took) == 0 { // the target does not echo the first byte, because this byte selects the behaviour
+		if len(took) == 0 { // the target does not echo the first byte, because this byte selects the behavior
 			if _, err := c.Write(one); err != nil {
 				b.Fatal(err)
 			}

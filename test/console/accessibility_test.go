@@ -100,7 +100,7 @@ func (p *page) sendKeys(keys string) {
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// focus is an expression for the label of the element with the focus.
+// focus is a JavaScript expression for the label of the element with the focus.
 const focus = "(document.activeElement.getAttribute('aria-label') || document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || document.activeElement.tagName).trim()"
 
 // checkFocus checks that an element has the focus and a visible outline.
@@ -321,9 +321,9 @@ func TestReducedMotion(t *testing.T) {
 	}
 }
 
-// Users can distinguish the states without the colours of the console. The states stay
-// distinguishable with the forced colours of the user's system, and if the screen shows only shades
-// of grey. If the map shows many instances as squares, each state also has its own shape.
+// Users can distinguish the states without the colors of the console. The states stay
+// distinguishable if the user's system forces its own colors, or if the screen shows only shades
+// of gray. If the map shows many instances as squares, each state also has its own shape.
 func TestStatesWithoutColours(t *testing.T) {
 	c := scene(t)
 	p := openPage(t, browser(t), c.link())
@@ -395,7 +395,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// The first picture that the browser draws already has the colours of the system's dark mode.
+// The first picture that the browser draws already has the colors of the system's dark mode.
 func TestDarkMode(t *testing.T) {
 	c := startCloud(t)
 	p := openPage(t, browser(t), "about:blank")

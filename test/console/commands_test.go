@@ -34,8 +34,8 @@ func TestStopAnInstance(t *testing.T) {
 	p.awaitText("instances.delete")
 }
 
-// While a fault is active, each page shows the fault. The user can remove the fault on each page.
-// If a user steps the frozen clock once, exactly one operation ends.
+// While a fault is active, each page shows the fault. The user can remove the fault and undo the
+// removal. If a user steps the frozen clock once, exactly one operation ends.
 func TestFaultsAndClock(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.runCommand("cloud", "durations", "set", "instance", "stop", "1m") // on the clock of the cloud
@@ -116,7 +116,7 @@ func (c *cloud) content(lists ...string) string {
 	return string(raw)
 }
 
-// withoutRunValues removes the members that differ between two runs with the same calls.
+// withoutRunValues removes the JSON members that differ between two clouds after the same calls.
 func withoutRunValues(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -33,7 +33,7 @@ var axe string
 // time, the test fails.
 const timeout = time.Minute
 
-// slack multiplies each time limit of the console in these tests. The environment variable
+// slack multiplies the time limits that these tests set for the console. The environment variable
 // CONSOLE_SLACK sets this factor. A factor above 1 is for machines on which other programs use the
 // processors at the same time.
 var slack = 1

@@ -160,8 +160,8 @@ func projectInLab(t *testing.T, l *lab, p *page) {
 
 // A user does everything with the keyboard alone. The user stops a machine, and sees a difference
 // between the cloud and the cluster appear and disappear. Then the user creates a fault that loses
-// the reply to the creation of a load balancer. On the page of the load balancer, the user reads
-// why it is not ready. The user also steps the frozen clock.
+// the reply to the creation of a load balancer. The page of the load balancer shows the call, the
+// fault and the operation. The user also steps the frozen clock.
 func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()

@@ -13,9 +13,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A sign-in link works in one browser. The page removes the code from the address at once. Neither
-// the browser's history nor the cloud's log and audit trail contain the code or the token. If a
-// user opens the link again, the console refuses the link and tells the user what to do.
+// A sign-in link works in one browser. The page removes the code from its URL at once. Neither the
+// browser's history nor the cloud's log and audit trail contain the code or the token. If a user
+// opens the link again, the console refuses the link and shows advice.
 func TestSignIn(t *testing.T) {
 	c := startCloud(t, "--log-requests", "--verbose")
 	link := c.link()
@@ -158,7 +158,8 @@ func TestForeignHostAndOrigin(t *testing.T) {
 	}
 }
 
-// A server on another port of this machine gets no credential when the browser visits this server.
+// The browser sends no credential of the console to a server on another port of this machine. The
+// pages of that server cannot read the token.
 func TestOtherPortGetsNoCredential(t *testing.T) {
 	c := startCloud(t)
 	p := openPage(t, browser(t), c.link())

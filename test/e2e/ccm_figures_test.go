@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// ccmFigures lists metrics of the cloud controller manager. If a description contains "SLO", a KEP
-// contains a service level objective (SLO) for the metric. Most of the metrics come from the
-// upstream framework. The metrics of calls to the cloud come from this project.
+// ccmFigures lists metrics of the cloud controller manager. A description with "SLO" contains the
+// metric's service level objective from a KEP. Most of the metrics come from the upstream
+// framework. The metrics of calls to the cloud come from this project.
 var ccmFigures = []struct{ what, metric, labels string }{
 	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
 	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},

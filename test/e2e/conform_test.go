@@ -208,7 +208,7 @@ func TestConformanceOfAWS(t *testing.T) {
 	ccm := "exec " + program + " --cloud-provider=aws --cloud-config=" + conf + " --leader-elect=false --secure-port=0 --node-monitor-period=1s --node-status-update-frequency=2s --concurrent-service-syncs=10" +
 		" --kubeconfig=$KUBECONFIG --authentication-kubeconfig=$KUBECONFIG --authorization-kubeconfig=$KUBECONFIG"
 	args := []string{"--cloud-url", c.url, "--token-file", c.admin, "--dialect", "aws"}
-	// In both runs, the checks run one at a time, because parallel checks can make each other fail:
+	// The checks run one at a time, because parallel checks can make each other fail:
 	//   - If Nodes change while the CCM deletes a load balancer, the CCM can fail to delete it.
 	//   - If the check route.delete has failed, the CCM changes no routes until the cloud has
 	//     deleted the instance of this check.

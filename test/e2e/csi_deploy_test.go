@@ -123,7 +123,7 @@ func (l *labRun) testShippedPods(*testing.T) {
 
 // testShippedRights proves that the controllers have only the permissions that volumes need, and
 // the permission to read pods and replica sets. Upstream's containers need this last permission to
-// find the owners of their own pods. The service account of the node part has no permissions.
+// find the owners of their own pods. The service account csi-node has no permissions.
 func (l *labRun) testShippedRights(*testing.T) {
 	for _, c := range []struct{ who, verb, what, namespace, want string }{
 		{"csi-controller", "get", "pods", "kube-system", "yes"},

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// disk creates, attaches, detaches, changes or deletes a disk. If the writer has a snapshot, the
-// method creates disk 1 from this snapshot.
+// disk creates, attaches, detaches, resizes, deletes or reads the writer's disk n. It creates disk
+// 1 from the writer's snapshot if this snapshot exists.
 func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 	id, snapshot, to := w.disks[n], w.snapshot, w.instances[w.rng.IntN(len(w.instances))]
 	name := fmt.Sprintf("disk-%d-%d", w.n, n)

@@ -22,7 +22,7 @@ import (
 
 // TestKillDuringLoad kills a cloud while the cloud loads a saved state. Afterwards the cloud has
 // either the old contents or the contents of the saved state, and its disks have the matching data.
-// If the cloud has confirmed that it has loaded the saved state, it has the contents of the saved
+// If the cloud acknowledged the load before the kill, the cloud has the contents of the saved
 // state. No unfinished files remain.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400

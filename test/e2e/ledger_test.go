@@ -85,7 +85,7 @@ func (l *ledger) auditFile(dir string) (err error) {
 	return errors.Join(l.checkAcks(), l.checkHeard(), l.checkObjects(ctx, e, changed), checkWhole(ctx, e))
 }
 
-// readJournal reads the new events of the journal and returns the changed resources.
+// readJournal reads the journal's events since the last audit and returns the changed resources.
 func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map[string]bool, err error) {
 	changed = map[string]bool{}
 	for {

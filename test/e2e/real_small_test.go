@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestRealMachineBasics tests the basic functions of a real machine. The machine joins the cluster and runs
-// a pod with limits. After the deletion of the instance, nothing of the machine remains on the
-// host. The test is for slow hosts and for hosts with only cgroup v2.
+// TestRealMachineBasics tests the basic functions of a real machine. The machine joins the cluster
+// and runs a pod with limits. After the deletion of the instance, nothing of the machine remains on
+// the host. The test is for slow hosts and for hosts with only cgroup v2.
 func TestRealMachineBasics(t *testing.T) {
 	l := newRealLab(t)
 	if *timeFactor == 1 {

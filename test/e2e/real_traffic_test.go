@@ -137,8 +137,8 @@ func (l *labRun) testRealAffinity(*testing.T) {
 	})
 }
 
-// testRealDraining proves that a load balancer opens no new connections to a node that it has
-// stopped using. Open connections to this node continue.
+// testRealDraining excludes a node from external load balancers with a label. It proves that the
+// load balancer opens no new connections to this node, and that open connections continue.
 func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
 		`{"spec":{"externalTrafficPolicy":"Local"}}`)

@@ -14,8 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 )
 
-// TestRealVolumes checks the statements of docs/howto/volumes.md with real machines. It runs the
-// driver, the Kubernetes controllers and the kubelets that users run.
+// TestRealVolumes checks the statements of docs/howto/volumes.md with real machines.
 func TestRealVolumes(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	l := newRealLab(t)
@@ -334,8 +333,8 @@ spec:
 `, name, size, source, agnhost)
 }
 
-// testVolumesCopies proves that copies of a volume contain the volume's data while a pod uses the
-// volume. The copies are a larger volume from a snapshot, and a clone.
+// testVolumesCopies copies a volume while a pod uses the volume. It proves that the copies contain
+// the volume's data. The copies are a larger volume from a snapshot, and a clone.
 func (l *labRun) testVolumesCopies(t *testing.T) {
 	l.apply(`
 apiVersion: snapshot.storage.k8s.io/v1

@@ -166,8 +166,8 @@ func (l *Lab) await(what string, ok func() bool) {
 	eventually.True(l, what, ok)
 }
 
-// EgressFile writes a configuration file for kube-apiserver. With this file, kube-apiserver uses
-// the lab's socket.
+// EgressFile writes a configuration file for kube-apiserver, and returns the path of the file. With
+// this file, kube-apiserver uses the lab's socket.
 func (l *Lab) EgressFile(protocol string) string {
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration

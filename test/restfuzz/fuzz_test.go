@@ -28,13 +28,12 @@ import (
 const (
 	workers    = 3
 	maxLatency = 10 * time.Second
-	// minValid is the smallest accepted share of bodies that pass validation.
+	// minValid is the minimum share of request bodies that must pass the cloud's validation.
 	minValid = 0.6
 	// maxHeapGrowth is the maximum ratio of the heap size after the run to the heap size before the
 	// run. The run resets the cloud before it measures the heap.
 	maxHeapGrowth = 1.5
-	// After every settleEvery requests, the run deletes all holds and faults, and starts a stopped
-	// clock. Otherwise holds, faults and a stopped clock would make other requests fail.
+	// settleEvery is the number of requests between two calls of settle.
 	settleEvery = 250
 )
 
@@ -145,8 +144,8 @@ func (r *run) explore(g *generator) {
 	}
 }
 
-// settle removes everything that makes other operations fail: it deletes faults and holds, and sets
-// the clock to real time.
+// settle deletes faults and holds, and sets the clock to real time. Otherwise faults, holds and a
+// stopped clock would make other requests fail.
 func (r *run) settle(g *generator) {
 	for _, id := range []string{"faults.list", "holds.list"} {
 		r.send(g, r.operation(id), false)

@@ -232,9 +232,9 @@ func (g *generator) value(s *schema, schemaName, property string) any {
 }
 
 // object returns a random object of the schema s, which has the name schemaName. The object
-// contains all required properties. The object also contains all properties in usefulProperties. It
-// contains each other optional property with a probability of one in four. Properties for which
-// generator.value returns nil are exceptions: the object does not contain them.
+// contains all required properties and all properties in usefulProperties. It contains each other
+// optional property with a probability of one in four. The object omits the properties for which
+// generator.value returns nil. At the end, dropAlternatives can change the object.
 func (g *generator) object(s *schema, schemaName string) map[string]any {
 	o := map[string]any{}
 	names := make([]string, 0, len(s.Properties))
@@ -254,8 +254,8 @@ func (g *generator) object(s *schema, schemaName string) map[string]any {
 	return o
 }
 
-// usefulProperties holds the optional properties that the generator never leaves out, because a
-// useful object needs these properties.
+// usefulProperties holds the optional properties that generator.object handles like required
+// properties.
 var usefulProperties = map[string]bool{
 	"FaultMatch.caller": true, "CreateDisk.sizeGiB": true, "CreateDisk.zone": true, "CreateSubnet.zone": true,
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
