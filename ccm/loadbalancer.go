@@ -150,7 +150,7 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 				return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 			}
 		}
-		if isShared(lb) && len(membersOf(lb)) > 1 {
+		if isShared(lb) && len(membersOf(lb)) > 1 && lb.State != cloudsim.LoadBalancerDeleting {
 			return nil // the load balancer stays for the other Services
 		}
 		return b.awaitDeletion(ctx, lb)
