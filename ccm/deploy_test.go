@@ -141,24 +141,3 @@ func TestShippedConfigurations(t *testing.T) {
 		t.Errorf("the configuration lacks the leases %v", m.ControllerLeaders[n:])
 	}
 }
-
-// The file metrics.go contains every cloudsim_ metric that alerts.yaml uses.
-func TestAlertsNameMetrics(t *testing.T) {
-	raw, err := os.ReadFile(deployed + "/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("metrics.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := regexp.MustCompile(`cloudsim_[a-z_]+`).FindAllString(string(raw), -1)
-	if len(names) < 5 {
-		t.Fatalf("got only the metric names %v", names)
-	}
-	for _, n := range names {
-		if !strings.Contains(string(source), `"`+n+`"`) {
-			t.Errorf("the CCM has no metric %s", n)
-		}
-	}
-}

@@ -67,7 +67,7 @@ func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.
 	}
 	_, err1 := services.Informer().AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{
 		AddFunc:    r.serviceChanged,
-		UpdateFunc: func(before, after any) { r.serviceUpdated(before, after) },
+		UpdateFunc: r.serviceUpdated,
 		DeleteFunc: r.serviceGone,
 	}, repairPeriod)
 	_, err2 := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
