@@ -193,15 +193,16 @@ func TestApplyDocuments(t *testing.T) {
 func TestApplyChecksFirst(t *testing.T) {
 	cl := cloudtest.Start(t)
 	for text, want := range map[string]string{
-		"{name: b, zone: nowhere, type: small}":                               `f:3: instances b: zone names "nowhere"`,
-		"{name: b, zone: sim-1a, type: vast}":                                 `f:3: instances b: type names "vast"`,
-		"{name: b, zone: sim-1a}":                                             "f:3: instances b: type is required",
-		"{name: b, zone: sim-1a, type: small, size: 3}":                       "f:3: instances b: size is an unknown field",
-		"{name: b, zone: sim-1a, type: 3}":                                    "f:3: instances b: type has the wrong type, got number",
-		"{name: a}\ndisks:\n- {name: d, zone: sim-1a, type: balanced}":        "f:5: disks d: sizeGiB",
-		"{name: a}\nholds:\n- {name: h, kind: disk, verb: stop}":              "disk",
-		"{name: a}\nholds:\n- {name: h, kind: disk, verb: attach, target: a}": `target cannot be found: no disk named "a"`,
-		"{name: a}\nholds:\n- {name: h, kind: '*', verb: '*', target: a}":     `target "a" must be an id`,
+		"{name: b, zone: nowhere, type: small}":                                                                   `f:3: instances b: zone names "nowhere"`,
+		"{name: b, zone: sim-1a, type: vast}":                                                                     `f:3: instances b: type names "vast"`,
+		"{name: b, zone: sim-1a}":                                                                                 "f:3: instances b: type is required",
+		"{name: b, zone: sim-1a, type: small, size: 3}":                                                           "f:3: instances b: size is an unknown field",
+		"{name: b, zone: sim-1a, type: 3}":                                                                        "f:3: instances b: type has the wrong type, got number",
+		"{name: a}\ndisks:\n- {name: d, zone: sim-1a, type: balanced}":                                            "f:5: disks d: sizeGiB",
+		"{name: a}\nholds:\n- {name: h, kind: disk, verb: stop}":                                                  "disk",
+		"{name: a}\nholds:\n- {name: h, kind: disk, verb: attach, target: a}":                                     `target cannot be found: no disk named "a"`,
+		"{name: a}\nholds:\n- {name: h, kind: '*', verb: '*', target: a}":                                         `target "a" must be an id`,
+		"{name: a}\nfaults:\n- {name: f, match: {operation: accessKeys.delete, target: a}, effect: {type: drop}}": `match.target cannot be found: no accessKey named "a"`,
 	} {
 		wanted, err := parseApply("f", []byte("instances:\n- {name: a, zone: sim-1a, type: small}\n- "+text+"\n"))
 		if err != nil {
@@ -227,11 +228,17 @@ func TestApplyChecksFirst(t *testing.T) {
 // the target.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
+	token, err := cl.CreateToken(t.Context(), cloudsim.CreateToken{Name: "temporary", Role: cloudsim.RoleReader})
+	if err != nil {
+		t.Fatal(err)
+	}
 	applyText(t, cl, `
 instances: [{name: same, zone: sim-1a, type: small}]
 disks: [{name: same, zone: sim-1a, type: balanced, sizeGiB: 1}]
 holds: [{name: h, kind: disk, verb: attach, target: same}]
-faults: [{name: f, match: {operation: disks.attach, target: same}, effect: {type: drop}}]
+faults:
+- {name: f, match: {operation: disks.attach, target: same}, effect: {type: drop}}
+- {name: t, match: {operation: tokens.delete, target: temporary}, effect: {type: drop}}
 `, false)
 	h, err := cl.GetHold(t.Context(), "hold-000001")
 	if err != nil || h.Target != "disk-000001" {
@@ -249,9 +256,10 @@ holds:
 			t.Errorf("hold %s: got %+v, error %v; want target %s", id, h, err, want)
 		}
 	}
-	f, err := cl.GetFault(t.Context(), "fault-000001")
-	if err != nil || f.Match.Target != "disk-000001" {
-		t.Errorf("fault: got %+v, error %v; want target disk-000001", f, err)
+	for id, want := range map[cloudsim.FaultID]string{"fault-000001": "disk-000001", "fault-000002": string(token.ID)} {
+		if f, err := cl.GetFault(t.Context(), id); err != nil || f.Match.Target != want {
+			t.Errorf("fault %s: got %+v, error %v; want target %s", id, f, err, want)
+		}
 	}
 }
 

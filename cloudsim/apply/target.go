@@ -17,6 +17,9 @@ var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
 	cloudsim.KindNetwork: "/v1/networks", cloudsim.KindSubnet: "/v1/subnets", cloudsim.KindRoute: "/v1/routes",
 	cloudsim.KindRecord: "/v1/records", cloudsim.KindServiceAccount: "/v1/service-accounts", cloudsim.KindProject: "/v1/projects",
+	cloudsim.KindRepository: "/v1/repositories", cloudsim.KindToken: "/v1/tokens", cloudsim.KindAccessKey: "/v1/access-keys",
+	cloudsim.KindSigningKey: "/v1/signing-keys", cloudsim.KindWorkloadTrust: "/v1/workload-trusts", cloudsim.KindRoleBinding: "/v1/role-bindings",
+	cloudsim.KindOperation: "/v1/operations", cloudsim.KindFault: "/v1/faults", cloudsim.KindHold: "/v1/holds",
 }
 
 // anyID matches an id of any kind.
