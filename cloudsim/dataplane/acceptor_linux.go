@@ -30,7 +30,7 @@ type entry struct {
 // acceptor accepts clients on one loop. Only this loop's goroutine may use the acceptor.
 type acceptor struct {
 	*entry
-	home *loop
+	loop *loop
 	id   uint64
 }
 
@@ -45,37 +45,37 @@ type acceptorError struct {
 // Before it returns, the method resets the connections that still wait for a target. After an
 // error, for example if the process has no free file descriptors, the method waits and tries again.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
-	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	retry := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	e := &entry{b: b, socket: s, failed: make(chan acceptorError, len(f.loops))}
 	var err error
 	for e.fd, err = takeOver(ln); err != nil; e.fd, err = takeOver(ln) {
 		if ctx.Err() != nil {
 			return // the listener is closed
 		}
-		b.waitRetry(ctx, &again, "accept connections", ln.Addr(), err)
+		b.waitRetry(ctx, &retry, "accept connections", ln.Addr(), err)
 	}
 	defer f.closeEntry(e)
 	for _, l := range f.loops {
-		a := &acceptor{entry: e, home: l}
+		a := &acceptor{entry: e, loop: l}
 		e.acceptors = append(e.acceptors, a)
 		l.enqueue(a.resumeAccept)
 	}
-	told := uint64(0) // number of accepted clients at the last logged error
+	loggedAt := uint64(0) // number of accepted clients at the last logged error
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case t := <-e.failed:
-			if t.taken > told {
-				told = t.taken
-				again.Reset()
+			if t.taken > loggedAt {
+				loggedAt = t.taken
+				retry.Reset()
 			}
-			b.waitRetry(ctx, &again, "accept connections", ln.Addr(), t.err)
-			t.of.home.enqueue(t.of.resumeAccept)
+			b.waitRetry(ctx, &retry, "accept connections", ln.Addr(), t.err)
+			t.of.loop.enqueue(t.of.resumeAccept)
 			for range len(e.failed) { // if one acceptor lacks descriptors, all acceptors lack them
 				t := <-e.failed
-				told = max(told, t.taken)
-				t.of.home.enqueue(t.of.resumeAccept)
+				loggedAt = max(loggedAt, t.taken)
+				t.of.loop.enqueue(t.of.resumeAccept)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func takeOver(ln net.Listener) (fd int, err error) {
 // closeEntry frees the port. Then it ends the connections of e that still wait for a target.
 func (f *forwarder) closeEntry(e *entry) {
 	for _, a := range e.acceptors {
-		a.home.runInLoop(a.forget)
+		a.loop.runInLoop(a.forget)
 	}
 	_ = unix.Close(e.fd)
 	for _, l := range f.loops {
@@ -123,7 +123,7 @@ func (f *forwarder) closeEntry(e *entry) {
 // resumeAccept makes the loop wait for clients.
 func (a *acceptor) resumeAccept() {
 	var err error
-	if a.id, err = a.home.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, a); err != nil {
+	if a.id, err = a.loop.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, a); err != nil {
 		a.fail(err)
 	}
 }
@@ -136,8 +136,8 @@ func (a *acceptor) fail(err error) {
 
 func (a *acceptor) forget() {
 	if a.id != 0 {
-		_ = unix.EpollCtl(a.home.epoll, unix.EPOLL_CTL_DEL, a.fd, nil)
-		delete(a.home.watched, a.id)
+		_ = unix.EpollCtl(a.loop.epoll, unix.EPOLL_CTL_DEL, a.fd, nil)
+		delete(a.loop.watched, a.id)
 		a.id = 0
 	}
 }

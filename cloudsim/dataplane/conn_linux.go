@@ -61,14 +61,14 @@ type endpoint struct {
 
 // begin makes the conn of an accepted client, chooses a loop, and starts the conn on this loop.
 func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
-	c := &conn{loop: a.home.forwarder.leastLoaded(a.home), from: from}
+	c := &conn{loop: a.loop.forwarder.leastLoaded(a.loop), from: from}
 	c.session = session{b: a.b, l: a.socket.l, socket: a.socket, client: from.Addr(), choice: first, cut: c.cutSoon}
 	c.front = endpoint{conn: c, fd: fd, writable: true}
 	c.back = endpoint{conn: c, fd: -1}
 	c.halves = [2]halfConn{in: {direction: in, src: &c.front, dst: &c.back}, out: {direction: out, src: &c.back, dst: &c.front}}
 	c.b.waitGroup.Add(1)
 	c.loop.open.Add(1)
-	if c.loop == a.home {
+	if c.loop == a.loop {
 		c.start()
 		return
 	}

@@ -47,7 +47,7 @@ type udpServer struct {
 func (p *udpServer) receive(ctx context.Context) {
 	defer p.endAll()
 	_ = p.conn.SetReadBuffer(1 << 20) // a burst of datagrams waits in this buffer; the kernel may grant a smaller buffer
-	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	retry := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	buf := make([]byte, maxDatagram)
 	for {
 		n, from, err := p.conn.ReadFromUDPAddrPort(buf)
@@ -55,10 +55,10 @@ func (p *udpServer) receive(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			p.b.waitRetry(ctx, &again, "receive datagrams", p.conn.LocalAddr(), err)
+			p.b.waitRetry(ctx, &retry, "receive datagrams", p.conn.LocalAddr(), err)
 			continue
 		}
-		again.Reset()
+		retry.Reset()
 		p.forward(buf[:n], from)
 	}
 }

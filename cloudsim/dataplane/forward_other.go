@@ -30,7 +30,7 @@ func (*forwarder) checkDeadlines() {}
 // accept serves the connections of a socket until ctx ends. If the process has no free file
 // descriptors, the method waits and tries again.
 func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
-	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	retry := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	for {
 		nc, err := ln.Accept()
 		switch {
@@ -40,10 +40,10 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 			}
 			return
 		case err != nil:
-			b.waitRetry(ctx, &again, "accept connections", ln.Addr(), err)
+			b.waitRetry(ctx, &retry, "accept connections", ln.Addr(), err)
 			continue
 		}
-		again.Reset()
+		retry.Reset()
 		client := nc.(*net.TCPConn)
 		from := client.RemoteAddr().(*net.TCPAddr).AddrPort()
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())

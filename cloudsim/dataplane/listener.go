@@ -119,7 +119,7 @@ func (s *socket) close() {
 // listen keeps the port of a socket open until ctx ends. If it cannot open the port, it tries
 // again with pauses that grow from 50 ms to 5 s.
 func (b *balancer) listen(ctx context.Context, s *socket) {
-	again := backoff.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second}
+	retry := backoff.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second}
 	last := ""
 	for ctx.Err() == nil {
 		bound, problem := b.cfg.bind(ctx, s)
@@ -129,10 +129,10 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 		last = problem
 		if bound == nil {
 			b.setEndpoint(s, "", problem)
-			again.Wait(ctx)
+			retry.Wait(ctx)
 			continue
 		}
-		again.Reset()
+		retry.Reset()
 		endpoint := s.endpointOf(bound.Addr())
 		b.setEndpoint(s, endpoint, problem)
 		b.log.Info("listening", "protocol", s.key.protocol, "endpoint", endpoint)
@@ -162,11 +162,11 @@ func (s *socket) endpointOf(a net.Addr) string {
 
 // waitRetry logs the first of several consecutive errors of a socket. It then waits until the
 // next try.
-func (b *balancer) waitRetry(ctx context.Context, again *backoff.Backoff, action string, address net.Addr, err error) {
-	if again.Fresh() {
+func (b *balancer) waitRetry(ctx context.Context, retry *backoff.Backoff, action string, address net.Addr, err error) {
+	if retry.Fresh() {
 		b.log.Warn("cannot "+action+"; trying again", "endpoint", address.String(), "error", err)
 	}
-	again.Wait(ctx)
+	retry.Wait(ctx)
 }
 
 // setEndpoint stores the endpoint at which clients reach a socket, and the problem of

@@ -60,7 +60,7 @@ func copyTogether(ctx context.Context, copies []fileCopy) error {
 			return err
 		}
 	}
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
 		steady, err := copyOnce(ctx, copies)
 		if err != nil {
 			return err
