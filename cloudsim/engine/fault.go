@@ -222,16 +222,15 @@ func (e *Engine) placeOf(s Subject) (*resourceInfo, error) {
 }
 
 // kindOfNoun returns the resource kind for the noun of an operation id. For
-// example, the operation disks.create has the noun disks and the kind disk.
+// example, the operation disks.create has the noun disks and the kind disk. It
+// returns "" if no kind has this noun.
 func kindOfNoun(noun string) cloudsim.ResourceKind {
-	if stem, ok := strings.CutSuffix(noun, "ies"); ok {
-		return cloudsim.ResourceKind(stem + "y") // for example repositories: repository
+	for _, kind := range cloudsim.ResourceKinds() {
+		if nounOfKind(kind) == noun {
+			return kind
+		}
 	}
-	kind := strings.TrimSuffix(noun, "s")
-	if strings.HasSuffix(kind, "sse") {
-		kind = strings.TrimSuffix(kind, "e") // for example addresses: address
-	}
-	return cloudsim.ResourceKind(kind)
+	return ""
 }
 
 // withoutProject returns a copy of ctx in which the present call belongs to no project. The methods

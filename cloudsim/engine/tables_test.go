@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -130,5 +129,5 @@ func atPackageLevel(id *ast.Ident) bool {
 		return true
 	}
 	v, ok := id.Obj.Decl.(*ast.ValueSpec)
-	return ok && strings.HasPrefix(id.Obj.Kind.String(), "var") && len(v.Values) == 1 && tablesOf(&ast.GenDecl{Tok: token.VAR, Specs: []ast.Spec{v}}) != nil
+	return ok && id.Obj.Kind == ast.Var && len(v.Values) == 1 && tablesOf(&ast.GenDecl{Tok: token.VAR, Specs: []ast.Spec{v}}) != nil
 }
