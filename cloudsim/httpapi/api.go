@@ -83,7 +83,8 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 		})
 		router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", strings.Join(routers.allowedMethods(r), ", ")) // RFC 9110 section 15.5.6
-			a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not support %s: see /openapi.json", r.URL.Path, r.Method)})
+			detail := r.URL.Path + " does not support " + r.Method + ": see /openapi.json"
+			a.refuse(w, r, newProblem(http.StatusMethodNotAllowed, cloudsim.Invalid, detail, exchangeOf(r.Context()).requestID))
 		})
 		return router
 	})

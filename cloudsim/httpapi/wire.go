@@ -32,14 +32,6 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// statusError is an error with its own HTTP status, such as 405, instead of the status of its kind.
-type statusError struct {
-	status int
-	error
-}
-
-func (e *statusError) Unwrap() error { return e.error }
-
 // problem is a cloudsim.Problem that implements huma's error interfaces.
 type problem struct {
 	cloudsim.Problem
@@ -132,9 +124,6 @@ func (a *api) toProblem(ctx context.Context, err error) *problem {
 	}
 	kind, detail := cloudsim.KindOf(err), err.Error()
 	code := status[kind]
-	if e, ok := errors.AsType[*statusError](err); ok {
-		code = e.status
-	}
 	if errors.Is(err, context.Canceled) {
 		kind, code, detail = cloudsim.Unavailable, http.StatusServiceUnavailable, "the request was cancelled"
 	}
