@@ -54,12 +54,9 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 			}
 		}
 	}
-	n, err := sweep(filepath.Join(f.dir, "blobs"), old, func(hex string) bool { return used[hex] })
-	if err != nil {
-		return removed, err
-	}
-	m, err := sweep(f.dir, old, func(name string) bool { return !strings.HasPrefix(name, ".new-") })
-	return removed + n + m, errors.Join(append(damaged, err)...)
+	blobs, err1 := sweep(filepath.Join(f.dir, "blobs"), old, func(hex string) bool { return used[hex] })
+	folders, err2 := sweep(f.dir, old, func(name string) bool { return !strings.HasPrefix(name, ".new-") })
+	return removed + blobs + folders, errors.Join(append(damaged, err1, err2)...)
 }
 
 // markUsed adds the digests of all manifests and blobs of a repository to the map inUse. The
