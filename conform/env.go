@@ -83,7 +83,7 @@ func (e *env) cleanup(ctx context.Context) error {
 func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 	name := e.prefix + "-" + suffix
 	e.addCleanup(func(ctx context.Context) error {
-		if err := e.driver.DeleteMachine(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := e.driver.DeleteMachine(ctx, name); err != nil {
 			return fmt.Errorf("delete machine %s: %w", name, err)
 		}
 		return nil

@@ -139,8 +139,13 @@ func (c *Cloud) ListLoadBalancers(context.Context) ([]conform.LoadBalancer, erro
 func (c *Cloud) DeleteLoadBalancer(_ context.Context, id string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.lbs, func(_ string, lb conform.LoadBalancer) bool { return lb.ID == id })
-	return nil
+	for name, lb := range c.lbs {
+		if lb.ID == id {
+			delete(c.lbs, name)
+			return nil
+		}
+	}
+	return fmt.Errorf("load balancer %q: %w", id, conform.ErrNotFound)
 }
 
 // ListRoutes implements conform.Network.
@@ -164,6 +169,9 @@ func (c *Cloud) CreateRoute(_ context.Context, r conform.Route) (conform.Route, 
 func (c *Cloud) DeleteRoute(_ context.Context, id string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, ok := c.routes[id]; !ok {
+		return fmt.Errorf("route %q: %w", id, conform.ErrNotFound)
+	}
 	delete(c.routes, id)
 	return nil
 }

@@ -60,15 +60,20 @@ func TestSameAnswers(t *testing.T) {
 		t.Errorf("routes: %+v, %v", all, err)
 	}
 	for _, err := range []error{
-		d.DeleteRoute(ctx, r.ID), d.DeleteMachine(ctx, m.Name), d.DeleteLoadBalancer(ctx, "none"),
+		d.DeleteRoute(ctx, r.ID), d.DeleteMachine(ctx, m.Name),
 		d.SetFault(ctx, conform.Fault{Kind: conform.FaultError, Writes: true, Count: 2}), d.ClearFault(ctx),
 	} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := d.GetMachine(ctx, m.Name); !errors.Is(err, conform.ErrNotFound) {
-		t.Errorf("a deleted machine: got error %v, want %v", err, conform.ErrNotFound)
+	_, missing := d.GetMachine(ctx, m.Name)
+	for method, err := range map[string]error{
+		"GetMachine": missing, "DeleteRoute": d.DeleteRoute(ctx, r.ID), "DeleteLoadBalancer": d.DeleteLoadBalancer(ctx, "none"),
+	} {
+		if !errors.Is(err, conform.ErrNotFound) {
+			t.Errorf("%s of a missing object: got error %v, want ErrNotFound", method, err)
+		}
 	}
 	for _, same := range []func(conform.Driver) (any, error){
 		func(d conform.Driver) (any, error) { return d.Capabilities(ctx) },

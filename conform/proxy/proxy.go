@@ -93,6 +93,9 @@ func New(upstream string) (*Proxy, error) {
 // contextKey is a key for the context of a request. The value of this key is the kind of the fault.
 type contextKey struct{}
 
+// errTooLong means that emptyLists cannot change the answer of the cloud.
+var errTooLong = fmt.Errorf("the recording proxy cannot empty the lists in an answer of the cloud that is longer than %d bytes", maxBody)
+
 // errLost means that the proxy drops the answer of the cloud.
 var errLost = errors.New("the injected fault loses the reply")
 
@@ -189,7 +192,7 @@ func emptyLists(resp *http.Response) error {
 		return err
 	}
 	if len(raw) > maxBody {
-		return fmt.Errorf("the answer is longer than %d bytes", maxBody)
+		return errTooLong
 	}
 	var list []json.RawMessage
 	var object map[string]json.RawMessage
@@ -216,6 +219,10 @@ func emptyLists(resp *http.Response) error {
 func answerFailure(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, errLost) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // closes the connection without an answer
+	}
+	if errors.Is(err, errTooLong) {
+		refuse(w, http.StatusBadGateway, "answer_too_long", errTooLong.Error())
+		return
 	}
 	refuse(w, http.StatusBadGateway, "upstream_unreachable", "the recording proxy cannot reach the cloud's API: check the URL in --upstream")
 }
