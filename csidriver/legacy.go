@@ -140,7 +140,7 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 		switch {
 		case err != nil:
 			return "", err
-		case len(found.Items) == 1 && made != "":
+		case len(found.Items) == 1 && made != "" && made != string(found.Items[0].ID):
 			return "", status.Errorf(codes.FailedPrecondition, "volume handle %s is ambiguous, because it can mean disk %s by its id or disk %s by its name: delete one of these disks, or use the id of the correct disk in a new PersistentVolume", last, made, found.Items[0].ID)
 		case len(found.Items) == 1:
 			return string(found.Items[0].ID), nil
