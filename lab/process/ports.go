@@ -38,9 +38,9 @@ func (p portsByName) addr(name string) string { return net.JoinHostPort(host, st
 func (p portsByName) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
 // choosePorts returns consecutive ports that begin at *base. The argument previous contains the
-// ports of the previous start. If *base is 0, choosePorts returns previous, or free ports if
-// previous is incomplete or contains the default ports. If base is nil, choosePorts returns
-// previous, or the default ports if previous is incomplete.
+// ports of the previous start. If *base is 0, choosePorts returns free ports. These are the previous
+// ports if they are free and not the default ports. If base is nil, choosePorts returns previous,
+// or the default ports if previous is incomplete.
 func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })
 	switch {
@@ -48,7 +48,7 @@ func choosePorts(base *int, previous portsByName) (portsByName, error) {
 		return previous, nil
 	case base == nil:
 		return portsFrom(DefaultPortBase), nil
-	case *base == 0 && complete && previous[portNames[0]] != DefaultPortBase:
+	case *base == 0 && complete && previous[portNames[0]] != DefaultPortBase && previous.checkFree() == nil:
 		return previous, nil
 	case *base == 0:
 		return freePorts()
