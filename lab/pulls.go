@@ -56,8 +56,12 @@ func (a PullAdvice) Start(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); factory.Shutdown() }, nil
 }
 
+// errImageNeverPull is the kubelet's reason for a waiting container that lacks its image and has the
+// imagePullPolicy Never.
+const errImageNeverPull = "ErrImageNeverPull"
+
 // notPulled lists the kubelet's reasons for a waiting container that lacks its image.
-var notPulled = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"}
+var notPulled = []string{"ErrImagePull", "ImagePullBackOff", errImageNeverPull}
 
 func (a PullAdvice) check(ctx context.Context, pod *corev1.Pod) {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
@@ -82,12 +86,16 @@ func (a PullAdvice) event(pod *corev1.Pod, c corev1.ContainerStatus) *corev1.Eve
 		problem = "The node cannot pull the image %s, and imagePullPolicy is Always."
 		remedy = "To use an image of your computer, set imagePullPolicy to IfNotPresent, and load the image: %s"
 	}
+	neverPulls := c.State.Waiting != nil && c.State.Waiting.Reason == errImageNeverPull
+	if neverPulls {
+		problem = "The node does not have the image %s, and imagePullPolicy is Never."
+	}
 	message := []string{fmt.Sprintf(problem, c.Image)}
-	if a.Internet.Off != "" {
+	if a.Internet.Off != "" && !neverPulls {
 		message = append(message, "The "+a.Internet.String()+".")
 	}
 	for _, m := range a.Mirrors {
-		if m.Serves(c.Image) {
+		if m.Serves(c.Image) && !neverPulls {
 			message = append(message, fmt.Sprintf("Check that the mirror %s runs and has the image.", m.URL))
 		}
 	}

@@ -78,7 +78,7 @@ func TestPullAdvice(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	want = append(want, "never: The node does not have the image web:v3 and cannot pull it. If your computer has the image, load it: load web:v3")
+	want = append(want, "never: The node does not have the image web:v3, and imagePullPolicy is Never. If your computer has the image, load it: load web:v3")
 	eventually.Empty(t, same)
 
 	// If machines have no internet access, the event contains Internet.Off.

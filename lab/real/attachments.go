@@ -1,6 +1,7 @@
 package real
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -30,7 +31,7 @@ func (a *attachments) replace(disks []cloudsim.Disk) {
 func (a *attachments) take(d cloudsim.Disk, deleted bool) (changed []cloudsim.InstanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, attachment := range append(a.disks[d.ID].Attachments, d.Attachments...) {
+	for _, attachment := range slices.Concat(a.disks[d.ID].Attachments, d.Attachments) {
 		changed = append(changed, attachment.Instance)
 	}
 	delete(a.disks, d.ID)

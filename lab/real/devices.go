@@ -284,7 +284,7 @@ func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 		if l.Node != string(d.id) && isAttached(disk, cloudsim.InstanceID(l.Node)) {
 			continue
 		}
-		d.log.Warn("disconnecting a disk from a machine to which the disk is no longer attached", "disk", disk.ID, "machine", l.Node, "device", loop.Path(l.Number))
+		d.log.Warn("fencing a device that its machine must no longer use", "disk", disk.ID, "machine", l.Node, "device", loop.Path(l.Number))
 		errs = append(errs, fence(l.Node, path, l.Number))
 	}
 	return errors.Join(errs...)

@@ -229,8 +229,8 @@ func checkInotify() Finding {
 // are free, inotifyProblem describes the problem. The parameter maxInstances is the kernel's limit,
 // and usedInstances is the number of instances in use.
 func inotifyProblem(maxInstances, usedInstances int) string {
-	if room := max(maxInstances-usedInstances-labInotify, 0) / machineInotify; room < fewMachines {
-		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are in use: there is room for %d machines, and the kubelets of more machines end with \"too many open files\"", maxInstances, usedInstances, room)
+	if machines := max(maxInstances-usedInstances-labInotify, 0) / machineInotify; machines < fewMachines {
+		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are in use: this is enough for %d machines, and the kubelets of more machines end with \"too many open files\"", maxInstances, usedInstances, machines)
 	}
 	return ""
 }

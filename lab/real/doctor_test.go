@@ -23,8 +23,8 @@ func TestInotify(t *testing.T) {
 	}{
 		{128, 0, ""},
 		{128, 81, ""},
-		{128, 82, "room for 2 machines"},
-		{128, 128, "room for 0 machines"},
+		{128, 82, "enough for 2 machines"},
+		{128, 128, "enough for 0 machines"},
 	} {
 		if got := inotifyProblem(tc.most, tc.taken); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%d of %d: %q, want %q", tc.taken, tc.most, got, tc.want)
