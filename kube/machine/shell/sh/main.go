@@ -76,6 +76,10 @@ func parse(args []string) (options []string, hasCommand bool, rest []string) {
 		if option == "--" {
 			break
 		}
+		if strings.HasPrefix(option, "--") { // a long option, which the interpreter refuses
+			options = append(options, option)
+			continue
+		}
 		hasCommand = hasCommand || strings.Contains(option, "c")
 		option = strings.NewReplacer("c", "", "i", "", "l", "").Replace(option)
 		if option != "-" {
