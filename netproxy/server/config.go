@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -120,6 +121,9 @@ func (c Config) Validate() error {
 	}
 	if len(c.Strategies) == 0 {
 		bad("at least one strategy is required")
+	}
+	if c.Zone == "" && slices.Contains(c.Strategies, ByZone) {
+		bad("--zone is required for the strategy %s in --proxy-strategies", ByZone)
 	}
 	for name, d := range map[string]time.Duration{
 		"--backend-dial-timeout": c.DialTimeout, "--keepalive-time": c.KeepaliveTime, "--frontend-keepalive-time": c.FrontendKeepalive,

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/netproxy/agent"
@@ -82,5 +83,20 @@ func TestLeastLoaded(t *testing.T) {
 		if a.Connections != 5 {
 			t.Errorf("agent %s: got %d of 10 connections, want 5", a.ID, a.Connections)
 		}
+	}
+}
+
+// TestZoneStrategyNeedsZone proves that a server with the strategy zone needs a zone. Without a
+// zone, the strategy would select no agent.
+func TestZoneStrategyNeedsZone(t *testing.T) {
+	cfg := server.Default()
+	cfg.Strategies = []server.Strategy{server.ByZone, server.ByDefault}
+	const want = "--zone is required for the strategy zone"
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("configuration without a zone: got error %v, want %q", err, want)
+	}
+	cfg.Zone = "a"
+	if err := cfg.Validate(); err == nil || strings.Contains(err.Error(), want) {
+		t.Errorf("configuration with a zone: got error %v, want other errors than %q", err, want)
 	}
 }
