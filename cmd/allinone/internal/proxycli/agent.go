@@ -115,7 +115,7 @@ func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "time limit for open connections when the agent stops")
 	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "maximum number of bytes that wait for one destination, with upstream's servers")
 	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "maximum time that one slow destination delays the data of other connections, with upstream's servers")
-	fl.StringVar(&f.healthHost, "health-server-host", "", "address of /healthz, /readyz and /metrics (default: all)")
+	fl.StringVar(&f.healthHost, "health-server-host", "", "address of /healthz, /readyz and /metrics (default: all addresses)")
 	fl.IntVar(&f.healthPort, "health-server-port", 8093, "port of /healthz, /readyz and /metrics; 0 for none")
 	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "additional address of /metrics")
 	fl.IntVar(&f.adminPort, "admin-server-port", 0, "port of --admin-bind-address; 0 for none")

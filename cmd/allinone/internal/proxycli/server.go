@@ -112,7 +112,7 @@ func (f *proxyServerFlags) frontendFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.mode, "mode", string(server.GRPC), "protocol of clients at --uds-name or --server-port: grpc or http-connect")
 	fl.StringVar(&f.udsName, "uds-name", "", "path of a Unix socket for clients; replaces --server-port")
 	fl.BoolVar(&f.deleteUDS, "delete-existing-uds-file", true, "replace an existing socket")
-	fl.StringVar(&f.serverHost, "server-bind-address", "", "address for clients over TCP (default: all)")
+	fl.StringVar(&f.serverHost, "server-bind-address", "", "address for clients over TCP (default: all addresses)")
 	fl.IntVar(&f.serverPort, "server-port", 8090, "port for clients over TCP; 0 for none")
 	fl.StringArrayVar(&f.frontends, "frontend", nil, "additional listener for clients, as MODE@unix:PATH or MODE@HOST:PORT; may be repeated")
 	fl.StringVar(&f.front.Cert, "server-cert", "", "server certificate for clients over TCP (PEM)")
@@ -161,7 +161,7 @@ func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {
 }
 
 func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&f.healthHost, "health-bind-address", "", "address of /healthz, /readyz and /metrics (default: all)")
+	fl.StringVar(&f.healthHost, "health-bind-address", "", "address of /healthz, /readyz and /metrics (default: all addresses)")
 	fl.IntVar(&f.healthPort, "health-port", 8092, "port of /healthz, /readyz and /metrics; 0 for none")
 	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "additional address of /metrics")
 	fl.IntVar(&f.adminPort, "admin-port", 0, "port of --admin-bind-address; 0 for none")
