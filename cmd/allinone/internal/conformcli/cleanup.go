@@ -48,7 +48,7 @@ Without --run, the command deletes the objects of all runs, also of runs that st
 	f.addTo(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default none: the command deletes objects only in the cloud)")
-	fl.StringVar(&run, "run", "", "name of a run (default all runs)")
+	fl.StringVar(&run, "run", "", "name of a run, from the field run of its report (default all runs)")
 	fl.DurationVar(&timeout, "timeout", conform.DefaultTimeout, "longest time to wait until the CCM has deleted the load balancers of the Services")
 	return cmd
 }

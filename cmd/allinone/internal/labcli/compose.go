@@ -161,7 +161,7 @@ func newComposeMachinesCommand(e cli.Env) *cobra.Command {
 		Short: "Run a real node for each instance in some zones",
 		Long: `Run a machine with a kubelet for each instance in the zones of --zone. The command is
 the host of these zones. It must be the only program in its container;
-docs/howto/compose.md lists the permissions of the container. The container must be
+docker-compose.yaml contains the permissions of the container. The container must be
 in the same network namespace as 'allinone compose router'. After SIGTERM, the command
 shuts its machines down. If the command is killed (SIGKILL), its machines end at once. The
 next start of the command boots the machines again.`,

@@ -338,7 +338,7 @@ func (c *labCLI) hint() *cobra.Command {
 		Example: `  allinone lab hint`,
 		RunE: c.atStep(func(_ context.Context, _ *courseState, _ course.Lab, s course.Step) error {
 			if s.Hint == "" {
-				fmt.Fprintln(c.Stdout, "This step has no task. 'allinone lab next' shows the next step.")
+				fmt.Fprintln(c.Stdout, "This step has no hint: type the commands of the step. 'allinone lab next' shows the next step.")
 				return nil
 			}
 			fmt.Fprintln(c.Stdout, strings.TrimSpace(s.Hint))
@@ -371,9 +371,10 @@ already ran may fail. Only the result of 'verify' counts.`,
 func (c *labCLI) reset() *cobra.Command {
 	return &cobra.Command{
 		Use: "reset [LAB]", Short: "Undo the changes of a guided lab", Args: cobra.MaximumNArgs(1),
-		Long: `Undo your current lab, or the lab LAB: delete the objects that the lab created, and
-repair the faults that the lab caused. Other objects in the cluster and the cloud do
-not change. 'allinone lab start LAB' then starts the lab again.`,
+		Long: `Undo your current lab, or the lab LAB: delete the objects that the lab created,
+repair the faults that the lab caused, and forget your progress in the lab. Other
+objects in the cluster and the cloud do not change. 'allinone lab start LAB' then
+starts the lab again at its first step.`,
 		Example:           `  allinone lab reset`,
 		ValidArgsFunction: c.complete,
 		RunE: c.runWithCourse(func(ctx context.Context, p *courseState, args []string) error {

@@ -43,7 +43,7 @@ webhooks and aggregated APIs.
 The server and the agent also work with upstream's agent, server and clients
 (kubernetes-sigs/apiserver-network-proxy), and accept the flags of upstream's programs.`,
 		Example: `  # Write keys, certificates and configuration, and print the commands that start all components
-  allinone proxy config --out ./proxy
+  allinone proxy config --out ./proxy --host proxy.example
 
   # Watch the connections of a server
   allinone proxy status --server unix:///run/network-proxy/admin.sock --connections --watch`,

@@ -119,7 +119,7 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine on which the cloud opens the ports of --published-ports; set it if another program, such as a container engine, forwards the ports of HOST to this machine (default HOST)")
 	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "add the load balancers' ranges to the addresses of this machine while the cloud runs; needs Linux and CAP_NET_ADMIN")
 	fl.BoolVar(&f.showClients, "show-clients", false, "let targets see the source addresses of IPv4 clients that are outside the cloud's networks; targets must route their answers through this machine; needs Linux and CAP_NET_ADMIN")
-	fl.StringVar(&f.metadataListen, "metadata-listen", "", "address of the metadata service for instances that share this machine's loopback, e.g. 127.0.0.1:8181")
+	fl.StringVar(&f.metadataListen, "metadata-listen", "", "address of the metadata service for instances that share this machine's loopback, e.g. 127.0.0.1:8160")
 	fl.BoolVar(&f.metadataTrust, "metadata-trust-loopback", false, trustLoopbackHelp)
 	fl.StringSliceVar(&f.dialects, "dialect", nil, "`NAME=HOST:PORT`: API of another cloud to serve as well, e.g. hcloud="+cli.DefaultDialectAddress+"; may be repeated; see 'allinone dialect'")
 	f.registry.flags(fl)

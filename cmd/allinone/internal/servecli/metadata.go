@@ -45,9 +45,9 @@ Without --instance, the source address of a connection identifies the instance.
 The token of this service needs the role metadata, because the service acts for any
 instance.`,
 		Example: `  # For instances that share this machine's loopback
-  allinone metadata --listen 127.0.0.1:8181
-  token=$(curl -s --interface 127.64.0.1 -X PUT -H 'Metadata-Token-TTL-Seconds: 300' http://127.0.0.1:8181/v1/token)
-  curl -s --interface 127.64.0.1 -H "Metadata-Token: $token" http://127.0.0.1:8181/v1/instance/id
+  allinone metadata --listen 127.0.0.1:8160
+  token=$(curl -s --interface 127.64.0.1 -X PUT -H 'Metadata-Token-TTL-Seconds: 300' http://127.0.0.1:8160/v1/token)
+  curl -s --interface 127.64.0.1 -H "Metadata-Token: $token" http://127.0.0.1:8160/v1/instance/id
 
   # For one instance, in its network namespace
   ip netns exec node-1 allinone metadata --listen ` + metadata.Address + ` --instance i-000001`,
@@ -58,7 +58,7 @@ instance.`,
 	}
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:8181", "address to listen on; port 0 chooses a free port")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:8160", "address to listen on; port 0 chooses a free port")
 	fl.StringVar(&f.instance, "instance", "", "id of the instance that the service describes to every caller")
 	fl.BoolVar(&f.trust, "trust-loopback", false, trustLoopbackHelp)
 	fl.StringSliceVar(&f.hosts, "host", []string{"localhost"}, "host name that requests may use, besides IP addresses; may be repeated")
@@ -92,7 +92,7 @@ const trustLoopbackHelp = "return user data, identity documents and service acco
 func listenMetadata(ctx context.Context, flag, address string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(strings.Replace(address, "localhost:", "127.0.0.1:", 1))
 	if err != nil || !at.Addr().IsLoopback() && !at.Addr().IsLinkLocalUnicast() {
-		return nil, cli.BadFlag(flag, address, "a loopback or link-local IP address and port, such as 127.0.0.1:8181 or "+metadata.Address)
+		return nil, cli.BadFlag(flag, address, "a loopback or link-local IP address and port, such as 127.0.0.1:8160 or "+metadata.Address)
 	}
 	ln, err := metadata.Listen(ctx, at.String())
 	if err != nil {
