@@ -92,8 +92,8 @@ func startProgram(t *testing.T, env []string, name string, args ...string) (out 
 	}
 	t.Cleanup(func() {
 		stop()
-		if said := out.String(); t.Failed() {
-			t.Logf("--- %s %s\n%s", filepath.Base(name), args[0], said[max(0, len(said)-3000):])
+		if text := out.String(); t.Failed() {
+			t.Logf("--- %s %s\n%s", filepath.Base(name), args[0], text[max(0, len(text)-3000):])
 		}
 	})
 	return out, stop
@@ -102,17 +102,17 @@ func startProgram(t *testing.T, env []string, name string, args ...string) (out 
 // awaitSlow calls checkFn repeatedly, for up to two minutes, until checkFn
 // returns nil. Tests use this function to wait for the effects of programs that
 // run in separate processes.
-func awaitSlow(t *testing.T, what string, checkFn func() error) {
+func awaitSlow(t *testing.T, condition string, checkFn func() error) {
 	t.Helper()
 	began := time.Now()
 	for {
 		err := checkFn()
 		if err == nil {
-			t.Logf("%s after %.1f s", what, time.Since(began).Seconds())
+			t.Logf("%s after %.1f s", condition, time.Since(began).Seconds())
 			return
 		}
 		if time.Since(began) > 2*time.Minute {
-			t.Fatalf("timeout: %s: %v", what, err)
+			t.Fatalf("timeout: %s: %v", condition, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -73,15 +73,15 @@ func BenchmarkInitialiseNodes(b *testing.B) {
 	for i := range benchNodes {
 		limit.ProviderID[types.NodeName(fmt.Sprintf("node-%d", i))] = fmt.Sprintf("fake://%d", i)
 	}
-	var ours, least time.Duration
+	var own, least time.Duration
 	for range b.N {
 		least += measureInit(b, limit)
-		ours += measureInit(b, r.provider)
+		own += measureInit(b, r.provider)
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(benchNodes*b.N)/ours.Seconds(), "nodes/s")
+	b.ReportMetric(float64(benchNodes*b.N)/own.Seconds(), "nodes/s")
 	b.ReportMetric(float64(benchNodes*b.N)/least.Seconds(), "limit-nodes/s")
-	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit(>=0.8)")
+	b.ReportMetric(least.Seconds()/own.Seconds(), "of-limit(>=0.8)")
 }
 
 // measureInit returns the time that upstream's controller needs to initialise all
@@ -147,28 +147,28 @@ func BenchmarkIdleMinute(b *testing.B) {
 				continue
 			}
 			for range 12 {
-				there, err := ask.InstanceExists(b.Context(), n)
+				exists, err := ask.InstanceExists(b.Context(), n)
 				off, err2 := ask.InstanceShutdown(b.Context(), n)
-				if !there || off || err != nil || err2 != nil {
-					b.Fatal(there, off, err, err2)
+				if !exists || off || err != nil || err2 != nil {
+					b.Fatal(exists, off, err, err2)
 				}
 			}
 		}
 		return float64(len(r.wire.takeCalls(false)))
 	}
-	var each, ours float64
+	var each, withMirror float64
 	for range b.N {
 		each += minute()
 	}
 	r.startMirror(b)
 	for range b.N {
-		ours += minute()
+		withMirror += minute()
 	}
 	n := float64(b.N)
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ours/n, "calls/min")
+	b.ReportMetric(withMirror/n, "calls/min")
 	b.ReportMetric(each/n, "limit-calls/min")
-	b.ReportMetric(ours/n/benchNodes, "calls/min/node")
+	b.ReportMetric(withMirror/n/benchNodes, "calls/min/node")
 }
 
 // BenchmarkMembership measures the time in which five workers add a node to 1,000 Services with 999
@@ -211,10 +211,10 @@ func BenchmarkMembership(b *testing.B) {
 		})
 		return time.Since(began)
 	}
-	var ours, least time.Duration
+	var own, least time.Duration
 	for range b.N {
 		r.wire.spoil(nil)
-		ours += timed(func(i int) error { return r.balancers().UpdateLoadBalancer(b.Context(), cluster, svcs[i], all) })
+		own += timed(func(i int) error { return r.balancers().UpdateLoadBalancer(b.Context(), cluster, svcs[i], all) })
 		b.ReportMetric(float64(len(r.wire.takeCalls(false)))/services, "calls/service")
 		least += timed(func(i int) error {
 			_, err := r.api.SetLoadBalancerTargets(b.Context(), lbs[i], cloudsim.SetTargets{Targets: targets[1:]})
@@ -222,7 +222,7 @@ func BenchmarkMembership(b *testing.B) {
 		})
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ours.Seconds()/float64(b.N), "s")
+	b.ReportMetric(own.Seconds()/float64(b.N), "s")
 	b.ReportMetric(least.Seconds()/float64(b.N), "limit-s")
-	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit(>=0.8)")
+	b.ReportMetric(least.Seconds()/own.Seconds(), "of-limit(>=0.8)")
 }

@@ -74,7 +74,7 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances:     i,
-		loadBalancers: &loadBalancers{log: log, api: api, events: events, settings: settings, mirror: m, backoff: retryBackoff, maxUnreported: maxUnreported, sharedSlot: make(chan struct{}, 1), finalizers: &finalizerOwners{ours: map[types.UID]bool{}}},
+		loadBalancers: &loadBalancers{log: log, api: api, events: events, settings: settings, mirror: m, backoff: retryBackoff, maxUnreported: maxUnreported, sharedSlot: make(chan struct{}, 1), finalizers: &finalizerOwners{owned: map[types.UID]bool{}}},
 		routes:        &routes{api: api, instances: i, backoff: retryBackoff, early: map[string]string{}},
 	}
 }

@@ -19,30 +19,30 @@ import (
 // class. Without finalizerOwners, upstream's controller would remove
 // finalizers that other controllers still need.
 type finalizerOwners struct {
-	mu   sync.Mutex
-	ours map[types.UID]bool // only Services with the finalizer
+	mu    sync.Mutex
+	owned map[types.UID]bool // only Services with the finalizer
 }
 
-func (c *finalizerOwners) set(svc *v1.Service, ours bool) {
+func (c *finalizerOwners) set(svc *v1.Service, isOurs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !servicehelpers.HasLBFinalizer(svc) {
-		delete(c.ours, svc.UID)
+		delete(c.owned, svc.UID)
 		return
 	}
-	c.ours[svc.UID] = ours
+	c.owned[svc.UID] = isOurs
 }
 
 // ownerOf finds out whether this provider owns the load balancer finalizer of a
 // Service. ownerOf is for Services that no longer have the type LoadBalancer.
 // If ownerOf finds the owner, isKnown is true. If this provider is the owner,
 // isOurs is also true. While a Service has the type LoadBalancer, the CCM
-// records the owner in c.ours. If c.ours has no record of the Service, ownerOf
+// records the owner in c.owned. If c.owned has no record of the Service, ownerOf
 // reads from managedFields which program wrote the finalizer.
 func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if isOurs, isKnown = c.ours[svc.UID]; !isKnown && servicehelpers.HasLBFinalizer(svc) && hasWritten(svc) {
+	if isOurs, isKnown = c.owned[svc.UID]; !isKnown && servicehelpers.HasLBFinalizer(svc) && hasWritten(svc) {
 		return true, true
 	}
 	return isOurs, isKnown
@@ -59,7 +59,7 @@ func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil
 	}
-	if ours, _ := c.ownerOf(svc); ours {
+	if isOurs, _ := c.ownerOf(svc); isOurs {
 		return nil
 	}
 	return fmt.Errorf("the finalizer %s stays, because it may belong to another controller: the cloud has no load balancer of this Service. If no other controller removes the finalizer, remove it yourself", servicehelpers.LoadBalancerCleanupFinalizer)

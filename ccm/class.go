@@ -40,19 +40,19 @@ func classView(class string, serveUnclassed bool, owners *finalizerOwners) cache
 		*svc = *whole // copies the outer struct only, like strippedNode
 		svc.ManagedFields = nil
 		if svc.Spec.Type != v1.ServiceTypeLoadBalancer {
-			ours, known := owners.ownerOf(whole)
+			isOurs, known := owners.ownerOf(whole)
 			if known {
-				owners.set(svc, ours)
+				owners.set(svc, isOurs)
 			}
-			if known && !ours {
+			if known && !isOurs {
 				hideFinalizer(svc)
 			}
 			return svc, nil
 		}
-		ours := isServed(svc, class, serveUnclassed)
-		owners.set(svc, ours)
+		served := isServed(svc, class, serveUnclassed)
+		owners.set(svc, served)
 		switch {
-		case ours:
+		case served:
 			svc.Spec.LoadBalancerClass = nil
 			return svc, nil
 		case svc.Spec.LoadBalancerClass == nil:

@@ -54,8 +54,8 @@ func TestForeignClassIsIgnored(t *testing.T) {
 		now := metav1.Now()
 		s.DeletionTimestamp = &now
 	})
-	ours := newService(func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
-	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
+	second := newService(func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.True(t, "the second Service has a load balancer", func() bool { return len(p.balancersInCloud(t)) == 1 })
@@ -99,8 +99,8 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 				s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 			})
 			p.update(t, func(s *v1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = v1.ServiceTypeClusterIP, nil })
-			ours := newService(ofClass(ccm.DefaultLoadBalancerClass), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
-			if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
+			second := newService(ofClass(ccm.DefaultLoadBalancerClass), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
+			if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			eventually.True(t, "the second Service has a load balancer", func() bool { return len(p.balancersInCloud(t)) == 1 })
@@ -125,29 +125,29 @@ func TestFinalizerOfUnknownOwner(t *testing.T) {
 		s.Spec.Type, s.Finalizers = v1.ServiceTypeClusterIP, []string{servicehelpers.LoadBalancerCleanupFinalizer}
 	})
 	get := func() (bool, error) {
-		_, there, err := r.balancers().GetLoadBalancer(t.Context(), cluster, r.provider.View(gone))
-		return there, err
+		_, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, r.provider.View(gone))
+		return exists, err
 	}
-	if there, err := get(); there || err == nil || !strings.Contains(err.Error(), servicehelpers.LoadBalancerCleanupFinalizer) {
-		t.Errorf("finalizer of an unknown owner: got exists=%v, error %v; want an error that names the finalizer", there, err)
+	if exists, err := get(); exists || err == nil || !strings.Contains(err.Error(), servicehelpers.LoadBalancerCleanupFinalizer) {
+		t.Errorf("finalizer of an unknown owner: got exists=%v, error %v; want an error that names the finalizer", exists, err)
 	}
 	r.ensure(t, newService())
-	if there, err := get(); !there || err != nil {
-		t.Errorf("existing load balancer: got exists=%v, error %v; want exists=true", there, err)
+	if exists, err := get(); !exists || err != nil {
+		t.Errorf("existing load balancer: got exists=%v, error %v; want exists=true", exists, err)
 	}
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, gone); err != nil {
 		t.Fatal(err)
 	}
-	if there, err := get(); there || err != nil {
-		t.Errorf("deleted load balancer: got exists=%v, error %v; want exists=false", there, err)
+	if exists, err := get(); exists || err != nil {
+		t.Errorf("deleted load balancer: got exists=%v, error %v; want exists=false", exists, err)
 	}
 	r.provider = r.restarted() // as after a restart: the new provider does not know the owner of the finalizer
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	fields := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"service.kubernetes.io/load-balancer-cleanup\"":{}}}}`)
 	for _, by := range []string{"another", me} {
 		gone.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: by, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: fields}}
-		if there, err := get(); there || (err == nil) != (by == me) {
-			t.Errorf("deleted load balancer, finalizer written by %s: got exists=%v, error %v; want exists=false, and an error only if the writer is %s", by, there, err, me)
+		if exists, err := get(); exists || (err == nil) != (by == me) {
+			t.Errorf("deleted load balancer, finalizer written by %s: got exists=%v, error %v; want exists=false, and an error only if the writer is %s", by, exists, err, me)
 		}
 	}
 }

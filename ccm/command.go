@@ -106,7 +106,7 @@ type runner struct {
 	clientTimeout time.Duration // the constant clientTimeout, except in tests
 	opts          *options.CloudControllerManagerOptions
 	flagged       Config // settings from the flags of this package
-	ours          *pflag.FlagSet
+	cloudFlags    *pflag.FlagSet
 	stop          chan struct{}
 	upstream      func(*cobra.Command, []string) error
 	failed        error // error from newCommand; the method run returns it
@@ -124,7 +124,7 @@ type runner struct {
 func (r *runner) flags() cliflag.NamedFlagSets {
 	var fss cliflag.NamedFlagSets
 	fs := fss.FlagSet("cloud")
-	r.ours = fs
+	r.cloudFlags = fs
 	fs.StringVar(&r.flagged.URL, "cloud-url", "", "URL of the cloud's API. Alternatives: "+EnvURL+", or url in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File with the token for the cloud; read again for each call. Alternatives: "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.CAFile, "cloud-ca-file", "", "File with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty. Alternatives: "+EnvCAFile+", or caFile in the file of --cloud-config.")
@@ -274,7 +274,7 @@ func (r *runner) applyFlags(cfg *Config) {
 		"delete-orphans":           func() { cfg.DeleteOrphans = r.flagged.DeleteOrphans },
 		"orphan-grace":             func() { cfg.OrphanGrace = r.flagged.OrphanGrace },
 	} {
-		if r.ours.Changed(flag) {
+		if r.cloudFlags.Changed(flag) {
 			set()
 		}
 	}

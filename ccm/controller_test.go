@@ -259,8 +259,8 @@ func TestNodeSurvivesCloudOutage(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	asked := len(r.wire.takeCalls(false))
-	eventually.True(t, "the CCM calls the cloud many times again", func() bool { return len(r.wire.takeCalls(false)) > asked+20 })
+	calls := len(r.wire.takeCalls(false))
+	eventually.True(t, "the CCM calls the cloud many times again", func() bool { return len(r.wire.takeCalls(false)) > calls+20 })
 	if p.getNode(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node of the deleted instance while the cloud did not answer")
 	}

@@ -61,7 +61,7 @@ func crashing(t *testing.T, n int, f fault, opts ...cloudtest.Option) *crashRig 
 	return c
 }
 
-func (c *crashRig) until(t *testing.T, what string, run func() error) {
+func (c *crashRig) until(t *testing.T, operation string, run func() error) {
 	t.Helper()
 	for try := 0; ; try++ {
 		err := run()
@@ -69,7 +69,7 @@ func (c *crashRig) until(t *testing.T, what string, run func() error) {
 			return
 		}
 		if try == 3 {
-			t.Fatalf("fault at call %d: %s never succeeds: %v", c.n, what, err)
+			t.Fatalf("fault at call %d: %s never succeeds: %v", c.n, operation, err)
 		}
 		c.provider = c.restarted()
 	}

@@ -164,8 +164,8 @@ func TestPodsAreTargets(t *testing.T) {
 				if n := l.Items[0].Listeners[0].TargetPort; n != tc.number || l.Items[0].HealthCheck.Protocol != cloudsim.HealthTCP || l.Items[0].HealthCheck.Port != 0 {
 					t.Errorf("load balancer: got target port %d and health check %+v, want target port %d and a TCP check of that port", n, l.Items[0].HealthCheck, tc.number)
 				}
-				if said := r.takeEvents(); mirrored && !strings.Contains(said, tc.says) || tc.says == "" && strings.Contains(said, "LeftOut") {
-					t.Errorf("events: got %q, want %q, or no event LeftOut if the wanted text is empty", said, tc.says)
+				if events := r.takeEvents(); mirrored && !strings.Contains(events, tc.says) || tc.says == "" && strings.Contains(events, "LeftOut") {
+					t.Errorf("events: got %q, want %q, or no event LeftOut if the wanted text is empty", events, tc.says)
 				}
 				if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, svc); err != nil {
 					t.Error(err)

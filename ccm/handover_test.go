@@ -53,7 +53,7 @@ func TestHandover(t *testing.T) {
 	_, _, stop := s.startManager(t, s.admin, cloudtest.As(t, cloud, "before", cloudsim.RoleCCM), "--enable-leader-migration", migrated, "--leader-elect-resource-name="+leaseBefore)
 	awaitSlow(t, "the old CCM holds the leases that move", func() error { return s.checkHolders(t.Context(), leaseBefore, leaseMoves) })
 	holder := s.leaseHolder(t.Context(), leaseMoves)
-	url, said, _ := s.startManager(t, s.accountToken(t), cloudtest.As(t, cloud, "after", cloudsim.RoleCCM), "--enable-leader-migration")
+	url, out, _ := s.startManager(t, s.accountToken(t), cloudtest.As(t, cloud, "after", cloudsim.RoleCCM), "--enable-leader-migration")
 	awaitSlow(t, "the new CCM holds its own lease", func() error { return s.checkHolders(t.Context(), leaseAfter) })
 
 	s.register(t, cloud, "node-1")
@@ -82,7 +82,7 @@ func TestHandover(t *testing.T) {
 	if lb, err := cloud.GetLoadBalancer(t.Context(), first.ID); err != nil || lb.IP != first.IP || second.ID == first.ID {
 		t.Errorf("load balancer of the first Service: got %+v, error %v; want IP %s, and not the load balancer of the second Service: %+v", lb, err, first.IP, second)
 	}
-	t.Run("with the rules that are shipped", func(t *testing.T) { s.livesOn(t, cloud, first, said) })
+	t.Run("with the rules that are shipped", func(t *testing.T) { s.livesOn(t, cloud, first, out) })
 	t.Run("every metric of dashboard and alerts is there", func(t *testing.T) { metricsExist(t, url) })
 }
 
@@ -219,9 +219,9 @@ func TestReadinessOfCCM(t *testing.T) {
 	at, _, _ := s.startManager(t, s.admin, &far)
 	shipped := decodeObject[appsv1.Deployment](t, readManifest(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager").Spec.Template.Spec.Containers[0]
 	health := func(want int, says ...string) error {
-		status, said, err := requestPage(at + shipped.ReadinessProbe.HTTPGet.Path)
-		if err == nil && (status != want || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(said, s) })) {
-			err = fmt.Errorf("health check: got status %d and body %q, want status %d and the texts %q", status, said, want, says)
+		status, body, err := requestPage(at + shipped.ReadinessProbe.HTTPGet.Path)
+		if err == nil && (status != want || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(body, s) })) {
+			err = fmt.Errorf("health check: got status %d and body %q, want status %d and the texts %q", status, body, want, says)
 		}
 		return err
 	}
@@ -231,8 +231,8 @@ func TestReadinessOfCCM(t *testing.T) {
 	awaitSlow(t, "the health check reports the outage, and the CCM keeps the lease", func() error {
 		return health(http.StatusInternalServerError, "[-]cloud-health-controller failed", "[+]leaderElection ok")
 	})
-	if status, said, err := requestPage(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
-		t.Errorf("liveness probe while only the cloud is down: got status %d, body %q, error %v; want status 200", status, said, err)
+	if status, body, err := requestPage(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
+		t.Errorf("liveness probe while only the cloud is down: got status %d, body %q, error %v; want status 200", status, body, err)
 	}
 }
 
@@ -257,7 +257,7 @@ func neverTwo(t *testing.T, cloud *client.Client) {
 
 // livesOn changes objects of the cluster while only the second CCM runs. It
 // fails the test if the API server forbids a call of this CCM.
-func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.LoadBalancer, said *output) {
+func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.LoadBalancer, out *output) {
 	ctx := t.Context()
 	if err := s.kube.CoreV1().Services("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 	if events, err := s.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{}); err != nil || !slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == "DeletingNode" }) {
 		t.Errorf("no event with the reason DeletingNode; error of the list: %v", err)
 	}
-	for line := range strings.Lines(said.String()) {
+	for line := range strings.Lines(out.String()) {
 		if strings.Contains(strings.ToLower(line), "forbidden") {
 			t.Errorf("the shipped rules do not permit: %s", line)
 		}
@@ -320,16 +320,16 @@ func metricsExist(t *testing.T, url string) {
 // test if the status is not 200.
 func getBody(t *testing.T, url string) string {
 	t.Helper()
-	status, said, err := requestPage(url)
+	status, body, err := requestPage(url)
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("GET %s: got status %d, error %v; want status 200", url, status, err)
 	}
-	return said
+	return body
 }
 
 // requestPage sends a GET request to a URL of a CCM. It does not verify the
 // CCM's certificate, which is self-signed.
-func requestPage(url string) (status int, said string, err error) {
+func requestPage(url string) (status int, body string, err error) {
 	hc := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback
 	defer hc.CloseIdleConnections()
 	resp, err := hc.Get(url)

@@ -153,9 +153,9 @@ func TestAbsenceNeedsAnotherFoundInstance(t *testing.T) {
 	r.deleteInstance(t, gone)
 	checkAbsence := func(when string, wantErr bool) {
 		t.Helper()
-		there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
-		if there || (err != nil) != wantErr {
-			t.Errorf("InstanceExists %s: got %v, error %v; want false, and an error: %t", when, there, err, wantErr)
+		exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
+		if exists || (err != nil) != wantErr {
+			t.Errorf("InstanceExists %s: got %v, error %v; want false, and an error: %t", when, exists, err, wantErr)
 		}
 	}
 	checkAbsence("at first", true)
@@ -252,15 +252,15 @@ func TestNamesAndIDs(t *testing.T) {
 	if ok, err := r.instances().InstanceExists(t.Context(), newNode("node-1")); ok || err != nil {
 		t.Errorf("exists for a Node without an instance: got %v, %v; want false", ok, err)
 	}
-	again := r.createMachine(t, "node-1")
+	current := r.createMachine(t, "node-1")
 	if ok, err := r.instances().InstanceExists(t.Context(), initialisedNode(old)); ok || err != nil {
 		t.Errorf("exists for the Node of the deleted instance: got %v, %v; want false", ok, err)
 	}
 	if m, err := r.instances().InstanceMetadata(t.Context(), initialisedNode(old)); err == nil {
 		t.Errorf("metadata of the deleted instance: got %+v, want an error", m)
 	}
-	if m, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1")); err != nil || m.ProviderID != again.ProviderID {
-		t.Errorf("metadata by name: got %+v, %v; want %s", m, err, again.ProviderID)
+	if m, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1")); err != nil || m.ProviderID != current.ProviderID {
+		t.Errorf("metadata by name: got %+v, %v; want %s", m, err, current.ProviderID)
 	}
 }
 
@@ -373,11 +373,11 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r.wire.spoil(nil)
 	for range 3 {
 		for _, n := range nodes {
-			again, _ := r.provider.InstancesV2() // the framework also calls InstancesV2 each time
-			if ok, err := again.InstanceExists(t.Context(), n); !ok || err != nil {
+			instances, _ := r.provider.InstancesV2() // the framework also calls InstancesV2 each time
+			if ok, err := instances.InstanceExists(t.Context(), n); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			if off, err := again.InstanceShutdown(t.Context(), n); off || err != nil {
+			if off, err := instances.InstanceShutdown(t.Context(), n); off || err != nil {
 				t.Fatal(off, err)
 			}
 		}
@@ -410,20 +410,20 @@ func TestNodeDeletionGrace(t *testing.T) {
 	r.deleteInstance(t, i)
 	n, began := initialisedNode(i), time.Now()
 	eventually.True(t, "the CCM reports that the instance does not exist", func() bool {
-		there, err := r.instances().InstanceExists(t.Context(), n)
+		exists, err := r.instances().InstanceExists(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if down, err := r.instances().InstanceShutdown(t.Context(), n); err != nil || down {
 			t.Errorf("InstanceShutdown = %v, %v", down, err)
 		}
-		return !there
+		return !exists
 	})
 	if lasted := time.Since(began); lasted < 200*time.Millisecond {
 		t.Errorf("InstanceExists returned false after %s, want at least 200ms", lasted)
 	}
-	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 1 {
-		t.Errorf("events: got %q, want one event InstanceGone", said)
+	if events := r.takeEvents(); strings.Count(events, "InstanceGone") != 1 {
+		t.Errorf("events: got %q, want one event InstanceGone", events)
 	}
 }
 
@@ -452,13 +452,13 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r.letFind(t, i)
 	r.deleteInstance(t, i)
 	for _, when := range []string{"at first", "much later"} {
-		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || !there {
-			t.Errorf("InstanceExists %s: got %v, error %v; want true", when, there, err)
+		if exists, err := r.instances().InstanceExists(t.Context(), n); err != nil || !exists {
+			t.Errorf("InstanceExists %s: got %v, error %v; want true", when, exists, err)
 		}
 		r.provider.Age(2 * time.Hour)
 	}
-	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 2 {
-		t.Errorf("events: got %q, want two events InstanceGone", said)
+	if events := r.takeEvents(); strings.Count(events, "InstanceGone") != 2 {
+		t.Errorf("events: got %q, want two events InstanceGone", events)
 	}
 }
 
@@ -473,12 +473,12 @@ func TestNodeDeletionGraceWithRareCalls(t *testing.T) {
 	r.letFind(t, i)
 	r.deleteInstance(t, i)
 	for minute := 0; minute <= 6; minute += 2 {
-		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || there != (minute < 5) {
-			t.Errorf("InstanceExists after %d minutes: got %v, error %v; want %v", minute, there, err, minute < 5)
+		if exists, err := r.instances().InstanceExists(t.Context(), n); err != nil || exists != (minute < 5) {
+			t.Errorf("InstanceExists after %d minutes: got %v, error %v; want %v", minute, exists, err, minute < 5)
 		}
 		r.provider.Age(2 * time.Minute)
 	}
-	if said := r.takeEvents(); strings.Count(said, "InstanceGone") != 1 {
-		t.Errorf("events: got %q, want one event InstanceGone", said)
+	if events := r.takeEvents(); strings.Count(events, "InstanceGone") != 1 {
+		t.Errorf("events: got %q, want one event InstanceGone", events)
 	}
 }

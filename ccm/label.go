@@ -96,15 +96,15 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	}
 	change := map[string]any{} // null in the patch deletes a label
 	for k, v := range want {
-		if have, there := n.Labels[k]; !there || had[k] && have != v {
+		if have, found := n.Labels[k]; !found || had[k] && have != v {
 			change[k] = v
 		} else if have != v {
 			delete(want, k) // the CCM did not copy this label from the instance, so a person set it
 		}
 	}
-	for k, ours := range had {
-		if _, still := want[k]; ours && !still {
-			if _, there := n.Labels[k]; there {
+	for k, managed := range had {
+		if _, wanted := want[k]; managed && !wanted {
+			if _, exists := n.Labels[k]; exists {
 				change[k] = nil
 			}
 		}

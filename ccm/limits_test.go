@@ -36,8 +36,8 @@ func TestThousandNodesAreNotThrottled(t *testing.T) {
 			if _, err := r.instances().InstanceMetadata(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
-			if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || !there {
-				t.Fatal(there, err)
+			if exists, err := r.instances().InstanceExists(t.Context(), n); err != nil || !exists {
+				t.Fatal(exists, err)
 			}
 		}
 		for i := range services {

@@ -247,20 +247,20 @@ func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Se
 		defer release()
 	}
 	for range maxAttempts {
-		var again bool
-		if lb, again, err = b.stepOnce(ctx, cluster, svc, desired); err == nil && !again {
+		var mustRepeat bool
+		if lb, mustRepeat, err = b.stepOnce(ctx, cluster, svc, desired); err == nil && !mustRepeat {
 			return lb, nil
 		}
 		if known, ok := knownTargets(desired.Targets, err); ok {
 			b.log.Warn("targets are left out, because the cloud refused them", "service", name(svc), "reason", err)
 			desired.Targets = known
-			again = true
+			mustRepeat = true
 		}
 		switch cloudsim.KindOf(err) {
 		case cloudsim.Exists, cloudsim.Stale, cloudsim.NotFound:
-			again = true // a concurrent run or a person changed the load balancer
+			mustRepeat = true // a concurrent run or a person changed the load balancer
 		}
-		if !again {
+		if !mustRepeat {
 			break
 		}
 	}

@@ -207,7 +207,7 @@ func TestCallsEndIfCloudHangs(t *testing.T) {
 		n, s, ctx := initialisedNode(r.createMachine(t, "node-1")), newService(), context.Background()
 		r.ensure(t, s)
 		r.wire.spoil(func(int, *http.Request) fault { return fault{hang: true} })
-		for what, call := range map[string]func() error{
+		for operation, call := range map[string]func() error{
 			"Ensure":   func() error { _, err := r.balancers().EnsureLoadBalancer(ctx, cluster, s, nil); return err },
 			"Update":   func() error { return r.balancers().UpdateLoadBalancer(ctx, cluster, s, []*v1.Node{n}) },
 			"Get":      func() error { _, _, err := r.balancers().GetLoadBalancer(ctx, cluster, s); return err },
@@ -220,10 +220,10 @@ func TestCallsEndIfCloudHangs(t *testing.T) {
 		} {
 			began := time.Now()
 			if err := call(); err == nil {
-				t.Errorf("%s: no error", what)
+				t.Errorf("%s: no error", operation)
 			}
 			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("%s took %s, want at most 30s", what, took)
+				t.Errorf("%s took %s, want at most 30s", operation, took)
 			}
 		}
 	})
@@ -289,14 +289,14 @@ func TestCreateStopsAfterSomeAttempts(t *testing.T) {
 	if err != nil || len(deleting.Items) != 1 || deleting.Items[0].State != cloudsim.LoadBalancerDeleting {
 		t.Fatalf("load balancers: got %+v, error %v; want one in the state deleting", deleting.Items, err)
 	}
-	again, err := json.Marshal(deleting)
+	body, err := json.Marshal(deleting)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.wire.spoil(func(_ int, req *http.Request) fault {
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/load-balancers"):
-			return fault{status: http.StatusOK, body: string(again)}
+			return fault{status: http.StatusOK, body: string(body)}
 		case strings.Contains(req.URL.Path, "/load-balancers/"):
 			return fault{status: http.StatusNotFound, body: `{"status":404,"kind":"not_found","detail":"gone"}`}
 		}
@@ -365,13 +365,13 @@ func checkForeignLoadBalancer(t *testing.T, r *rig, key string) {
 	r.wire.spoil(nil)
 	_, ensure := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nil)
 	_, _, get := r.balancers().GetLoadBalancer(t.Context(), cluster, s)
-	for what, err := range map[string]error{
+	for operation, err := range map[string]error{
 		"Ensure": ensure, "Get": get,
 		"Update": r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{joined}),
 		"Delete": r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "somebody-else") {
-			t.Errorf("%s = %v; want an error that names the owner", what, err)
+			t.Errorf("%s = %v; want an error that names the owner", operation, err)
 		}
 	}
 	if calls := r.wire.takeCalls(true); len(calls) > 0 {
@@ -417,7 +417,7 @@ func testTargets(t *testing.T, r *rig) {
 	foreign.Name, foreign.Spec.ProviderID = "far-away", "aws:///us-east-1a/i-0abc"
 	damaged.Name, damaged.Spec.ProviderID = "broken", "cloudsim://sim-1"
 	nodes := []*v1.Node{newNode("not-yet"), foreign, damaged, initialisedNode(gone), initialisedNode(b), initialisedNode(a)}
-	for what, set := range map[string]func() error{
+	for operation, set := range map[string]func() error{
 		"Update": func() error { return r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nodes) },
 		"Ensure": func() error {
 			_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
@@ -426,14 +426,14 @@ func testTargets(t *testing.T, r *rig) {
 	} {
 		r.takeEvents()
 		if err := set(); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", operation, err)
 		}
 		if d := cmp.Diff([]cloudsim.Target{{Instance: a.ID}, {Instance: b.ID}}, r.onlyLoadBalancer(t).Targets); d != "" {
-			t.Errorf("%s: targets (-want +got):\n%s", what, d)
+			t.Errorf("%s: targets (-want +got):\n%s", operation, d)
 		}
-		said := r.takeEvents()
-		if !strings.Contains(said, "far-away") || !strings.Contains(said, "broken") || strings.Contains(said, "not-yet") {
-			t.Errorf("%s: events: want \"far-away\" and \"broken\", not \"not-yet\"; got:\n%s", what, said)
+		events := r.takeEvents()
+		if !strings.Contains(events, "far-away") || !strings.Contains(events, "broken") || strings.Contains(events, "not-yet") {
+			t.Errorf("%s: events: want \"far-away\" and \"broken\", not \"not-yet\"; got:\n%s", operation, events)
 		}
 	}
 	r.awaitMirror(t, r.onlyLoadBalancer(t))
@@ -538,8 +538,8 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 			if _, err := r.provider.Drift(t.Context(), cluster, s, nodes...); err != nil {
 				t.Error(err)
 			}
-			if _, there, err := r.balancers().GetLoadBalancer(t.Context(), cluster, s); !there || err != nil {
-				t.Error(there, err)
+			if _, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, s); !exists || err != nil {
+				t.Error(exists, err)
 			}
 		})
 	}

@@ -32,8 +32,8 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if there, err := r.instances().InstanceExists(t.Context(), after); err != nil || !there {
-			t.Fatalf("InstanceExists = %v, %v", there, err)
+		if exists, err := r.instances().InstanceExists(t.Context(), after); err != nil || !exists {
+			t.Fatalf("InstanceExists = %v, %v", exists, err)
 		}
 		return len(r.wire.takeCalls(false)) == 0
 	})
@@ -51,8 +51,8 @@ func TestMirrorNeverReportsAbsence(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	eventually.True(t, "the instance is gone", func() bool {
-		there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
-		return err == nil && !there
+		exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
+		return err == nil && !exists
 	})
 	calls := strings.Join(r.wire.takeCalls(false), "\n")
 	for _, want := range []string{"GET /v1/instances/" + string(gone.ID), "GET /v1/instances"} {
@@ -61,8 +61,8 @@ func TestMirrorNeverReportsAbsence(t *testing.T) {
 		}
 	}
 	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
-	if there, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone)); err == nil || there {
-		t.Errorf("InstanceExists during an outage of the cloud: got %v, %v", there, err)
+	if exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone)); err == nil || exists {
+		t.Errorf("InstanceExists during an outage of the cloud: got %v, %v", exists, err)
 	}
 }
 
@@ -89,8 +89,8 @@ func TestMirrorIsUsedAfterOutage(t *testing.T) {
 		t.Errorf("Health = %v", err)
 	}
 	r.wire.spoil(nil)
-	if there, err := r.instances().InstanceExists(t.Context(), initialisedNode(i)); err != nil || !there || len(r.wire.takeCalls(false)) > 0 {
-		t.Errorf("InstanceExists = %v, %v with the calls %v; want true without calls", there, err, r.wire.takeCalls(false))
+	if exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(i)); err != nil || !exists || len(r.wire.takeCalls(false)) > 0 {
+		t.Errorf("InstanceExists = %v, %v with the calls %v; want true without calls", exists, err, r.wire.takeCalls(false))
 	}
 }
 
@@ -102,8 +102,8 @@ func TestMirrorKnowsForeignNodes(t *testing.T) {
 	n := initialisedNode(r.createMachine(t, "node-1"))
 	r.startMirror(t)
 	n.Spec.ProviderID = strings.Replace(n.Spec.ProviderID, "sim-1a", "sim-9z", 1)
-	if there, err := r.instances().InstanceExists(t.Context(), n); err == nil {
-		t.Errorf("InstanceExists for a Node of another cloud = %v, %v; want an error", there, err)
+	if exists, err := r.instances().InstanceExists(t.Context(), n); err == nil {
+		t.Errorf("InstanceExists for a Node of another cloud = %v, %v; want an error", exists, err)
 	}
 	if _, err := r.cloud.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil {
 		t.Fatal(err)

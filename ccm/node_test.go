@@ -27,7 +27,7 @@ func TestTargetsFollowNodes(t *testing.T) {
 		awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.getService(t)) })
 		time.Sleep(time.Minute)
 		for _, step := range []struct {
-			what   string
+			name   string
 			change func(*v1.Node)
 			stays  bool
 		}{
@@ -56,7 +56,7 @@ func TestTargetsFollowNodes(t *testing.T) {
 			if step.stays {
 				want = append(want, two.ID)
 			}
-			awaitEverySecond(t, time.Minute, "node-2 is "+step.what, func() bool {
+			awaitEverySecond(t, time.Minute, "node-2 is "+step.name, func() bool {
 				targets := p.onlyLoadBalancer(t).Targets
 				return len(targets) == len(want) && targets[0].Instance == one.ID
 			})

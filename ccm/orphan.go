@@ -72,14 +72,14 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if !fresh {
 		return nil
 	}
-	alone := map[orphan]cloudsim.LoadBalancer{}
+	orphans := map[orphan]cloudsim.LoadBalancer{}
 	for lb := range all {
 		if lb.Labels[LabelCluster] != s.cluster || lb.State == cloudsim.LoadBalancerDeleting {
 			continue
 		}
 		for _, m := range membersOf(lb) {
 			if m.uid != "" {
-				alone[orphan{lb.ID, m}] = lb
+				orphans[orphan{lb.ID, m}] = lb
 			}
 		}
 	}
@@ -90,21 +90,21 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
-	there := map[string]*v1.Service{}
+	byUID := map[string]*v1.Service{}
 	for i, svc := range services.Items {
-		there[string(svc.UID)] = &services.Items[i]
+		byUID[string(svc.UID)] = &services.Items[i]
 	}
-	maps.DeleteFunc(alone, func(o orphan, lb cloudsim.LoadBalancer) bool {
-		svc, ok := there[o.uid]
+	maps.DeleteFunc(orphans, func(o orphan, lb cloudsim.LoadBalancer) bool {
+		svc, ok := byUID[o.uid]
 		return ok && s.mayHave(svc, lb)
 	})
 	var errs []error
-	for o, lb := range alone {
+	for o, lb := range orphans {
 		errs = append(errs, s.handleOrphan(ctx, o, lb))
 	}
 	maps.DeleteFunc(s.since, func(o orphan, _ time.Time) bool {
-		_, still := alone[o]
-		return !still
+		_, isOrphan := orphans[o]
+		return !isOrphan
 	})
 	orphanedBalancers.Set(float64(len(s.since)))
 	return errors.Join(errs...)
@@ -140,16 +140,16 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]
 	of := &v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
-	what, hasOthers := fmt.Sprintf("the load balancer %s", lb.ID), len(membersOf(lb)) > 1
+	resource, hasOthers := fmt.Sprintf("the load balancer %s", lb.ID), len(membersOf(lb)) > 1
 	if hasOthers {
-		what = fmt.Sprintf("the ports of this Service on the shared load balancer %s", lb.ID)
+		resource = fmt.Sprintf("the ports of this Service on the shared load balancer %s", lb.ID)
 	}
 	if !known {
 		s.since[o] = time.Now()
 		todo := "run the cloud controller manager with --delete-orphans."
 		switch {
 		case cfg.DeleteOrphans:
-			todo = fmt.Sprintf("The cloud controller manager deletes %s in %s, unless this Service (same UID) uses it again.", what, cfg.orphanGrace())
+			todo = fmt.Sprintf("The cloud controller manager deletes %s in %s, unless this Service (same UID) uses it again.", resource, cfg.orphanGrace())
 		case hasOthers:
 			todo = "To delete the ports of this Service, " + todo
 		default:
@@ -177,6 +177,6 @@ func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBa
 		return fmt.Errorf("deleting load balancer %s, which has no Service: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()
-	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted %s, because for %s the Service did not exist, or did not use the load balancer", what, time.Since(since).Round(time.Second))
+	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted %s, because for %s the Service did not exist, or did not use the load balancer", resource, time.Since(since).Round(time.Second))
 	return nil
 }

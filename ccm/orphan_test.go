@@ -27,8 +27,8 @@ func startWithOrphan(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloud
 	r := newRig(t)
 	r.cfg = cfg
 	r.provider = r.restarted()
-	there, gone := newService(), newService(func(s *v1.Service) { s.Name, s.UID = "gone", "99999999-1111-2222-3333-444455556666" })
-	r.ensure(t, there)
+	existing, gone := newService(), newService(func(s *v1.Service) { s.Name, s.UID = "gone", "99999999-1111-2222-3333-444455556666" })
+	r.ensure(t, existing)
 	r.ensure(t, gone)
 	_, err := r.balancers().EnsureLoadBalancer(t.Context(), "another-cluster", newService(func(s *v1.Service) { s.UID = "88888888-1111-2222-3333-444455556666" }), nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func startWithOrphan(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloud
 	r.startMirror(t)
 	for _, lb := range r.balancersInCloud(t) {
 		if lb.Labels[ccm.LabelServiceUID] == string(gone.UID) {
-			return r, fake.NewClientset(there), lb
+			return r, fake.NewClientset(existing), lb
 		}
 	}
 	t.Fatal("there is no orphaned load balancer")
@@ -55,9 +55,9 @@ func TestOrphanIsReportedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	said := r.takeEvents()
-	if strings.Count(said, "OrphanedLoadBalancer") != 1 || !strings.Contains(said, string(orphan.ID)) || !strings.Contains(said, "--delete-orphans") {
-		t.Errorf("events: got %q, want one event OrphanedLoadBalancer with the id %s and --delete-orphans", said, orphan.ID)
+	events := r.takeEvents()
+	if strings.Count(events, "OrphanedLoadBalancer") != 1 || !strings.Contains(events, string(orphan.ID)) || !strings.Contains(events, "--delete-orphans") {
+		t.Errorf("events: got %q, want one event OrphanedLoadBalancer with the id %s and --delete-orphans", events, orphan.ID)
 	}
 	if n := len(r.balancersInCloud(t)); n != 4 {
 		t.Errorf("load balancers after the sweeps: got %d, want 4", n)
@@ -125,10 +125,10 @@ func TestOrphansOfOneService(t *testing.T) {
 		}
 		return len(r.balancersInCloud(t)) == 3
 	})
-	said := r.takeEvents()
+	events := r.takeEvents()
 	for _, id := range []cloudsim.LoadBalancerID{orphan.ID, second.ID} {
-		if !strings.Contains(said, "DeletedOrphan Deleted the load balancer "+string(id)) {
-			t.Errorf("events: got %q, want an event DeletedOrphan with the id %s", said, id)
+		if !strings.Contains(events, "DeletedOrphan Deleted the load balancer "+string(id)) {
+			t.Errorf("events: got %q, want an event DeletedOrphan with the id %s", events, id)
 		}
 	}
 }
@@ -169,8 +169,8 @@ func TestOrphanOfExistingService(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if n, said := len(r.balancersInCloud(t)), r.takeEvents(); n != 4 || said != "" {
-				t.Fatalf("got %d of 4 load balancers and the events %q; want all load balancers and no events", n, said)
+			if n, events := len(r.balancersInCloud(t)), r.takeEvents(); n != 4 || events != "" {
+				t.Fatalf("got %d of 4 load balancers and the events %q; want all load balancers and no events", n, events)
 			}
 			tc.leaves(gone, orphan)
 			if _, err := kube.CoreV1().Services(gone.Namespace).Update(t.Context(), gone, metav1.UpdateOptions{}); err != nil {

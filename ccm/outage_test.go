@@ -45,11 +45,11 @@ func normalPeriodsAt(t *testing.T, settleTime time.Duration, opts ...cloudtest.O
 
 // awaitEverySecond calls isDone once a second until isDone returns true. If
 // isDone does not return true within the time d, the test fails.
-func awaitEverySecond(t *testing.T, d time.Duration, what string, isDone func() bool) {
+func awaitEverySecond(t *testing.T, d time.Duration, condition string, isDone func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !isDone(); time.Sleep(time.Second) {
 		if time.Now().After(end) {
-			t.Fatalf("timeout after %s: %s", d, what)
+			t.Fatalf("timeout after %s: %s", d, condition)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 // If a person changes a load balancer during an outage of the CCM's connection
 // to the cloud, the CCM repairs the load balancer after the outage.
 func TestDriftWithoutTheCloud(t *testing.T) {
-	for what, drift := range map[string]func(p plane, lb cloudsim.LoadBalancer) error{
+	for name, drift := range map[string]func(p plane, lb cloudsim.LoadBalancer) error{
 		"deleted": func(p plane, lb cloudsim.LoadBalancer) error {
 			_, err := p.cloud.DeleteLoadBalancer(context.Background(), lb.ID)
 			return err
@@ -164,7 +164,7 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, lb := populatedPlane(t)
 				p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })

@@ -33,19 +33,19 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	}()
 	r.ensure(t, newService())
 	<-done
-	if said := r.takeEvents(); !strings.HasPrefix(said, "Normal ") || !strings.Contains(said, "127.65.0.1:10080") || !strings.Contains(said, "privilege") {
-		t.Errorf("events:\n%s\nwant an event with the address and its reason", said)
+	if events := r.takeEvents(); !strings.HasPrefix(events, "Normal ") || !strings.Contains(events, "127.65.0.1:10080") || !strings.Contains(events, "privilege") {
+		t.Errorf("events:\n%s\nwant an event with the address and its reason", events)
 	}
 
 	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Error: "the port is taken"})
 	r.ensure(t, newService())
-	if said := r.takeEvents(); !strings.HasPrefix(said, "Warning ") || !strings.Contains(said, "taken") {
-		t.Errorf("events:\n%s\nwant a warning with the reason why the load balancer is not reachable", said)
+	if events := r.takeEvents(); !strings.HasPrefix(events, "Warning ") || !strings.Contains(events, "taken") {
+		t.Errorf("events:\n%s\nwant a warning with the reason why the load balancer is not reachable", events)
 	}
 
 	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: r.onlyLoadBalancer(t).IP + ":80"})
 	r.ensure(t, newService())
-	if said := r.takeEvents(); said != "" {
-		t.Errorf("the load balancer is reachable at its port, but got the events:\n%s", said)
+	if events := r.takeEvents(); events != "" {
+		t.Errorf("the load balancer is reachable at its port, but got the events:\n%s", events)
 	}
 }

@@ -99,19 +99,19 @@ type reloader struct {
 }
 
 func (r reloader) run(ctx context.Context) {
-	var told string
+	var lastError string
 	for ctx.Err() == nil {
 		backoff.Sleep(ctx, reloadPeriod)
 		cfg, err := r.read()
 		if err != nil {
-			if err.Error() != told {
+			if err.Error() != lastError {
 				r.log.Error("the configuration file is invalid; the previous configuration stays in use", "err", err)
 				reloadFailed.Set(1)
 			}
-			told = err.Error()
+			lastError = err.Error()
 			continue
 		}
-		told = ""
+		lastError = ""
 		reloadFailed.Set(0)
 		r.p.Reload(cfg)
 	}

@@ -104,14 +104,14 @@ func TestTokenIsReplacedInItsFile(t *testing.T) {
 // warning once and continues with the old value.
 func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	cfg := ccm.Config{URL: "http://127.0.0.1:1", TokenFile: "/token"}
-	var said bytes.Buffer
+	var log bytes.Buffer
 	settings := ccm.NewSettings(cfg)
-	p := ccm.New(slog.New(slog.NewTextHandler(&said, nil)), settings.Client(), settings, record.NewFakeRecorder(10))
+	p := ccm.New(slog.New(slog.NewTextHandler(&log, nil)), settings.Client(), settings, record.NewFakeRecorder(10))
 	cfg.LoadBalancerClass = "example.com/other"
 	for range 3 {
 		p.Reload(cfg)
 	}
-	if n := strings.Count(said.String(), "restart the cloud controller manager"); n != 1 || strings.Contains(said.String(), "was changed") {
-		t.Errorf("log: got %q, want one warning that a restart is necessary, and no text \"was changed\"", said.String())
+	if n := strings.Count(log.String(), "restart the cloud controller manager"); n != 1 || strings.Contains(log.String(), "was changed") {
+		t.Errorf("log: got %q, want one warning that a restart is necessary, and no text \"was changed\"", log.String())
 	}
 }

@@ -44,8 +44,8 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 	})
 }
 
-// TestNoRepairOfADeletedService proves that the repairer creates no load balancer for a Service that
-// a user has deleted after the repairer read the Service.
+// TestNoRepairOfADeletedService proves that the repairer creates no load balancer for a Service
+// that a user has deleted after the repairer read the Service.
 func TestNoRepairOfADeletedService(t *testing.T) {
 	p, lb := newRig(t).startWithBalancer(t)
 	var reads atomic.Int32
@@ -98,7 +98,7 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 // difference before the first creation of the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
-	there, gone := initialisedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")
+	existing, gone := initialisedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +110,11 @@ func TestNoDrift(t *testing.T) {
 	s := newService()
 	for _, step := range []func(){
 		func() {}, // the load balancer does not exist yet
-		func() { s.Status.LoadBalancer = *r.ensure(t, s, there) },
+		func() { s.Status.LoadBalancer = *r.ensure(t, s, existing) },
 	} {
 		step()
 		eventually.True(t, "the repairer finds no difference", func() bool { // the mirror may get the change later
-			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialisedNode(gone))
+			why, err := r.provider.Drift(t.Context(), cluster, s, existing, initialisedNode(gone))
 			return err == nil && why == ""
 		})
 	}

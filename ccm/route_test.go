@@ -86,7 +86,7 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 // same destination, the CCM returns an error and keeps that route.
 func TestRouteToSameDestination(t *testing.T) {
 	r := newPodRig(t)
-	there := r.createMachine(t, "node-1")
+	instance := r.createMachine(t, "node-1")
 	r.createMachine(t, "node-2")
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
@@ -97,14 +97,14 @@ func TestRouteToSameDestination(t *testing.T) {
 	if got := r.listRoutes(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-2" {
 		t.Errorf("routes: got %v", got)
 	}
-	person, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: "10.244.9.0/24", NextHop: there.ID})
+	person, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: "10.244.9.0/24", NextHop: instance.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-2", "10.244.9.0/24")); err == nil || !strings.Contains(err.Error(), "10.244.9.0/24") {
 		t.Errorf("creation of a route that a user created before: got error %v, want an error that names the destination", err)
 	}
-	if now, err := r.cloud.GetRoute(t.Context(), person.ID); err != nil || now.NextHop != there.ID {
+	if now, err := r.cloud.GetRoute(t.Context(), person.ID); err != nil || now.NextHop != instance.ID {
 		t.Errorf("the CCM changed the user's route to %+v, %v", now, err)
 	}
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.7.0/24")); err == nil {

@@ -67,8 +67,8 @@ func TestRouteRepairWithFeatureGate(t *testing.T) {
 		r.runRouteController(t, every, "10.244.0.0/16", n)
 		time.Sleep(40 * time.Second) // wait until upstream has handled the changes of the Node
 		r.wire.spoil(nil)
-		there := func() bool { return len(r.listRoutes(t, cluster)) == 1 }
-		awaitEverySecond(t, 3*time.Minute, "the route exists", there)
+		routeExists := func() bool { return len(r.listRoutes(t, cluster)) == 1 }
+		awaitEverySecond(t, 3*time.Minute, "the route exists", routeExists)
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -76,8 +76,8 @@ func TestRouteRepairWithFeatureGate(t *testing.T) {
 		if _, err := r.cloud.DeleteRoute(t.Context(), l.Items[0].ID); err != nil {
 			t.Fatal(err)
 		}
-		awaitEverySecond(t, time.Minute, "the route is deleted", func() bool { return !there() })
-		awaitEverySecond(t, 3*time.Minute, "the route exists again", there)
+		awaitEverySecond(t, time.Minute, "the route is deleted", func() bool { return !routeExists() })
+		awaitEverySecond(t, 3*time.Minute, "the route exists again", routeExists)
 	})
 }
 

@@ -227,18 +227,18 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 			want.Listeners = slices.Clone(want.Listeners)
 			tc.want(&want)
 			for _, step := range []struct {
-				what string
-				svc  *v1.Service
-				want cloudsim.LoadBalancerSpec
+				phase string
+				svc   *v1.Service
+				want  cloudsim.LoadBalancerSpec
 			}{{"with the change", newService(tc.change), want}, {"after the change was undone", newService(), plain.LoadBalancerSpec}} {
 				r.ensure(t, step.svc)
 				if d := cmp.Diff(step.want, r.onlyLoadBalancer(t).LoadBalancerSpec); d != "" {
-					t.Errorf("load balancer %s (-want +got):\n%s", step.what, d)
+					t.Errorf("load balancer %s (-want +got):\n%s", step.phase, d)
 				}
 				r.wire.spoil(nil)
 				r.ensure(t, step.svc)
 				if made := r.wire.takeCalls(true); len(made) > 0 {
-					t.Errorf("%s: a repeated request made the calls %v", step.what, made)
+					t.Errorf("%s: a repeated request made the calls %v", step.phase, made)
 				}
 			}
 		})

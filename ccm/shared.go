@@ -34,8 +34,8 @@ const (
 // load balancer. If the Service does not have the annotation for a shared load
 // balancer, setShared changes nothing.
 func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
-	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
-	if !asked {
+	group, ok := svc.Annotations[AnnotationLoadBalancerShared]
+	if !ok {
 		return nil
 	}
 	at := "annotation " + AnnotationLoadBalancerShared

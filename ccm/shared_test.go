@@ -97,9 +97,9 @@ func TestSharedRefuses(t *testing.T) {
 			r.ensure(t, sharingService("01", 80))
 			before := r.onlyLoadBalancer(t)
 			if tc.other.UID == "alone" {
-				alone := tc.other.DeepCopy()
-				alone.Annotations = nil
-				r.ensure(t, alone)
+				unshared := tc.other.DeepCopy()
+				unshared.Annotations = nil
+				r.ensure(t, unshared)
 			}
 			if st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, tc.other, nil); err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v, %v; want an error that says %q", st, err, tc.says)
@@ -190,12 +190,12 @@ func TestSharedStatusHasOnlyOwnPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := r.ensure(t, short).Ingress[0]
-	if said := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeVIP || got.Ports != nil || strings.Contains(said, "81") {
-		t.Errorf("first Service: got %+v, mode %s; want mode VIP, no ports and no event about port 81; events:\n%s", got, *got.IPMode, said)
+	if events := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeVIP || got.Ports != nil || strings.Contains(events, "81") {
+		t.Errorf("first Service: got %+v, mode %s; want mode VIP, no ports and no event about port 81; events:\n%s", got, *got.IPMode, events)
 	}
 	got = r.ensure(t, broken).Ingress[0]
-	if said := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(said, "taken") {
-		t.Errorf("second Service: got %+v, mode %s; want mode Proxy, port 81 and an event with its error; events:\n%s", got, *got.IPMode, said)
+	if events := r.takeEvents(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(events, "taken") {
+		t.Errorf("second Service: got %+v, mode %s; want mode Proxy, port 81 and an event with its error; events:\n%s", got, *got.IPMode, events)
 	}
 }
 

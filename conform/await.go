@@ -36,14 +36,14 @@ func isAbsent[T any](o *T) error {
 }
 
 // nodeBecomes waits until the Node exists and fulfils the condition.
-func (e *env) nodeBecomes(ctx context.Context, name, what string, condition func(*v1.Node) error) error {
-	return awaitState(ctx, e, nodeKey(name), what, isPresent(condition))
+func (e *env) nodeBecomes(ctx context.Context, name, state string, condition func(*v1.Node) error) error {
+	return awaitState(ctx, e, nodeKey(name), state, isPresent(condition))
 }
 
 // nodeStays waits for the observation time. It returns an error as soon as the Node does not fulfil
 // the condition or does not exist.
-func (e *env) nodeStays(ctx context.Context, name, what string, condition func(*v1.Node) error) error {
-	return staysInState(ctx, e, nodeKey(name), what, isPresent(condition))
+func (e *env) nodeStays(ctx context.Context, name, state string, condition func(*v1.Node) error) error {
+	return staysInState(ctx, e, nodeKey(name), state, isPresent(condition))
 }
 
 // nodeDisappears waits until the Node is deleted.
@@ -52,14 +52,14 @@ func (e *env) nodeDisappears(ctx context.Context, name string) error {
 }
 
 // serviceBecomes waits until the Service exists and fulfils the condition.
-func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, what string, condition func(*v1.Service) error) error {
-	return awaitState(ctx, e, serviceKey(s), what, isPresent(condition))
+func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, state string, condition func(*v1.Service) error) error {
+	return awaitState(ctx, e, serviceKey(s), state, isPresent(condition))
 }
 
 // serviceStays watches the Service during the observation time. It returns an error as soon as the
 // Service does not fulfil the condition or does not exist.
-func (e *env) serviceStays(ctx context.Context, s *v1.Service, what string, condition func(*v1.Service) error) error {
-	return staysInState(ctx, e, serviceKey(s), what, isPresent(condition))
+func (e *env) serviceStays(ctx context.Context, s *v1.Service, state string, condition func(*v1.Service) error) error {
+	return staysInState(ctx, e, serviceKey(s), state, isPresent(condition))
 }
 
 // serviceDisappears waits until the Service is deleted.
@@ -79,7 +79,7 @@ func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
 
 // awaitState waits until an object fulfils the condition. If the object is deleted, awaitState
 // calls condition with nil.
-func awaitState[T any](ctx context.Context, e *env, key, what string, condition func(*T) error) error {
+func awaitState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
@@ -94,21 +94,21 @@ func awaitState[T any](ctx context.Context, e *env, key, what string, condition 
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not %s after %s: %w", key, what, e.timeout, err)
+			return fmt.Errorf("%s is not %s after %s: %w", key, state, e.timeout, err)
 		}
 	}
 }
 
 // staysInState waits for the observation time. It returns an error as soon as an object does not
 // fulfil the condition. It checks the condition only after the watch has reported the object.
-func staysInState[T any](ctx context.Context, e *env, key, what string, condition func(*T) error) error {
+func staysInState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
 		all, changed := e.seen.versionsOf(key)
 		if len(all) > 0 {
 			if err := condition(lastVersion[T](all)); err != nil {
-				return fmt.Errorf("%s does not stay %s: %w", key, what, err)
+				return fmt.Errorf("%s does not stay %s: %w", key, state, err)
 			}
 		}
 		select {
@@ -122,7 +122,7 @@ func staysInState[T any](ctx context.Context, e *env, key, what string, conditio
 }
 
 // retryUntilOK calls fn until fn returns nil, but not longer than the time e.timeout.
-func (e *env) retryUntilOK(ctx context.Context, what string, fn func(context.Context) error) error {
+func (e *env) retryUntilOK(ctx context.Context, condition string, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	for {
@@ -133,18 +133,18 @@ func (e *env) retryUntilOK(ctx context.Context, what string, fn func(context.Con
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: timeout after %s: %w", what, e.timeout, err)
+			return fmt.Errorf("wait until %s: timeout after %s: %w", condition, e.timeout, err)
 		}
 	}
 }
 
 // checkAlways calls fn repeatedly during the observation time. It returns the first error of fn.
-func (e *env) checkAlways(ctx context.Context, what string, fn func(context.Context) error) error {
+func (e *env) checkAlways(ctx context.Context, condition string, fn func(context.Context) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
 	for {
 		if err := fn(ctx); err != nil {
-			return fmt.Errorf("expected that %s: %w", what, err)
+			return fmt.Errorf("expected that %s: %w", condition, err)
 		}
 		select {
 		case <-time.After(poll):

@@ -107,14 +107,14 @@ func (c CleanupConfig) cleanCloud(ctx context.Context) error {
 			machines = append(machines, m.Name)
 		}
 	}
-	ours := func(name string) bool { return slices.Contains(machines, name) }
+	inRun := func(name string) bool { return slices.Contains(machines, name) }
 	var errs []error
 	lbs, err := c.Driver.ListLoadBalancers(ctx)
 	if err != nil && !errors.Is(err, ErrUnsupported) {
 		errs = append(errs, fmt.Errorf("driver: list load balancers: %w", err))
 	}
 	for _, lb := range lbs {
-		if len(lb.Machines) > 0 && !slices.ContainsFunc(lb.Machines, func(name string) bool { return !ours(name) }) {
+		if len(lb.Machines) > 0 && !slices.ContainsFunc(lb.Machines, func(name string) bool { return !inRun(name) }) {
 			errs = append(errs, c.reportDeleted("loadbalancer", lb.ID, c.Driver.DeleteLoadBalancer(ctx, lb.ID)))
 		}
 	}
@@ -123,7 +123,7 @@ func (c CleanupConfig) cleanCloud(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("driver: list routes: %w", err))
 	}
 	for _, r := range routes {
-		if ours(r.Machine) {
+		if inRun(r.Machine) {
 			errs = append(errs, c.reportDeleted("route", r.ID, c.Driver.DeleteRoute(ctx, r.ID)))
 		}
 	}

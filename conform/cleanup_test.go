@@ -161,7 +161,7 @@ func assertClean(t *testing.T, admin *rest.Config, cloud *fake.Cloud) {
 }
 
 // awaitTrue waits until ok returns true.
-func awaitTrue(t *testing.T, what string, ok func() bool) {
+func awaitTrue(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
@@ -169,7 +169,7 @@ func awaitTrue(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("condition not true after 90 s: %s", what)
+			t.Fatalf("condition not true after 90 s: %s", condition)
 		}
 	}
 }

@@ -117,8 +117,8 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, listAdded func(cont
 
 // awaitBalancer waits until the load balancer of the Service fulfils the condition. The load
 // balancer must keep its ID.
-func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, what string, condition func(*v1.Service, LoadBalancer) error) error {
-	return e.retryUntilOK(ctx, "the load balancer of "+s.Name+" "+what, func(ctx context.Context) error {
+func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, property string, condition func(*v1.Service, LoadBalancer) error) error {
+	return e.retryUntilOK(ctx, "the load balancer of "+s.Name+" "+property, func(ctx context.Context) error {
 		now, err := e.lastService(s)
 		if err != nil {
 			return err
@@ -208,8 +208,8 @@ func checkNodes(ctx context.Context, e *env, a Machine) error {
 	if err != nil {
 		return err
 	}
-	targets := func(what string, yes, no []string) error {
-		return e.awaitBalancer(ctx, s, lb.ID, what, func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, yes, no) })
+	targets := func(property string, yes, no []string) error {
+		return e.awaitBalancer(ctx, s, lb.ID, property, func(_ *v1.Service, lb LoadBalancer) error { return forwardsTo(lb, yes, no) })
 	}
 	b, err := e.joinNode(ctx, "b")
 	if err != nil {
@@ -329,11 +329,11 @@ func checkCollision(ctx context.Context, e *env, _ Machine) error {
 	if err := e.serviceDisappears(ctx, s); err != nil {
 		return err
 	}
-	again, _, err := e.createBalanced(ctx, "web")
+	newService, _, err := e.createBalanced(ctx, "web")
 	if err != nil {
 		return fmt.Errorf("after the Service was created again: %w", err)
 	}
-	return e.serviceBecomes(ctx, again, "protected", func(s *v1.Service) error {
+	return e.serviceBecomes(ctx, newService, "protected", func(s *v1.Service) error {
 		if !slices.Contains(s.Finalizers, finalizer) {
 			return errors.New("the new Service has no finalizer")
 		}

@@ -368,7 +368,7 @@ func TestGrantsOfOtherProjects(t *testing.T) {
 		t.Errorf("fault in the scene: got %t for the viewer of one project and %t for the viewer of all projects, want false and true", inOne, inAll)
 	}
 	for _, c := range []struct {
-		who     *client.Client
+		caller  *client.Client
 		project string
 		path    string
 		want    int
@@ -379,7 +379,7 @@ func TestGrantsOfOtherProjects(t *testing.T) {
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/console/"+c.path, nil)
 		must(err)
-		req.Header.Set("Authorization", "Bearer "+secretOf(t, c.who))
+		req.Header.Set("Authorization", "Bearer "+secretOf(t, c.caller))
 		if c.project != "" {
 			req.Header.Set("Cloud-Project", c.project)
 		}
@@ -387,7 +387,7 @@ func TestGrantsOfOtherProjects(t *testing.T) {
 		must(err)
 		resp.Body.Close()
 		if resp.StatusCode != c.want {
-			t.Errorf("%s with project %q as %s: status %d, want %d", c.path, c.project, c.who.UserAgent, resp.StatusCode, c.want)
+			t.Errorf("%s with project %q as %s: status %d, want %d", c.path, c.project, c.caller.UserAgent, resp.StatusCode, c.want)
 		}
 	}
 }
@@ -581,12 +581,12 @@ func TestVendoredFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := os.ReadDir("assets/vendor")
+	entries, err := os.ReadDir("assets/vendor")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.Count(string(sums), "\n") + 2; len(there) != want { // README.md and SHA256SUMS have no sum
-		t.Errorf("got %d files, want %d", len(there), want)
+	if want := strings.Count(string(sums), "\n") + 2; len(entries) != want { // README.md and SHA256SUMS have no sum
+		t.Errorf("got %d files, want %d", len(entries), want)
 	}
 	for line := range strings.Lines(string(sums)) {
 		want, name, _ := strings.Cut(strings.TrimSpace(line), "  ")

@@ -90,9 +90,9 @@ func ReadConfig(r io.Reader) (c Config, err error) {
 // Validate returns all errors in c, not only the first.
 func (c Config) Validate() error {
 	var bad []string
-	for what, s := range map[string]string{"cloudURL": c.CloudURL, "metadataURL": c.MetadataURL} {
+	for field, s := range map[string]string{"cloudURL": c.CloudURL, "metadataURL": c.MetadataURL} {
 		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			bad = append(bad, what+" must be http://HOST or https://HOST, without a user and a password") // the value can contain a password
+			bad = append(bad, field+" must be http://HOST or https://HOST, without a user and a password") // the value can contain a password
 		}
 	}
 	if len(c.Registries) == 0 {

@@ -177,20 +177,20 @@ func TestStandardInputThatNeverEnds(t *testing.T) {
 // not follow the redirect. So the target of the redirect gets no token.
 func TestRedirect(t *testing.T) {
 	_, good := node(t)
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("the plugin sent a token to another server: %s", r.URL)
 	}))
-	defer elsewhere.Close()
+	defer target.Close()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		http.Redirect(w, r, target.URL, http.StatusTemporaryRedirect)
 	}))
 	defer srv.Close()
-	for what, cfg := range map[string]credprovider.Config{
+	for service, cfg := range map[string]credprovider.Config{
 		"cloud":    {CloudURL: srv.URL, MetadataURL: good.MetadataURL, Registries: good.Registries},
 		"metadata": {CloudURL: good.CloudURL, MetadataURL: srv.URL, Registries: good.Registries},
 	} {
 		if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err == nil {
-			t.Errorf("%s: the plugin followed the redirect", what)
+			t.Errorf("%s: the plugin followed the redirect", service)
 		}
 	}
 }

@@ -113,9 +113,9 @@ func TestThePasswordIsNoToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, said := payload(t, a.Auth[host].Password)
-	if said.Iss != cl.URL || said.Aud != host || said.Use != "password" || !said.PullOnly || said.Exp-said.Iat > 3600 || said.Exp-said.Iat < 900 {
-		t.Errorf("claims of the password: got %+v, want a pull-only password of %s for %s that is valid for 900 to 3600 seconds", said, cl.URL, host)
+	_, claims := payload(t, a.Auth[host].Password)
+	if claims.Iss != cl.URL || claims.Aud != host || claims.Use != "password" || !claims.PullOnly || claims.Exp-claims.Iat > 3600 || claims.Exp-claims.Iat < 900 {
+		t.Errorf("claims of the password: got %+v, want a pull-only password of %s for %s that is valid for 900 to 3600 seconds", claims, cl.URL, host)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), "GET", cl.URL+"/v1/instances", nil)
 	if err != nil {
@@ -153,21 +153,21 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	}
 	pod := k8s.token(t, nil)
 	seen := map[string]string{}
-	for what, in := range map[string]string{
+	for identity, in := range map[string]string{
 		"node": ask(host+"/shop/web", ""), "pod": ask(host+"/shop/web", pod), "pod, another repository": ask(host+"/shop/api", pod),
 		"another pod": ask(host+"/shop/web", k8s.token(t, func(c map[string]any) { c["jti"] = "2" })),
 	} {
 		for range 2 { // the second run has the same token
 			a, err := run(t, cfg, strings.NewReader(in))
 			if err != nil {
-				t.Fatalf("%s: %v", what, err)
+				t.Fatalf("%s: %v", identity, err)
 			}
-			if was, ok := seen[a.Auth[host].Password]; ok && was != what {
-				t.Errorf("%s got the password of %s", what, was)
+			if was, ok := seen[a.Auth[host].Password]; ok && was != identity {
+				t.Errorf("%s got the password of %s", identity, was)
 			}
-			seen[a.Auth[host].Password] = what
-			if _, said := payload(t, a.Auth[host].Password); what != "node" && len(said.Only) != 1 {
-				t.Errorf("%s: got a password for the repositories %v, want one repository", what, said.Only)
+			seen[a.Auth[host].Password] = identity
+			if _, claims := payload(t, a.Auth[host].Password); identity != "node" && len(claims.Only) != 1 {
+				t.Errorf("%s: got a password for the repositories %v, want one repository", identity, claims.Only)
 			}
 		}
 	}

@@ -73,8 +73,8 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the time limit of the kubelet
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program(t), "--config="+writeConfig(t, cfg))
-	var out, said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &said
+	var out, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	for _, c := range change {
 		c(cmd)
@@ -87,7 +87,7 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	if err := syscall.Kill(-cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the plugin left a child process: %v", err)
 	}
-	return runResult{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
+	return runResult{cmd.ProcessState.ExitCode(), out.String(), stderr.String(), time.Since(begin)}
 }
 
 // checkFailed checks that the run failed within the limit: the exit code is 1,
@@ -232,12 +232,12 @@ func faultyURLs(t *testing.T) map[string]string {
 // time, writes one line with the error, and leaves no processes.
 func TestProgramAlwaysEnds(t *testing.T) {
 	_, good := node(t)
-	for what, url := range faultyURLs(t) {
+	for fault, url := range faultyURLs(t) {
 		for which, cfg := range map[string]credprovider.Config{
 			"cloud":    {CloudURL: url, MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")},
 			"metadata": {CloudURL: good.CloudURL, MetadataURL: url, Registries: good.Registries},
 		} {
-			t.Run(which+" "+what, func(t *testing.T) {
+			t.Run(which+" "+fault, func(t *testing.T) {
 				t.Parallel()
 				want := map[string]credprovider.Code{"cloud": credprovider.CodeCloud, "metadata": credprovider.CodeMetadata}[which]
 				got := execute(t, cfg, strings.NewReader(ask(host+"/a", "")))
@@ -261,10 +261,10 @@ func TestProgramUsesNoProxy(t *testing.T) {
 			cmd.Env = append(cmd.Environ(), name+"="+proxy.URL)
 		}
 	}
-	const nowhere = "http://cloud.invalid"
+	const invalidURL = "http://cloud.invalid"
 	for want, cfg := range map[credprovider.Code]credprovider.Config{
-		credprovider.CodeCloud:    {CloudURL: nowhere, MetadataURL: good.MetadataURL, Registries: good.Registries},
-		credprovider.CodeMetadata: {CloudURL: good.CloudURL, MetadataURL: nowhere, Registries: good.Registries},
+		credprovider.CodeCloud:    {CloudURL: invalidURL, MetadataURL: good.MetadataURL, Registries: good.Registries},
+		credprovider.CodeMetadata: {CloudURL: good.CloudURL, MetadataURL: invalidURL, Registries: good.Registries},
 	} {
 		execute(t, cfg, strings.NewReader(ask(host+"/a", "")), env).checkFailed(t, want)
 	}
@@ -286,9 +286,9 @@ func TestProgramCannotWrite(t *testing.T) {
 // still use the cache.
 func TestProgramIsKilled(t *testing.T) {
 	cl, cfg := node(t)
-	asked, let := make(chan struct{}, 16), make(chan struct{})
+	requests, let := make(chan struct{}, 16), make(chan struct{})
 	cfg.CloudURL = startProxy(t, cl, func(*http.Request) {
-		asked <- struct{}{}
+		requests <- struct{}{}
 		<-let
 	})
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
@@ -299,7 +299,7 @@ func TestProgramIsKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		<-asked
+		<-requests
 		if err := cmd.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}

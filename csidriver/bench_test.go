@@ -250,11 +250,11 @@ func BenchmarkVolume(b *testing.B) {
 // second. If 1,000 other volumes exist, the rate should be at most a tenth lower than without these
 // volumes. docs/performance.md contains the measured rates and the number of commits per cycle.
 func BenchmarkVolumeRecords(b *testing.B) {
-	const there, atOnce = 1000, 16
+	const otherVolumes, atOnce = 1000, 16
 	limit := &contender{cycle: withoutStore(b).controllerCycle}
 	empty := &contender{cycle: newBench(b).controllerCycle}
 	full := newBench(b)
-	for i := range there {
+	for i := range otherVolumes {
 		full.volume(fmt.Sprintf("old-%d", i))
 	}
 	among := &contender{cycle: full.controllerCycle}
@@ -273,11 +273,11 @@ func withoutStore(b *testing.B) *bench {
 	d := &bench{t: b, dir: b.TempDir(), vm: cloudsim.Instance{ID: "i-000001"}}
 	reply := func(state cloudsim.DiskState, has ...cloudsim.Attachment) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			var asked cloudsim.CreateDisk
-			_ = json.NewDecoder(r.Body).Decode(&asked) // a deletion has no body
+			var body cloudsim.CreateDisk
+			_ = json.NewDecoder(r.Body).Decode(&body) // a deletion has no body
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(cloudsim.Disk{
-				ID: "disk-000001", Meta: cloudsim.Meta{Name: "pvc", Labels: asked.Labels}, Zone: "sim-1a", SizeGiB: 1, State: state, Attachments: has,
+				ID: "disk-000001", Meta: cloudsim.Meta{Name: "pvc", Labels: body.Labels}, Zone: "sim-1a", SizeGiB: 1, State: state, Attachments: has,
 			})
 		}
 	}

@@ -252,14 +252,14 @@ func TestPublishing(t *testing.T) {
 	b := newBench(t)
 	other := b.instance("node-2", "sim-1a")
 	v := b.volume("pvc-1")
-	var said map[string]string
+	var publishContext map[string]string
 	attach := func(to cloudsim.InstanceID, readOnly bool) error {
 		resp, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(to), VolumeCapability: mounted("ext4"), Readonly: readOnly})
 		if err == nil && to == b.vm.ID {
-			if said != nil && !maps.Equal(said, resp.GetPublishContext()) {
-				t.Errorf("repeated publish call: got context %v, want %v", resp.GetPublishContext(), said)
+			if publishContext != nil && !maps.Equal(publishContext, resp.GetPublishContext()) {
+				t.Errorf("repeated publish call: got context %v, want %v", resp.GetPublishContext(), publishContext)
 			}
-			said = resp.GetPublishContext()
+			publishContext = resp.GetPublishContext()
 		}
 		return err
 	}

@@ -126,11 +126,11 @@ func (b *bench) secondDriver(name, size string) *bench {
 // loopFiles lists the files of this bench that have a loop device.
 func (b *bench) loopFiles() (files []string) {
 	b.t.Helper()
-	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	matches, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		b.t.Error(err)
 	}
-	for _, f := range there {
+	for _, f := range matches {
 		if raw, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(raw), b.dir) {
 			files = append(files, strings.TrimSpace(string(raw)))
 		}
@@ -153,10 +153,10 @@ func must(t testing.TB) func(v any, err error) any {
 	}
 }
 
-func wantCode(t testing.TB, what string, err error, want codes.Code) {
+func wantCode(t testing.TB, operation string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(err); got != want {
-		t.Errorf("%s: got code %v (%v), want %v", what, got, err, want)
+		t.Errorf("%s: got code %v (%v), want %v", operation, got, err, want)
 	}
 }
 

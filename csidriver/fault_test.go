@@ -71,37 +71,37 @@ func TestBrokenCloud(t *testing.T) {
 // lost reply. The cloud executes the work of each call only once.
 func TestLostReplies(t *testing.T) {
 	b := newBench(t)
-	again := func(what string, call func() error) {
+	retry := func(operation string, call func() error) {
 		t.Helper()
 		err := call()
 		for begin := time.Now(); status.Code(err) == codes.Unavailable && time.Since(begin) < time.Minute; {
 			err = call()
 		}
-		wantCode(t, what, err, codes.OK)
+		wantCode(t, operation, err, codes.OK)
 	}
 	lose := cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}
 	var v string
 	undo := b.injectFault("disks.*", lose, 3)
-	again("create", func() error {
+	retry("create", func() error {
 		resp, err := b.CreateVolume(t.Context(), b.request("pvc-1"))
 		v = resp.GetVolume().GetVolumeId()
 		return err
 	})
 	undo()
 	undo = b.injectFault("disks.*", lose, 3)
-	again("publish", func() error {
+	retry("publish", func() error {
 		_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")})
 		return err
 	})
 	undo()
 	undo = b.injectFault("disks.*", lose, 3)
-	again("expand", func() error {
+	retry("expand", func() error {
 		_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: 2 * gib}})
 		return err
 	})
 	undo()
 	undo = b.injectFault("disks.*", lose, 3)
-	again("unpublish", func() error {
+	retry("unpublish", func() error {
 		_, err := b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)})
 		return err
 	})
@@ -112,7 +112,7 @@ func TestLostReplies(t *testing.T) {
 	}
 	undo = b.injectFault("disks.*", lose, 3)
 	defer undo()
-	again("delete", func() error {
+	retry("delete", func() error {
 		_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})
 		return err
 	})

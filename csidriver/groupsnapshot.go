@@ -54,8 +54,8 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 	if err := g.awaitReady(ctx, group); err != nil {
 		return nil, err
 	}
-	told, err := g.csiGroup(ctx, group.ID)
-	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
+	groupSnapshot, err := g.csiGroup(ctx, group.ID)
+	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: groupSnapshot}, err
 }
 
 // awaitReady waits until a snapshot group is ready to use. If the cloud failed
@@ -86,7 +86,7 @@ func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGrou
 	if err != nil {
 		return nil, err
 	}
-	told := &csi.VolumeGroupSnapshot{
+	groupSnapshot := &csi.VolumeGroupSnapshot{
 		GroupSnapshotId: string(group.ID), CreationTime: timestamppb.New(group.CreatedAt), ReadyToUse: group.ReadyToUse,
 	}
 	var members []cloudsim.Snapshot
@@ -97,8 +97,8 @@ func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGrou
 		}
 		members = append(members, s)
 	}
-	told.Snapshots, err = g.csiSnapshots(ctx, members...)
-	return told, err
+	groupSnapshot.Snapshots, err = g.csiSnapshots(ctx, members...)
+	return groupSnapshot, err
 }
 
 // DeleteVolumeGroupSnapshot deletes a snapshot group and its snapshots.
@@ -121,8 +121,8 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	if err != nil {
 		return nil, err
 	}
-	told, err := g.csiGroup(ctx, group.ID)
-	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
+	groupSnapshot, err := g.csiGroup(ctx, group.ID)
+	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: groupSnapshot}, err
 }
 
 // findGroup returns the snapshot group with the given id. It returns an error

@@ -240,8 +240,8 @@ func (v *victim) checkCounts(id string, mounts int) {
 		v.t.Errorf("%s has the attachments %v, want one", id, d.Attachments)
 	}
 	devices := 0
-	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, f := range there {
+	backingFiles, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range backingFiles {
 		if raw, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(raw), v.path("disks/"+id)) {
 			devices++
 		}

@@ -204,10 +204,10 @@ func (l legacy) speak(cloud *client.Client, legacyName, ownName string) grpc.Una
 			return handle(ctx, req)
 		}
 		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, legacyName)
-		asked := map[string]string{} // the caller's volume ids, by disk id
+		volumeIDs := map[string]string{} // the caller's volume ids, by disk id
 		toDisk := func(volume string) (string, error) {
 			disk, err := l.disk(ctx, cloud, volume)
-			asked[disk] = volume
+			volumeIDs[disk] = volume
 			return disk, err
 		}
 		switch r := in.(type) {
@@ -229,7 +229,7 @@ func (l legacy) speak(cloud *client.Client, legacyName, ownName string) grpc.Una
 		out, err := handle(ctx, in)
 		if answer, ok := out.(proto.Message); ok && err == nil {
 			fromDisk := func(disk string) (string, error) {
-				if volume, ok := asked[disk]; ok {
+				if volume, ok := volumeIDs[disk]; ok {
 					return volume, nil
 				}
 				return l.volumeID(disk), nil

@@ -32,10 +32,10 @@ func TestLegacyNames(t *testing.T) {
 			key := legacyDrivers[name].zoneKey
 			conn := dial(t, b.path(name+".sock"))
 			control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
-			who := must(t)(csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})).(*csi.GetPluginInfoResponse)
+			plugin := must(t)(csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})).(*csi.GetPluginInfoResponse)
 			info := must(t)(node.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse)
-			if who.GetName() != name || !strings.HasPrefix(info.GetNodeId(), c.node) || info.GetAccessibleTopology().GetSegments()[key] != "sim-1a" {
-				t.Errorf("got the driver %v on the node %v, want the driver %s, a node id that begins with %s, and the zone sim-1a", who, info, name, c.node)
+			if plugin.GetName() != name || !strings.HasPrefix(info.GetNodeId(), c.node) || info.GetAccessibleTopology().GetSegments()[key] != "sim-1a" {
+				t.Errorf("got the driver %v on the node %v, want the driver %s, a node id that begins with %s, and the zone sim-1a", plugin, info, name, c.node)
 			}
 			made := must(t)(control.CreateVolume(t.Context(), b.request("pvc-"+strings.ReplaceAll(name, ".", "-"), func(r *csi.CreateVolumeRequest) {
 				r.Parameters, r.CapacityRange = c.parameters, &csi.CapacityRange{RequiredBytes: 4 * gib}
@@ -211,12 +211,12 @@ func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
 	b := newBench(t, name)
 	control := csi.NewControllerClient(dial(t, b.path(name+".sock")))
-	for asked, want := range map[string]codes.Code{"": codes.OK, "xfs": codes.OK, "ext4": codes.InvalidArgument} {
-		made, err := control.CreateVolume(t.Context(), b.request("pvc-of-"+asked+"0", func(r *csi.CreateVolumeRequest) {
+	for fsType, want := range map[string]codes.Code{"": codes.OK, "xfs": codes.OK, "ext4": codes.InvalidArgument} {
+		made, err := control.CreateVolume(t.Context(), b.request("pvc-of-"+fsType+"0", func(r *csi.CreateVolumeRequest) {
 			r.Parameters, r.AccessibilityRequirements = map[string]string{"FSType": "xfs"}, nil
-			r.VolumeCapabilities = []*csi.VolumeCapability{mounted(asked)}
+			r.VolumeCapabilities = []*csi.VolumeCapability{mounted(fsType)}
 		}))
-		wantCode(t, "requested filesystem "+asked, err, want)
+		wantCode(t, "requested filesystem "+fsType, err, want)
 		if err != nil {
 			continue
 		}
@@ -225,7 +225,7 @@ func TestLegacyFilesystem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(disk))).(cloudsim.Disk); d.Labels[contentLabel] != "xfs" {
-			t.Errorf("requested filesystem %q: got the label %s, want xfs", asked, d.Labels[contentLabel])
+			t.Errorf("requested filesystem %q: got the label %s, want xfs", fsType, d.Labels[contentLabel])
 		}
 	}
 	must(t)(control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"fsType": "xfs"}}))

@@ -127,7 +127,7 @@ func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 
 // use attaches, stages and publishes a volume. Then it undoes these steps. The
 // first use of a disk writes a file, and later uses check the file.
-func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, turn string) {
+func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, round string) {
 	l.t.Helper()
 	ctx, c, id := l.t.Context(), mounted(v.FSType), v.VolumeHandle
 	vm := must(l.t)(l.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse).GetNodeId()
@@ -135,13 +135,13 @@ func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, turn
 	must(l.t)(l.control.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: vm, VolumeCapability: c, VolumeContext: v.VolumeAttributes}))
 	must(l.t)(l.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: stage, VolumeCapability: c, VolumeContext: v.VolumeAttributes}))
 	must(l.t)(l.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: id, StagingTargetPath: stage, TargetPath: pod, VolumeCapability: c, VolumeContext: v.VolumeAttributes}))
-	if turn == "first" {
+	if round == "first" {
 		if err := os.WriteFile(pod+"/whose", []byte(disk+l.name), 0o600); err != nil {
 			l.t.Fatal(err)
 		}
 	}
 	if got, err := os.ReadFile(pod + "/whose"); string(got) != disk+l.name {
-		l.t.Errorf("%s, %s: got %q, %v; want %q", id, turn, got, err, disk+l.name)
+		l.t.Errorf("%s, %s: got %q, %v; want %q", id, round, got, err, disk+l.name)
 	}
 	must(l.t)(l.node.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: id, VolumePath: pod}))
 	must(l.t)(l.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: pod}))

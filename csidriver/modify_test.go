@@ -37,9 +37,9 @@ func TestModify(t *testing.T) {
 		t.Errorf("got the changed disk %+v", changed)
 	}
 	for name, c := range map[string]struct {
-		volume string
-		asked  map[string]string
-		want   codes.Code
+		volume     string
+		parameters map[string]string
+		want       codes.Code
 	}{
 		"same parameters again": {v, faster, codes.OK},
 		"nothing":               {v, nil, codes.OK},
@@ -52,7 +52,7 @@ func TestModify(t *testing.T) {
 		"path as volume id":     {"../x", faster, codes.NotFound},
 		"no volume id":          {"", faster, codes.InvalidArgument},
 	} {
-		wantCode(t, name, modify(c.volume, c.asked), c.want)
+		wantCode(t, name, modify(c.volume, c.parameters), c.want)
 		if d := have(); d.Revision != changed.Revision {
 			t.Errorf("%s: the disk changed to %+v", name, d)
 		}

@@ -131,8 +131,8 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 		return nil, err
 	}
 	defer func() { _ = l.Close() }()
-	there, err := l.Of()
-	for _, m := range there {
+	mounts, err := l.Of()
+	for _, m := range mounts {
 		paths = append(paths, m.Path)
 	}
 	return paths, err

@@ -44,12 +44,12 @@ func (b *bench) device(volume string, readOnly bool) (remove func()) {
 	if err := errors.Join(l.Close(), os.MkdirAll(cloudsim.DiskLinks, 0o755), os.Symlink(l.Device(), link)); err != nil {
 		b.t.Fatal(err)
 	}
-	there := true
+	exists := true
 	remove = func() {
-		if !there {
+		if !exists {
 			return
 		}
-		there = false
+		exists = false
 		d, err := loop.Open(l.Number)
 		if err == nil && d != nil {
 			err = d.Fence()

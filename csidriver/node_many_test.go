@@ -35,8 +35,8 @@ func TestConcurrentStaging(t *testing.T) {
 	}
 	for range 5 {
 		each(func(i int) { wantCode(t, "stage", b.stage(volumes[i], capabilities[i]), codes.OK) })
-		if there := first.loopFiles(); len(there) != many {
-			t.Errorf("got %d devices for %d volumes: %v", len(there), many, there)
+		if devices := first.loopFiles(); len(devices) != many {
+			t.Errorf("got %d devices for %d volumes: %v", len(devices), many, devices)
 		}
 		numbers := map[int]string{}
 		for _, v := range volumes {

@@ -103,11 +103,11 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 // all targets share the device, the function returns an error if the device
 // must be read-only for one target and writable for another.
 func guard(l *machine.Loop, staged, target string, readOnly bool) error {
-	there, err := l.Of()
+	mounts, err := l.Of()
 	if err != nil {
 		return err
 	}
-	for _, m := range there {
+	for _, m := range mounts {
 		if m.Path != staged && m.Path != target && m.ReadOnly() != readOnly {
 			return status.Errorf(codes.FailedPrecondition, "the volume is already published at %s with read-only %t: on one node, all targets of a block volume must have the same value", m.Path, m.ReadOnly())
 		}
@@ -133,11 +133,11 @@ func sameLabel(staged, label string) error {
 	if label == "" {
 		return nil
 	}
-	there, err := machine.At(staged)
+	mounts, err := machine.At(staged)
 	if err != nil {
 		return err
 	}
-	if i := len(there) - 1; i < 0 || there[i].Label() != label {
+	if i := len(mounts) - 1; i < 0 || mounts[i].Label() != label {
 		return status.Errorf(codes.FailedPrecondition, "the volume is staged without the SELinux label %s: unstage it first", label)
 	}
 	return nil
@@ -146,12 +146,12 @@ func sameLabel(staged, label string) error {
 // checkSinglePublish returns an error if a single-writer volume is published at
 // another target.
 func checkSinglePublish(l *machine.Loop, staged, target string) error {
-	there, err := l.Of()
+	mounts, err := l.Of()
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(there, func(m machine.Mount) bool { return m.Path != staged && m.Path != target }); i >= 0 {
-		return status.Errorf(codes.FailedPrecondition, "the volume allows a single writer and is already published at %s", there[i].Path)
+	if i := slices.IndexFunc(mounts, func(m machine.Mount) bool { return m.Path != staged && m.Path != target }); i >= 0 {
+		return status.Errorf(codes.FailedPrecondition, "the volume allows a single writer and is already published at %s", mounts[i].Path)
 	}
 	return nil
 }

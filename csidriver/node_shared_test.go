@@ -158,9 +158,9 @@ func TestReadByTwoNodes(t *testing.T) {
 		wantCode(t, "a filesystem for "+mode.String(), err, codes.InvalidArgument)
 	}
 	writer, reader := mounted("ext4"), withAccessMode(mounted("ext4"), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
-	alone := one.volume("pvc-1")
-	one.publish(alone, writer)
-	_, err := two.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: alone, NodeId: string(two.vm.ID), VolumeCapability: writer})
+	singleNodeDisk := one.volume("pvc-1")
+	one.publish(singleNodeDisk, writer)
+	_, err := two.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: singleNodeDisk, NodeId: string(two.vm.ID), VolumeCapability: writer})
 	wantCode(t, "attach a single-node disk to a second node", err, codes.FailedPrecondition)
 
 	v := one.sharedVolume("pvc-2", writer, reader)

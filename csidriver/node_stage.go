@@ -144,8 +144,8 @@ func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) er
 // access type: as a block device instead of a mount, or the reverse. Without
 // this check, the driver could format a device in use, or create a device file
 // in the filesystem of a user.
-func stagedOtherwise(l *machine.Loop, there string) error {
-	m, err := machine.Seen(there)
+func stagedOtherwise(l *machine.Loop, otherPath string) error {
+	m, err := machine.Seen(otherPath)
 	if err != nil || m == nil || !l.Has(*m) {
 		return err
 	}
@@ -224,8 +224,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 // gives the files to the group in the request. It skips the steps that an
 // earlier call has finished.
 func finish(ctx context.Context, l *machine.Loop, at string, u use, bytes int64) error {
-	there, err := mountAt(l, at)
-	if err != nil || there == nil || there.ReadOnly() {
+	mount, err := mountAt(l, at)
+	if err != nil || mount == nil || mount.ReadOnly() {
 		return err
 	}
 	err = machine.Grow(ctx, l, at, u.fsType, bytes)
@@ -257,14 +257,14 @@ func permanentError(err error) error {
 
 // sameStage returns nil if the staged volume matches the request.
 func sameStage(l *machine.Loop, at string, u use) error {
-	there, err := machine.At(at)
+	mounts, err := machine.At(at)
 	if err != nil {
 		return err
 	}
-	if len(there) == 0 {
+	if len(mounts) == 0 {
 		return status.Error(codes.Aborted, "the volume was unstaged during this call: repeat the call")
 	}
-	have := there[len(there)-1]
+	have := mounts[len(mounts)-1]
 	readOnly, err := l.IsReadOnly()
 	if err != nil {
 		return err
@@ -302,8 +302,8 @@ func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
 	}
-	there, err := l.Of()
-	if err != nil || len(there) > 0 {
+	mounts, err := l.Of()
+	if err != nil || len(mounts) > 0 {
 		return errors.Join(err, l.Close())
 	}
 	return l.Detach()
@@ -404,8 +404,8 @@ func unmount(l *machine.Loop, volume, path string) error {
 // volume. The device then has no disk file, or the file of another volume, because the kernel
 // reuses device numbers. So unmountDevice does not check the file.
 func unmountDevice(path string) error {
-	there, err := machine.Seen(path)
-	if err != nil || there == nil || !there.IsDevice() {
+	mount, err := machine.Seen(path)
+	if err != nil || mount == nil || !mount.IsDevice() {
 		return err
 	}
 	return machine.UnmountAll(path)
@@ -414,11 +414,11 @@ func unmountDevice(path string) error {
 // checkUnpublished returns an error if the volume is mounted at a path other
 // than its staging path.
 func checkUnpublished(l *machine.Loop, volume, staged string) error {
-	there, err := l.Of()
+	mounts, err := l.Of()
 	if err != nil {
 		return err
 	}
-	for _, m := range there {
+	for _, m := range mounts {
 		if m.Path != staged {
 			return status.Errorf(codes.FailedPrecondition, "volume %s is still published at %s", volume, m.Path)
 		}

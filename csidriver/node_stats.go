@@ -143,15 +143,15 @@ func (n *node) awaitSize(ctx context.Context, volume, path string, least int) er
 func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
 	at := m.Path
 	if m.ReadOnly() {
-		there, err := l.Of()
+		mounts, err := l.Of()
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(there, func(m machine.Mount) bool { return !m.IsDevice() && !m.ReadOnly() })
+		i := slices.IndexFunc(mounts, func(m machine.Mount) bool { return !m.IsDevice() && !m.ReadOnly() })
 		if i < 0 {
 			return nil
 		}
-		at = there[i].Path
+		at = mounts[i].Path
 	}
 	bytes, err := machine.FilesystemSize(l, path)
 	if err != nil {

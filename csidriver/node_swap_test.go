@@ -134,15 +134,15 @@ func (b *bench) startSwapping(volume, outside string) (stop func() bool) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	enough := make(chan struct{})
+	ready := make(chan struct{})
 	go func() {
-		defer close(enough) // when the child has written a line or has ended
+		defer close(ready) // when the child has written a line or has ended
 		_, _ = bufio.NewReader(out).ReadString('\n')
 	}()
 	t.Cleanup(func() { _ = child.Process.Kill() })
 	return func() bool {
 		select {
-		case <-enough:
+		case <-ready:
 		default:
 			return false
 		}

@@ -277,7 +277,7 @@ func TestPathsByAnyName(t *testing.T) {
 			{"kubelet/%s/", "kubelet/%s"}, {"kubelet/%s", "kubelet//%s/"},
 			{"link/%s", "link/%s/"}, {"link/%s", "kubelet/%s"}, {"kubelet/%s", "link/%s"},
 		} {
-			called := func(i int, what string) string { return b.dir + "/" + fmt.Sprintf(names[i], what) }
+			called := func(i int, base string) string { return b.dir + "/" + fmt.Sprintf(names[i], base) }
 			mounts := func(when string, want int) {
 				t.Helper()
 				raw, err := os.ReadFile("/proc/self/mountinfo")

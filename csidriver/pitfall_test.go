@@ -315,10 +315,10 @@ func TestDiskCountsUntilStaged(t *testing.T) {
 	d := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "vol-0abc", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
 	all := b.limit(b.NodeClient)
 	b.publish(string(d.ID), mounted("ext4"))
-	want := func(what string, own, legacy int64) {
+	want := func(state string, own, legacy int64) {
 		t.Helper()
 		if n, o := b.limit(b.NodeClient), b.limit(old); n != own || o != legacy {
-			t.Errorf("%s: limit of the driver: got %d, want %d; limit under %s: got %d, want %d", what, n, own, name, o, legacy)
+			t.Errorf("%s: limit of the driver: got %d, want %d; limit under %s: got %d, want %d", state, n, own, name, o, legacy)
 		}
 	}
 	want("attached", all-1, all-1)
@@ -364,8 +364,8 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	} {
 		_, _ = calls(t.Context(), req, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, handle)
 	}
-	said := log.String()
-	if secret, n := strings.Contains(said, "hunter2"), strings.Count(said, "call=CreateVolume"); secret || n < 3 {
-		t.Errorf("log: contains the secret %t, has %d calls of CreateVolume; want false and at least 3:\n%s", secret, n, said)
+	output := log.String()
+	if secret, n := strings.Contains(output, "hunter2"), strings.Count(output, "call=CreateVolume"); secret || n < 3 {
+		t.Errorf("log: contains the secret %t, has %d calls of CreateVolume; want false and at least 3:\n%s", secret, n, output)
 	}
 }

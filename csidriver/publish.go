@@ -92,7 +92,7 @@ func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, node clouds
 	if err != nil && cloudsim.KindOf(err) != cloudsim.Conflict {
 		return goneIsDone(err)
 	}
-	if _, still := d.Attachment(node); err == nil && !still {
+	if _, attached := d.Attachment(node); err == nil && !attached {
 		return nil
 	}
 	i, unknown := c.cloud.GetInstance(ctx, node)
@@ -102,7 +102,7 @@ func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, node clouds
 	if i.State == cloudsim.InstanceStopped || i.State == cloudsim.InstanceTerminating {
 		d, err = c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: node, Force: true})
 	}
-	if _, still := d.Attachment(node); err == nil && still {
+	if _, attached := d.Attachment(node); err == nil && attached {
 		_, err = c.awaitSettled(ctx, d)
 	}
 	return c.busyOr(ctx, id, goneIsDone(err))

@@ -158,10 +158,10 @@ func TestHealth(t *testing.T) {
 		go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), cfg) }()
 		must(t)(csi.NewIdentityClient(dial(t, cfg.Endpoint[len("unix://"):])).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}))
 		for path, want := range map[string]int{"/healthz": c.alive, "/readyz": c.isGood} {
-			if got, said := get(t, "http://"+address+path); got != want {
-				t.Errorf("cloud %s: %s is %d (%s), want %d", name, path, got, said, want)
-			} else if name == hangs && path == "/readyz" && !strings.Contains(said, "does not answer") {
-				t.Errorf("/readyz while the cloud hangs: got %q", said)
+			if got, body := get(t, "http://"+address+path); got != want {
+				t.Errorf("cloud %s: %s is %d (%s), want %d", name, path, got, body, want)
+			} else if name == hangs && path == "/readyz" && !strings.Contains(body, "does not answer") {
+				t.Errorf("/readyz while the cloud hangs: got %q", body)
 			}
 		}
 		undo()

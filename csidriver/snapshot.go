@@ -42,8 +42,8 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	if err != nil {
 		return nil, err
 	}
-	asked := zonesIn(c.cfg.Name, req.GetAccessibilityRequirements().GetRequisite()...)
-	if len(req.GetAccessibilityRequirements().GetRequisite()) > 0 && !slices.ContainsFunc(asked, func(z string) bool { return slices.Contains(zones, z) }) {
+	requisite := zonesIn(c.cfg.Name, req.GetAccessibilityRequirements().GetRequisite()...)
+	if len(req.GetAccessibilityRequirements().GetRequisite()) > 0 && !slices.ContainsFunc(requisite, func(z string) bool { return slices.Contains(zones, z) }) {
 		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: a snapshot of %s can be used only in the zones %v", d.ID, zones)
 	}
 	snap, err := c.cloud.CreateSnapshot(ctx, cloudsim.CreateSnapshot{
@@ -100,7 +100,7 @@ func (c *controller) zonesOf(ctx context.Context, region string) (names []string
 // csiSnapshots returns the CSI descriptions of snapshots. If callers can use a snapshot in all
 // zones of the cloud, its description contains no zones. Otherwise it contains the zones in which
 // callers can use the snapshot.
-func (c *controller) csiSnapshots(ctx context.Context, all ...cloudsim.Snapshot) (told []*csi.Snapshot, err error) {
+func (c *controller) csiSnapshots(ctx context.Context, all ...cloudsim.Snapshot) (snapshots []*csi.Snapshot, err error) {
 	zones := map[string][]string{}
 	for _, s := range all {
 		if _, known := zones[s.Region]; !known {
@@ -113,9 +113,9 @@ func (c *controller) csiSnapshots(ctx context.Context, all ...cloudsim.Snapshot)
 			}
 			zones[s.Region] = in
 		}
-		told = append(told, c.snapshotResponse(s, zones[s.Region]))
+		snapshots = append(snapshots, c.snapshotResponse(s, zones[s.Region]))
 	}
-	return told, nil
+	return snapshots, nil
 }
 
 func (c *controller) snapshotResponse(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
@@ -157,11 +157,11 @@ func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotReques
 	if err != nil {
 		return nil, err
 	}
-	told, err := c.csiSnapshots(ctx, s)
+	snapshots, err := c.csiSnapshots(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return &csi.GetSnapshotResponse{Snapshot: told[0]}, nil
+	return &csi.GetSnapshotResponse{Snapshot: snapshots[0]}, nil
 }
 
 // ListSnapshots lists the snapshots of the project, the snapshots of one
@@ -187,12 +187,12 @@ func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 		}
 	}
 	cut := slices.DeleteFunc(l.Items, func(s cloudsim.Snapshot) bool { return !s.ReadyToUse }) // the answer contains only snapshots that are ready to use
-	told, err := c.csiSnapshots(ctx, cut...)
+	snapshots, err := c.csiSnapshots(ctx, cut...)
 	if err != nil {
 		return nil, err
 	}
 	resp := &csi.ListSnapshotsResponse{NextToken: l.Next}
-	for _, s := range told {
+	for _, s := range snapshots {
 		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: s})
 	}
 	return resp, nil

@@ -50,14 +50,14 @@ func (c *controller) permittedZones(ctx context.Context, r *csi.TopologyRequirem
 		}
 		return all, err
 	}
-	asked := zonesIn(c.cfg.Name, append(slices.Clone(r.GetPreferred()), r.GetRequisite()...)...)
+	zones := zonesIn(c.cfg.Name, append(slices.Clone(r.GetPreferred()), r.GetRequisite()...)...)
 	if requisite := zonesIn(c.cfg.Name, r.GetRequisite()...); len(requisite) > 0 {
-		asked = slices.DeleteFunc(asked, func(z string) bool { return !slices.Contains(requisite, z) })
+		zones = slices.DeleteFunc(zones, func(z string) bool { return !slices.Contains(requisite, z) })
 	}
-	if len(asked) == 0 {
+	if len(zones) == 0 {
 		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: no topology has the key %s", zoneKey(c.cfg.Name))
 	}
-	return asked, nil
+	return zones, nil
 }
 
 // possiblePlaces lists the possible places of a disk, best first.

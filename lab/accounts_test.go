@@ -30,8 +30,8 @@ func TestEnsureAccessKey(t *testing.T) {
 		return string(raw)
 	}
 	first := ensure()
-	if again := ensure(); again != first {
-		t.Errorf("second call: got %s, want the same file %s", again, first)
+	if second := ensure(); second != first {
+		t.Errorf("second call: got %s, want the same file %s", second, first)
 	}
 	for name, spoil := range map[string]func() error{
 		"lost file":    func() error { return os.Remove(file) },

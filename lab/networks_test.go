@@ -26,8 +26,8 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 		if _, err := first.orUnused(used); err == nil || !strings.Contains(err.Error(), "a program listens on 127.6") {
 			t.Errorf(`used networks %v: start of the first lab: got error %v, want "a program listens on 127.6"`, used, err)
 		}
-		if again, err := second.orUnused(used); err != nil || again != second {
-			t.Errorf("used networks %v: start of the second lab: got %v, error %v; want %v", used, again, err, second)
+		if repeated, err := second.orUnused(used); err != nil || repeated != second {
+			t.Errorf("used networks %v: start of the second lab: got %v, error %v; want %v", used, repeated, err, second)
 		}
 	}
 	all := map[int]string{}
@@ -56,9 +56,9 @@ func TestClaimNetworks(t *testing.T) {
 		t.Errorf("claim of claimed networks: got %v, want errClaimed", err)
 	}
 	time.AfterFunc(claimTimeout/10, release)
-	again, releaseAgain, err := ClaimHollowNetworks(t.Context(), first)
-	if err != nil || again != first {
-		t.Fatalf("networks of the first lab after a restart: got %v, %v; want %v", again, err, first)
+	got, releaseAgain, err := ClaimHollowNetworks(t.Context(), first)
+	if err != nil || got != first {
+		t.Fatalf("networks of the first lab after a restart: got %v, %v; want %v", got, err, first)
 	}
 	releaseAgain()
 	if _, _, err := ClaimHollowNetworks(t.Context(), RealNetworks(FirstVPC)); err == nil || !strings.Contains(err.Error(), "--nodes real") {

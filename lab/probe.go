@@ -37,12 +37,12 @@ func HTTPProbe(url string, conf *tls.Config) Probe {
 			return err
 		}
 		defer resp.Body.Close()
-		said, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 		if err != nil {
 			return err
 		}
 		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s answers %s: %s", url, resp.Status, said)
+			return fmt.Errorf("%s answers %s: %s", url, resp.Status, body)
 		}
 		return nil
 	}

@@ -66,7 +66,7 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 	for _, i := range wanted {
 		a, err := i.withNewBody().apply(ctx, cl, true, later)
 		if err != nil {
-			wrong = append(wrong, i.locate(err))
+			wrong = append(wrong, i.addPosition(err))
 		}
 		done = append(done, a)
 	}
@@ -80,7 +80,7 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 	for _, i := range wanted {
 		a, err := i.apply(ctx, cl, false, map[string]bool{})
 		if err != nil {
-			return done, i.locate(err)
+			return done, i.addPosition(err)
 		}
 		done = append(done, a)
 	}

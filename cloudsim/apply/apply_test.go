@@ -82,9 +82,9 @@ func TestApplyTwice(t *testing.T) {
 	}
 	first := applyText(t, cl, everyKind, false)
 	lists := map[string]bool{}
-	for what, result := range first {
+	for name, result := range first {
 		if result != "created " {
-			t.Errorf("%s: got result %q, want created", what, result)
+			t.Errorf("%s: got result %q, want created", name, result)
 		}
 	}
 	for _, kind := range appliable {
@@ -102,9 +102,9 @@ func TestApplyTwice(t *testing.T) {
 	}
 	before := revision(t, cl)
 	for _, dryRun := range []bool{false, true} {
-		for what, result := range applyText(t, cl, everyKind, dryRun) {
-			if result != "unchanged " && (!dryRun || what != "networks shop") { // maxRoutes 0 means the default; a dry run does not know the default, and reports an update
-				t.Errorf("second apply of %s: got result %q, want unchanged", what, result)
+		for object, result := range applyText(t, cl, everyKind, dryRun) {
+			if result != "unchanged " && (!dryRun || object != "networks shop") { // maxRoutes 0 means the default; a dry run does not know the default, and reports an update
+				t.Errorf("second apply of %s: got result %q, want unchanged", object, result)
 			}
 		}
 	}
@@ -173,9 +173,9 @@ func TestApplyLabelsOfDisks(t *testing.T) {
 func TestApplyDocuments(t *testing.T) {
 	cl := cloudtest.Start(t)
 	got := applyText(t, cl, "---\nholds:\n- {name: h, kind: instance, verb: stop, target: b}\n---\ninstances: [{name: a, zone: sim-1a, type: small}]\n---\n# none\n---\ninstances: [{name: b, zone: sim-1a, type: small}]\n", false)
-	for _, what := range []string{"instances a", "instances b", "holds h"} {
-		if got[what] != "created " {
-			t.Errorf("%s: got result %q, want created; all results: %v", what, got[what], got)
+	for _, object := range []string{"instances a", "instances b", "holds h"} {
+		if got[object] != "created " {
+			t.Errorf("%s: got result %q, want created; all results: %v", object, got[object], got)
 		}
 	}
 	h, err := cl.GetHold(t.Context(), "hold-000001")
@@ -306,11 +306,11 @@ func FuzzApply(f *testing.F) {
 		if _, err := apply(); err != nil {
 			return
 		}
-		again, err := apply()
+		second, err := apply()
 		if err != nil && !strings.Contains(string(raw), "faults") {
 			t.Errorf("second apply: got error %v", err)
 		}
-		for _, a := range again {
+		for _, a := range second {
 			if a.Result != "unchanged" {
 				t.Errorf("second apply: got %+v, want unchanged", a)
 			}

@@ -61,10 +61,10 @@ func member(n *yaml.Node, part string) *yaml.Node {
 	return nil
 }
 
-// locate adds positions in the file to an error about the item i. If the error lists invalid
+// addPosition adds positions in the file to an error about the item i. If the error lists invalid
 // fields, the result has one error for each of these fields, with the position of the field.
 // Otherwise the result has the position of the item.
-func (i item) locate(err error) error {
+func (i item) addPosition(err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || len(e.Fields) == 0 {
 		return fmt.Errorf("%s: %w", i.positionOf(""), err)

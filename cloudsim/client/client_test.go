@@ -324,9 +324,9 @@ func TestClientReturnsErrorKinds(t *testing.T) {
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "targets[0].instance" {
 		t.Errorf("got error %#v, want Invalid with the field targets[0].instance", err)
 	}
-	nobody := *c
-	nobody.Token = nil
-	if _, err := nobody.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
+	anonymous := *c
+	anonymous.Token = nil
+	if _, err := anonymous.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
 		t.Errorf("list without a token: got error %v, want Unauthenticated", err)
 	}
 	broken := *c

@@ -183,11 +183,11 @@ func (k *caller) do(t *testing.T, in input) output {
 // answer was lost, the new id or revision is unknown until the next answer. An unknown id is "?",
 // and an unknown revision is 0.
 type register struct {
-	there bool
-	id    cloudsim.LoadBalancerID
-	rev   uint64
-	after uint64 // the unknown revision is greater than this value
-	port  int
+	exists bool
+	id     cloudsim.LoadBalancerID
+	rev    uint64
+	after  uint64 // the unknown revision is greater than this value
+	port   int
 }
 
 const unknownID cloudsim.LoadBalancerID = "?"
@@ -195,7 +195,7 @@ const unknownID cloudsim.LoadBalancerID = "?"
 // bind fills in an unknown id or revision from an answer. It returns false if the answer
 // contradicts the known state.
 func (b register) bind(id cloudsim.LoadBalancerID, rev uint64) (register, bool) {
-	if !b.there || b.id != unknownID && b.id != id || b.rev != 0 && b.rev != rev || rev <= b.after {
+	if !b.exists || b.id != unknownID && b.id != id || b.rev != 0 && b.rev != rev || rev <= b.after {
 		return b, false
 	}
 	b.id, b.rev = id, rev
@@ -240,19 +240,19 @@ func step(b register, in input, out output) []register {
 		}
 		return []register{next}
 	}
-	mine := b.there && (b.id == in.id || b.id == unknownID)
+	mine := b.exists && (b.id == in.id || b.id == unknownID)
 	switch {
 	case in.verb == "read" && out.id == "":
-		return one(b, !b.there)
-	case in.verb == "read", in.verb == "create" && b.there && out.err == 0:
+		return one(b, !b.exists)
+	case in.verb == "read", in.verb == "create" && b.exists && out.err == 0:
 		next, ok := b.bind(out.id, out.rev)
 		return one(next, ok && b.port == out.port && (in.verb == "read" || in.port == b.port))
 	case in.verb == "create" && out.err == cloudsim.Exists:
-		return one(b, b.there && b.port != in.port)
+		return one(b, b.exists && b.port != in.port)
 	case in.verb == "create":
-		return one(register{there: true, id: out.id, rev: out.rev, after: b.after, port: in.port}, out.err == 0 && out.rev > b.after)
+		return one(register{exists: true, id: out.id, rev: out.rev, after: b.after, port: in.port}, out.err == 0 && out.rev > b.after)
 	case out.err == cloudsim.NotFound:
-		return one(b, !b.there || b.id != in.id)
+		return one(b, !b.exists || b.id != in.id)
 	case out.err == cloudsim.Stale:
 		return one(b, mine && in.rev != 0 && b.rev != in.rev)
 	case out.err != 0 || !mine:
@@ -269,21 +269,21 @@ func step(b register, in input, out output) []register {
 	if in.port == b.port { // no change
 		return one(b.bind(in.id, out.rev))
 	}
-	return one(register{there: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
+	return one(register{exists: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
 // statesAfterLoss returns the possible new states if the cloud changed the object, but the answer
 // of the call was lost. It returns nil if the call cannot change the object.
 func statesAfterLoss(b register, in input) []register {
 	after := max(b.after, b.rev)
-	mine := b.there && (b.id == in.id || b.id == unknownID)
+	mine := b.exists && (b.id == in.id || b.id == unknownID)
 	switch {
-	case in.verb == "create" && !b.there:
-		return []register{{there: true, id: unknownID, after: after, port: in.port}}
+	case in.verb == "create" && !b.exists:
+		return []register{{exists: true, id: unknownID, after: after, port: in.port}}
 	case in.verb == "delete" && mine:
 		return []register{{after: after}}
 	case in.verb == "update" && mine && in.port != b.port && (in.rev == 0 || b.rev == 0 || b.rev == in.rev):
-		return []register{{there: true, id: in.id, after: max(after, in.rev), port: in.port}}
+		return []register{{exists: true, id: in.id, after: max(after, in.rev), port: in.port}}
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ func TestEveryRegistryVerb(t *testing.T) {
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Registry = "registry.sim" }))
 	ctx := t.Context()
 	r := must(c.CreateRepository(ctx, cloudsim.CreateRepository{Name: "team-a/web"}))(t)
-	if again := must(c.CreateRepository(ctx, cloudsim.CreateRepository{Name: "team-a/web"}))(t); again.ID != r.ID {
-		t.Errorf("repeated creation: got the new repository %+v, want the existing repository", again)
+	if second := must(c.CreateRepository(ctx, cloudsim.CreateRepository{Name: "team-a/web"}))(t); second.ID != r.ID {
+		t.Errorf("repeated creation: got the new repository %+v, want the existing repository", second)
 	}
 	must(c.GetRepository(ctx, r.ID))(t)
 	if l := must(c.ListRepositories(ctx, cloudsim.ListOptions{Name: "team-a/web"}))(t); len(l.Items) != 1 {

@@ -104,8 +104,8 @@ func BenchmarkStates(b *testing.B) {
 	for b.Loop() {
 		name := fmt.Sprintf("s-%d", rounds)
 		for _, step := range []struct {
-			what string
-			do   func() error
+			operation string
+			do        func() error
 		}{
 			{"save", func() error {
 				_, err := c.SaveState(b.Context(), cloudsim.SaveState{Name: name, RecordsOnly: true})
@@ -118,7 +118,7 @@ func BenchmarkStates(b *testing.B) {
 			if err := step.do(); err != nil {
 				b.Fatal(err)
 			}
-			took[step.what] += time.Since(begin)
+			took[step.operation] += time.Since(begin)
 		}
 		took["raw"] += timeUnpack(b, c, name)
 		rounds++
@@ -128,8 +128,8 @@ func BenchmarkStates(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(2, "s-limit")
-	for what, d := range took {
-		b.ReportMetric(d.Seconds()/float64(rounds), "s-"+what)
+	for metric, d := range took {
+		b.ReportMetric(d.Seconds()/float64(rounds), "s-"+metric)
 	}
 }
 

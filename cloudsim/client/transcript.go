@@ -106,13 +106,13 @@ func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 // was at the start of the transcript. It compares the journal revision, and the time of a
 // frozen clock.
 func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) error {
-	everything := *c
-	everything.Project = "*"
-	clock, err := everything.GetClock(ctx)
+	allProjects := *c
+	allProjects.Project = "*"
+	clock, err := allProjects.GetClock(ctx)
 	if err != nil {
 		return err
 	}
-	l, err := everything.ListRegions(ctx, cloudsim.ListOptions{Limit: 1})
+	l, err := allProjects.ListRegions(ctx, cloudsim.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}

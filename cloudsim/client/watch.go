@@ -68,11 +68,11 @@ func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.S
 func readLines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, c *Client, path string) iter.Seq2[L, error] {
 	return func(yield func(L, error) bool) {
 		var none L
-		heard, hangUp := context.WithCancelCause(ctx)
+		watchCtx, hangUp := context.WithCancelCause(ctx)
 		defer hangUp(nil)
 		silent := time.AfterFunc(maxSilence, func() { hangUp(errSilent) })
 		defer silent.Stop()
-		resp, err := c.do(heard, c.withoutTimeout().HTTP, http.MethodGet, path, nil)
+		resp, err := c.do(watchCtx, c.withoutTimeout().HTTP, http.MethodGet, path, nil)
 		if err != nil {
 			if ctx.Err() == nil {
 				yield(none, err)
@@ -89,8 +89,8 @@ func readLines[L interface{ failure() *cloudsim.Problem }](ctx context.Context, 
 			switch {
 			case ctx.Err() != nil:
 				return
-			case err != nil && heard.Err() != nil:
-				yield(none, context.Cause(heard))
+			case err != nil && watchCtx.Err() != nil:
+				yield(none, context.Cause(watchCtx))
 				return
 			case errors.Is(err, io.EOF):
 				yield(none, cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud closed the connection"))

@@ -55,7 +55,7 @@ func TestSourceRanges(t *testing.T) {
 			t.Errorf("client %s accepted: %v, want %v", ip, !in, in)
 		}
 	}
-	if who := dialUDP(t, f.address()).tryAsk("x"); who != "" {
+	if answer := dialUDP(t, f.address()).tryAsk("x"); answer != "" {
 		t.Error("a datagram of the excluded client 127.0.0.1 got an answer")
 	}
 	s, _ := counters.LoadBalancerStats(lbID)
@@ -90,8 +90,8 @@ func TestSourceRanges(t *testing.T) {
 		return ""
 	})
 	expelled.wasReset()
-	if who := expelledFlow.tryAsk("y"); who != "" {
-		t.Errorf("flow of an excluded client: got an answer of %s, want none", who)
+	if answer := expelledFlow.tryAsk("y"); answer != "" {
+		t.Errorf("flow of an excluded client: got an answer of %s, want none", answer)
 	}
 	kept.checkEcho()
 	keptFlow.ask("y")
@@ -115,7 +115,7 @@ func TestSourceRanges(t *testing.T) {
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	for _, version := range []cloudsim.ProxyProtocol{cloudsim.ProxyV1, cloudsim.ProxyV2} {
-		heard := make(chan []byte, 100)
+		headers := make(chan []byte, 100)
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
 			b := make([]byte, 28)
 			n, _ := io.ReadFull(c, b[:16])
@@ -124,9 +124,9 @@ func TestProxyProtocol(t *testing.T) {
 			}
 			if bytes.HasPrefix(b, []byte("PROXY")) {
 				line, _ := bufio.NewReader(io.MultiReader(bytes.NewReader(b[:16]), c)).ReadBytes('\n')
-				heard <- line
+				headers <- line
 			} else if _, err := io.ReadFull(c, b[16:]); err == nil {
-				heard <- b
+				headers <- b
 			}
 			echo(c)
 		}))
@@ -140,7 +140,7 @@ func TestProxyProtocol(t *testing.T) {
 			want = append(append(want, me.Addr().AsSlice()...), netip.MustParseAddr(f.lb.IP).AsSlice()...)
 			want = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(want, me.Port()), port)
 		}
-		if d := cmp.Diff(want, <-heard); d != "" {
+		if d := cmp.Diff(want, <-headers); d != "" {
 			t.Errorf("addresses of %s differ: %s", version, d)
 		}
 		if version == cloudsim.ProxyV2 {
@@ -226,17 +226,17 @@ func TestClientAffinity(t *testing.T) {
 	f.lb.Affinity = cloudsim.AffinityClientIP
 	f.start(t, dataplane.Config{})
 	first := dial(t, f.address())
-	who := first.line()
+	answer := first.line()
 	for range 5 {
-		if word, _ := ask(t, f.address()); word != who {
-			t.Fatalf("got answers of %s and %s, want the same target", who, word)
+		if word, _ := ask(t, f.address()); word != answer {
+			t.Fatalf("got answers of %s and %s, want the same target", answer, word)
 		}
 	}
 	f.lb.Affinity = cloudsim.AffinityNone
 	f.cloud.putLB(f.lb)
 	eventually.Empty(t, func() string {
-		if word, _ := ask(t, f.address()); word == who {
-			return "all requests go to " + who
+		if word, _ := ask(t, f.address()); word == answer {
+			return "all requests go to " + answer
 		}
 		return ""
 	})

@@ -74,9 +74,9 @@ func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err e
 // isOurs reports whether the machine has a route like r with the protocol claimProtocol. The table,
 // type, interface and destination must be the same.
 func isOurs(r *netlink.Route) bool {
-	there, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, r, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, r, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|
 		netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_PROTOCOL)
-	return err == nil && len(there) > 0
+	return err == nil && len(routes) > 0
 }
 
 // signOfLife marks the range p as in use, so that other processes of this

@@ -236,7 +236,7 @@ func (m *fakeCloud) ReportLoadBalancer(_ context.Context, id cloudsim.LoadBalanc
 	return nil
 }
 
-func (m *fakeCloud) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus {
+func (m *fakeCloud) statuses(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.reports[id])

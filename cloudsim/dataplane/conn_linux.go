@@ -49,14 +49,14 @@ type conn struct {
 
 // endpoint is one of the two sockets of a connection.
 type endpoint struct {
-	conn     *conn
-	fd       int // -1: no socket
-	id       uint64
-	readable bool // true until a read returns EAGAIN
-	writable bool // true until a write returns EAGAIN
-	asks     bool // epoll reports when the socket is writable again
-	final    bool // the peer has ended or failed, so the loop reads until the end
-	failed   bool // the socket failed, so its peer needs no reset
+	conn           *conn
+	fd             int // -1: no socket
+	id             uint64
+	readable       bool // true until a read returns EAGAIN
+	writable       bool // true until a write returns EAGAIN
+	awaitsWritable bool // epoll reports when the socket is writable again
+	final          bool // the peer has ended or failed, so the loop reads until the end
+	failed         bool // the socket failed, so its peer needs no reset
 }
 
 // begin makes the conn of an accepted client, chooses a loop, and starts the conn on this loop.
@@ -135,7 +135,7 @@ func (c *conn) connect() error {
 	}
 	if answer == 0 {
 		events |= unix.EPOLLOUT
-		c.back.asks = true
+		c.back.awaitsWritable = true
 	}
 	if c.back.id, err = c.loop.watch(fd, events, &c.back); err == nil && answer != 0 {
 		c.handleDialResult(answer)
@@ -221,14 +221,14 @@ func (c *conn) moveBytes() {
 	more := false
 	for _, d := range [...]direction{out, in} { // bytes to the client first, because the target may have sent bytes before it stopped reading
 		w := &c.halves[d]
-		again, err := w.moveBytes(c.loop)
+		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
 			// If src works, and the loop has forwarded all bytes from dst to src, the loop closes
 			// src without a reset. So the peer of src can still read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
-		more = more || again
+		more = more || unfinished
 	}
 	switch {
 	case c.halves[in].done && c.halves[out].done:

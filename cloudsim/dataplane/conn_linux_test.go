@@ -92,10 +92,10 @@ func TestListenerIsRemovedWhileDialling(t *testing.T) {
 // the data plane cannot detect the reset by a failed write to the client.
 func TestResetAfterHalfClose(t *testing.T) {
 	t.Parallel()
-	heard := make(chan struct{}, 1)
+	eof := make(chan struct{}, 1)
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, c)
-		heard <- struct{}{}
+		eof <- struct{}{}
 		<-t.Context().Done()
 	}))
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
@@ -105,7 +105,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	<-heard
+	<-eof
 	_ = c.SetLinger(0)
 	c.Close()
 	eventually.Empty(t, func() string {

@@ -100,15 +100,15 @@ func isRefused(err error) bool {
 }
 
 // ask repeats tryAsk until an answer comes, because a datagram may be lost.
-func (c udpClient) ask(word string) (who string) {
+func (c udpClient) ask(word string) (target string) {
 	c.t.Helper()
 	eventually.Empty(c.t, func() string {
-		if who = c.tryAsk(word); who == "" {
+		if target = c.tryAsk(word); target == "" {
 			return "no answer to " + word
 		}
 		return ""
 	})
-	return who
+	return target
 }
 
 // TCP and UDP listeners can share a port number. All datagrams of a client go to one target,
@@ -124,13 +124,13 @@ func TestUDP(t *testing.T) {
 	seen := map[string]int{}
 	for range 6 {
 		c := dialUDP(t, f.address())
-		who := c.ask("first")
+		target := c.ask("first")
 		for range 5 {
-			if again := c.ask("again"); again != who {
-				t.Fatalf("datagrams of one client: got answers of %s and %s, want the same target", who, again)
+			if next := c.ask("again"); next != target {
+				t.Fatalf("datagrams of one client: got answers of %s and %s, want the same target", target, next)
 			}
 		}
-		seen[who]++
+		seen[target]++
 	}
 	if d := cmp.Diff(map[string]int{"i-000001": 3, "i-000002": 3}, seen); d != "" {
 		t.Errorf("number of clients of each target differs: %s", d)
@@ -207,30 +207,30 @@ func TestFlowEndsWithItsTarget(t *testing.T) {
 	counters := dataplane.NewCounters()
 	f.start(t, dataplane.Config{Counters: counters})
 	c := dialUDP(t, f.address())
-	at := func(who string) int {
+	at := func(name string) int {
 		for n := range f.servers {
-			if string(instance(n+1)) == who {
+			if string(instance(n+1)) == name {
 				return n
 			}
 		}
-		t.Fatalf("got an answer of %q, want an answer of a target", who)
+		t.Fatalf("got an answer of %q, want an answer of a target", name)
 		return 0
 	}
-	movesFrom := func(who string) string {
+	movesFrom := func(previous string) string {
 		t.Helper()
 		var now string
 		eventually.Empty(t, func() string {
-			if now = c.tryAsk("where"); now == who || now == "" {
+			if now = c.tryAsk("where"); now == previous || now == "" {
 				return "answered by " + now
 			}
 			return ""
 		})
 		return now
 	}
-	who := c.ask("where")
-	first := at(who)
+	targetName := c.ask("where")
+	first := at(targetName)
 	stops[first]() // the probes of this target still succeed
-	who = movesFrom(who)
+	targetName = movesFrom(targetName)
 	failed := uint64(0)
 	s, _ := counters.LoadBalancerStats(lbID)
 	for _, target := range s.Targets {
@@ -239,13 +239,13 @@ func TestFlowEndsWithItsTarget(t *testing.T) {
 	if failed == 0 {
 		t.Error("counters: got no failed dial, want at least 1")
 	}
-	ill := at(who)
+	ill := at(targetName)
 	f.servers[ill].close()
 	for n := range 3 {
 		if n != ill && n != first {
-			who = movesFrom(who)
-			if who != string(instance(n+1)) {
-				t.Errorf("got target %s, want %s", who, instance(n+1))
+			targetName = movesFrom(targetName)
+			if targetName != string(instance(n+1)) {
+				t.Errorf("got target %s, want %s", targetName, instance(n+1))
 			}
 		}
 	}

@@ -32,8 +32,8 @@ func (p *plane) follow(ctx context.Context) error {
 }
 
 // OnSync logs that the cloud answers again after an outage.
-func (f *follower) OnSync(again bool) {
-	if again {
+func (f *follower) OnSync(recovered bool) {
+	if recovered {
 		f.log.Info("the watch of the cloud works again")
 	}
 }

@@ -81,7 +81,7 @@ func TestOutageAndLostJournal(t *testing.T) {
 	f.cloud.await(t, "lb-000003", unreadyReason)
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
 	kept.checkEcho()
-	for _, s := range f.cloud.told("lb-000003") {
+	for _, s := range f.cloud.statuses("lb-000003") {
 		if s.Listeners[0].Error != "" {
 			t.Errorf("listener of the second load balancer: got error %s", s.Listeners[0].Error)
 		}
@@ -92,7 +92,7 @@ func TestOutageAndLostJournal(t *testing.T) {
 // deleted load balancer or a removed listener.
 func TestOldEventsAreIgnored(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
-	var asked []string
+	var addresses []string
 	var cfg dataplane.Config
 	listening := make(chan string, 100)
 	cfg.ListenWith(func(ctx context.Context, network, address string) (net.Listener, error) {
@@ -128,10 +128,10 @@ func TestOldEventsAreIgnored(t *testing.T) {
 	stop()
 	close(listening)
 	for address := range listening {
-		asked = append(asked, address)
+		addresses = append(addresses, address)
 	}
 	want := []string{f.address(), fmt.Sprintf("%s:%d", last.IP, port)}
-	if diff := cmp.Diff(want, asked); diff != "" {
+	if diff := cmp.Diff(want, addresses); diff != "" {
 		t.Errorf("listen addresses differ (-want +got):\n%s", diff)
 	}
 }
@@ -215,10 +215,10 @@ func TestRestart(t *testing.T) {
 	c.checkEcho()
 	stop()
 	c.wasReset()
-	before := f.cloud.told(lbID)
+	before := f.cloud.statuses(lbID)
 	runDataplane(t, f.cloud, dataplane.Config{})
 	eventually.Empty(t, func() string {
-		if len(f.cloud.told(lbID)) == len(before) {
+		if len(f.cloud.statuses(lbID)) == len(before) {
 			return "no report after a restart"
 		}
 		return ""

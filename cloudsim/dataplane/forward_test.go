@@ -92,16 +92,16 @@ func TestHalfClose(t *testing.T) {
 		}
 	})
 	t.Run("target ends first", func(t *testing.T) {
-		heard := make(chan string, 100) // large enough for probes, which are connections too
+		received := make(chan string, 100) // large enough for probes, which are connections too
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
 			_, _ = io.WriteString(c, "answer")
 			_ = c.CloseWrite()
 			all, err := io.ReadAll(c)
-			heard <- fmt.Sprintf("%s %v", all, err)
+			received <- fmt.Sprintf("%s %v", all, err)
 		}))
 		f.lb.HealthCheck.IntervalMillis = 300_000
 		f.start(t, dataplane.Config{})
-		<-heard
+		<-received
 		c := dial(t, f.address())
 		if all, err := io.ReadAll(c); string(all) != "answer" || err != nil {
 			t.Fatalf(`got answer %q, error %v; want "answer"`, all, err)
@@ -110,7 +110,7 @@ func TestHalfClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		if got := <-heard; got != "late <nil>" {
+		if got := <-received; got != "late <nil>" {
 			t.Errorf(`target: got %q, want "late <nil>"`, got)
 		}
 	})
@@ -134,12 +134,12 @@ func TestAllBytesArriveAfterTargetCloses(t *testing.T) {
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	said := func() cloudsim.TargetStats {
+	stats := func() cloudsim.TargetStats {
 		s, _ := counters.LoadBalancerStats(lbID)
 		return s.Targets[0]
 	}
 	eventually.Empty(t, func() string {
-		if n := said().BytesOut; n != size {
+		if n := stats().BytesOut; n != size {
 			return fmt.Sprintf("data plane counted %d bytes", n)
 		}
 		return ""
@@ -149,7 +149,7 @@ func TestAllBytesArriveAfterTargetCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.Empty(t, func() string {
-		if said().BytesIn != uint64(len("xlate")) {
+		if stats().BytesIn != uint64(len("xlate")) {
 			return "the late bytes were not forwarded"
 		}
 		return ""

@@ -117,26 +117,26 @@ func TestProbeSlotOrder(t *testing.T) {
 				r, all, got := &probeSlots{free: tc.size}, map[string]*probeShare{}, ""
 				back := false
 				for _, letter := range tc.story {
-					who := strings.ToLower(string(letter))
-					if all[who] == nil {
-						all[who] = new(probeShare)
+					caller := strings.ToLower(string(letter))
+					if all[caller] == nil {
+						all[caller] = new(probeShare)
 					}
 					ctx, leave := context.WithCancel(t.Context())
 					switch {
 					case letter == '-':
 						back = true
 					case back:
-						r.giveSlot(all[who])
+						r.giveSlot(all[caller])
 						back = false
 					default:
 						go func() {
-							if r.takeSlot(ctx, all[who]) {
-								got += who // no lock needed: each step waits for the end of the goroutine
+							if r.takeSlot(ctx, all[caller]) {
+								got += caller // no lock needed: each step waits for the end of the goroutine
 							}
 						}()
 					}
 					synctest.Wait()
-					if string(letter) != who {
+					if string(letter) != caller {
 						leave()
 						synctest.Wait()
 					}

@@ -115,7 +115,7 @@ func TestNewListenerWaitsForPort(t *testing.T) {
 	f.lb.ID = "lb-000002"
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, f.lb.ID, unreadyReason)
-	for _, s := range f.cloud.told(f.lb.ID) {
+	for _, s := range f.cloud.statuses(f.lb.ID) {
 		if why := s.Listeners[0].Error; why != "" {
 			t.Error(why)
 		}
@@ -137,17 +137,17 @@ func TestReportsAreFew(t *testing.T) {
 	f := newFleet(t, 3, sayName)
 	f.lb.HealthCheck.IntervalMillis = 1
 	f.start(t, dataplane.Config{})
-	told := len(f.cloud.told(lbID))
-	if told > 1+1+3 { // the first report, one report for the socket and one report for each target; on an idle machine, one report has all these changes
-		t.Errorf("got %d reports until all targets were healthy: %+v", told, f.cloud.told(lbID))
+	reportCount := len(f.cloud.statuses(lbID))
+	if reportCount > 1+1+3 { // the first report, one report for the socket and one report for each target; on an idle machine, one report has all these changes
+		t.Errorf("got %d reports until all targets were healthy: %+v", reportCount, f.cloud.statuses(lbID))
 	}
 	f.cloud.breakWatches()
 	for i := range 3 { // events of the instances, but no change of the load balancer
 		f.cloud.putInstance(instance(i+1), f.servers[i].ip, cloudsim.InstanceRunning)
 	}
 	time.Sleep(200 * time.Millisecond) // time in which an unexpected report would be sent
-	if n := len(f.cloud.told(lbID)); n != told {
-		t.Errorf("got %d reports without a change, want 0", n-told)
+	if n := len(f.cloud.statuses(lbID)); n != reportCount {
+		t.Errorf("got %d reports without a change, want 0", n-reportCount)
 	}
 
 	begin := time.Now()
@@ -157,7 +157,7 @@ func TestReportsAreFew(t *testing.T) {
 			ask(t, f.address())
 		}
 	}
-	if n, most := len(f.cloud.told(lbID))-told, 2+int(time.Since(begin)/(100*time.Millisecond)); n > most {
+	if n, most := len(f.cloud.statuses(lbID))-reportCount, 2+int(time.Since(begin)/(100*time.Millisecond)); n > most {
 		t.Errorf("got %d reports in %v, want at most %d", n, time.Since(begin), most)
 	}
 }

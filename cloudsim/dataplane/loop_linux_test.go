@@ -98,9 +98,9 @@ func TestLoopsShareConnections(t *testing.T) {
 		defer l.close()
 		f.loops = append(f.loops, l)
 	}
-	home := f.loops[0]
+	acceptLoop := f.loops[0]
 	for range 3 * 2 * imbalance {
-		f.leastLoaded(home).open.Add(1)
+		f.leastLoaded(acceptLoop).open.Add(1)
 	}
 	var open []int64
 	for _, l := range f.loops {

@@ -20,7 +20,7 @@ const (
 // report sends the status of b to the cloud until ctx ends. It sends the first status, and then
 // each status that differs from the last sent status.
 func (b *balancer) report(ctx context.Context) {
-	again := backoff.Backoff{First: reportPause, Most: 5 * time.Second}
+	retry := backoff.Backoff{First: reportPause, Most: 5 * time.Second}
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,15 +37,15 @@ func (b *balancer) report(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case err == nil, errors.Is(err, cloudsim.NotFound): // NotFound: the load balancer was deleted, and the event of the deletion follows
-			again.Reset()
+			retry.Reset()
 			backoff.Sleep(ctx, max(reportPause, reportShare*time.Since(began)))
 		default:
-			if again.Fresh() {
+			if retry.Fresh() {
 				b.log.Warn("status of the load balancer not reported; retrying", "error", err)
 			}
 			b.forgetReport()
 			b.notifyReporter()
-			again.Wait(ctx)
+			retry.Wait(ctx)
 		}
 	}
 }

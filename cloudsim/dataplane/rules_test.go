@@ -58,7 +58,7 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 		f.cloud.putLB(f.lb)
 		c.wasReset()
 		f.cloud.await(t, f.lb.ID, unreadyReason)
-		for _, s := range f.cloud.told(f.lb.ID) {
+		for _, s := range f.cloud.statuses(f.lb.ID) {
 			if why := s.Listeners[0].Error; why != "" {
 				t.Fatalf("load balancer %d: got listener error %s", n, why)
 			}
@@ -213,7 +213,7 @@ func TestUpdateInPlace(t *testing.T) {
 		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,
 	})
 	f.start(t, dataplane.Config{DrainTimeout: 50 * time.Millisecond})
-	before := len(f.cloud.told(lbID)) // earlier reports may say that no probe has ended yet
+	before := len(f.cloud.statuses(lbID)) // earlier reports may say that no probe has ended yet
 	c := dial(t, f.address())
 	gone := dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1))
 	c.checkEcho()
@@ -232,7 +232,7 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+2)).checkEcho()
 	c.checkEcho()
-	for _, s := range f.cloud.told(lbID)[before:] {
+	for _, s := range f.cloud.statuses(lbID)[before:] {
 		if s.Targets[0].Health != cloudsim.TargetHealthy {
 			t.Errorf("healthy target after an update: got health %s in %+v", s.Targets[0].Health, s)
 		}

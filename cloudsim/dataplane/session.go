@@ -160,14 +160,14 @@ const (
 )
 
 func (b *balancer) effectOn(s *session) sessionEffect {
-	elsewhere := b.sockets[s.socket.key] != s.socket || s.l.spec.TargetPort != s.port
+	moved := b.sockets[s.socket.key] != s.socket || s.l.spec.TargetPort != s.port
 	t := b.presentTarget(s)
 	switch {
 	case !s.target.machine.keepsConns():
 		return cut
-	case s.l.protocol == cloudsim.UDP && (elsewhere || t.health == cloudsim.TargetUnhealthy):
+	case s.l.protocol == cloudsim.UDP && (moved || t.health == cloudsim.TargetUnhealthy):
 		return cut // the client does not notice: its next datagram begins a new flow to the right target
-	case t.stopProbe == nil, elsewhere: // stopProbe is nil if the target is not in the spec or not running
+	case t.stopProbe == nil, moved: // stopProbe is nil if the target is not in the spec or not running
 		return drain
 	}
 	return keep

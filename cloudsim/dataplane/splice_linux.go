@@ -139,10 +139,10 @@ func (w *halfConn) countWritten(l *loop, n int, err error) (int, error) {
 
 // awaitWritable makes epoll report when s is writable. Most connections never need this event.
 func (s *endpoint) awaitWritable(l *loop) error {
-	if s.asks {
+	if s.awaitsWritable {
 		return nil
 	}
-	s.asks = true
+	s.awaitsWritable = true
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, newEpollEvent(s.id, reads|unix.EPOLLOUT))
 }
 

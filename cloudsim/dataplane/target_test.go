@@ -180,8 +180,8 @@ func TestAffinity(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 		c.kept.setTimeout(time.Minute)
 		ann, bob := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
-		visit := func(who netip.Addr) cloudsim.InstanceID {
-			p := c.pick(who)
+		visit := func(client netip.Addr) cloudsim.InstanceID {
+			p := c.pick(client)
 			c.release(c.l, p.slot)
 			return p.target.key.Instance
 		}

@@ -73,15 +73,15 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 	if err != nil {
 		return "", err
 	}
-	there, err := disks.Lookup(tx, byInstance, string(id))
+	attached, err := disks.Lookup(tx, byInstance, string(id))
 	if err != nil {
 		return "", err
 	}
-	if len(there) >= ty.MaxDisks {
-		return "", cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d disks, which is the maximum for type %s", id, len(there), i.Type)
+	if len(attached) >= ty.MaxDisks {
+		return "", cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d disks, which is the maximum for type %s", id, len(attached), i.Type)
 	}
 	var used []string
-	for _, other := range there {
+	for _, other := range attached {
 		a, _ := other.Attachment(id)
 		used = append(used, a.Device)
 	}

@@ -36,8 +36,8 @@ func TestAttachmentRefusals(t *testing.T) {
 		p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
 		tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
 		their := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
-		theirs := must(e.CreateInstance(their, cloudsim.CreateInstance{Name: "theirs", Zone: "sim-1a", Type: "small"}))(t)
-		expectRefused(t, "attachment to an instance of another project", attach(d, theirs.ID, false), cloudsim.NotFound, "instance")
+		otherInstance := must(e.CreateInstance(their, cloudsim.CreateInstance{Name: "theirs", Zone: "sim-1a", Type: "small"}))(t)
+		expectRefused(t, "attachment to an instance of another project", attach(d, otherInstance.ID, false), cloudsim.NotFound, "instance")
 
 		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: a.ID, ReadOnly: true}))(t)
 		expectRefused(t, "attachment for writing of a disk with a read-only attachment", attach(d, a.ID, false), cloudsim.Conflict, "")
@@ -45,8 +45,8 @@ func TestAttachmentRefusals(t *testing.T) {
 		rest()
 		detach := cloudsim.DetachDisk{Instance: a.ID}
 		got := must(e.DetachDisk(ctx, d.ID, detach))(t)
-		if again := must(e.DetachDisk(ctx, d.ID, detach))(t); again.Revision != got.Revision {
-			t.Errorf("repeated request: got %+v, want an unchanged disk", again)
+		if repeated := must(e.DetachDisk(ctx, d.ID, detach))(t); repeated.Revision != got.Revision {
+			t.Errorf("repeated request: got %+v, want an unchanged disk", repeated)
 		}
 		expectRefused(t, "attachment during the detachment", attach(d, a.ID, true), cloudsim.Conflict, "")
 		must(e.AttachDisk(ctx, many.ID, cloudsim.AttachDisk{Instance: b.ID}))(t)

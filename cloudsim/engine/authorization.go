@@ -50,10 +50,10 @@ type Call struct {
 	asOf    time.Time        // if a stale-read fault hit the call: time of the old contents that reads return; zero: reads return the present contents
 	stuckBy cloudsim.FaultID // fault that keeps the operations of this call unfinished; "" for none
 
-	account cloudsim.ServiceAccountID
-	home    cloudsim.ProjectID // project of the token, even if the call is for another project
-	grants  []cloudsim.Grant
-	limited []string // resource patterns to which the permission is limited; nil for all resources
+	account       cloudsim.ServiceAccountID
+	callerProject cloudsim.ProjectID // project of the token, even if the call is for another project
+	grants        []cloudsim.Grant
+	limited       []string // resource patterns to which the permission is limited; nil for all resources
 
 	access Access // the class of the operation
 	shown  credential
@@ -136,7 +136,7 @@ func withCallerName(ctx context.Context, c Call) context.Context {
 // grants. The grants are the caller's roles and the project of each role.
 func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
-	c.home = t.Project
+	c.callerProject = t.Project
 	if c.account != "" {
 		a, err := serviceAccounts.Get(tx, string(c.account))
 		if err != nil {

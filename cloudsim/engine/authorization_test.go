@@ -97,12 +97,12 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	if _, err := e.CreateLoadBalancer(other, loadBalancer("lb", mine.ID)); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("instance of another project as target: got error %v, want Invalid", err)
 	}
-	theirs := mustCreate(t, e, other, "a") // the same name is free in another project
-	if theirs.ID == mine.ID || theirs.Project != shop.ID {
-		t.Errorf("second instance with the same name: got id %s in project %s, want a new id in project %s", theirs.ID, theirs.Project, shop.ID)
+	otherInstance := mustCreate(t, e, other, "a") // the same name is free in another project
+	if otherInstance.ID == mine.ID || otherInstance.Project != shop.ID {
+		t.Errorf("second instance with the same name: got id %s in project %s, want a new id in project %s", otherInstance.ID, otherInstance.Project, shop.ID)
 	}
-	if l, err := e.ListInstances(other, cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 || l.Items[0].ID != theirs.ID {
-		t.Errorf("ListInstances of another project: got %+v, error %v, want only %s", l.Items, err, theirs.ID)
+	if l, err := e.ListInstances(other, cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 || l.Items[0].ID != otherInstance.ID {
+		t.Errorf("ListInstances of another project: got %+v, error %v, want only %s", l.Items, err, otherInstance.ID)
 	}
 	if l, err := e.ListZones(other, cloudsim.ListOptions{Name: "sim-1b"}); err != nil || len(l.Items) != 1 {
 		t.Errorf("zones of another project: got %+v, error %v", l.Items, err)
@@ -119,7 +119,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	if err := e.DeleteProject(admin, shop.ID); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("deletion of a project that owns objects: got error %v, want Conflict", err)
 	}
-	if _, err := e.DeleteInstance(other, theirs.ID); err != nil {
+	if _, err := e.DeleteInstance(other, otherInstance.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.DeleteProject(admin, shop.ID); err != nil {
@@ -169,8 +169,8 @@ func TestIdempotencyKey(t *testing.T) {
 		if _, err := e.StopInstance(with(""), a.ID); err != nil {
 			t.Fatal(err)
 		}
-		if again := mustCreate(t, e, with("k1"), "a"); again.ID != a.ID || again.State != cloudsim.InstanceStopped {
-			t.Errorf("same idempotency key: got %+v, want the stopped instance %s", again, a.ID)
+		if repeated := mustCreate(t, e, with("k1"), "a"); repeated.ID != a.ID || repeated.State != cloudsim.InstanceStopped {
+			t.Errorf("same idempotency key: got %+v, want the stopped instance %s", repeated, a.ID)
 		}
 		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "b", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) {
 			t.Errorf("same idempotency key for another request: got error %v, want Conflict", err)
@@ -197,7 +197,7 @@ func TestIdempotencyKey(t *testing.T) {
 		}
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
-		if again := mustCreate(t, e, with("k1"), "a"); again.ID == a.ID {
+		if second := mustCreate(t, e, with("k1"), "a"); second.ID == a.ID {
 			t.Error("an idempotency key is valid for more than a day")
 		}
 	})

@@ -38,11 +38,11 @@ func BenchmarkDurableCreates(b *testing.B) {
 	path := filepath.Join(dir, "cloud.db")
 	timeCreates(b, path, 0, 0) // the first call creates the file
 	seen, commits := content(b, path)
-	var ours, limit time.Duration
+	var engineTime, limit time.Duration
 	made, transactions := 0, 0
 	for r := range rounds {
 		n := b.N/rounds + 1
-		ours += timeCreates(b, path, r*n, n)
+		engineTime += timeCreates(b, path, r*n, n)
 		made += n
 		now, c := content(b, path)
 		limit += replay(b, limitDB, addedKeys(now, seen), c-commits-1) // minus 1, because timeCreates makes one commit when it opens the file
@@ -50,9 +50,9 @@ func BenchmarkDurableCreates(b *testing.B) {
 		seen, commits = now, c
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(made)/ours.Seconds(), "creates/s")
+	b.ReportMetric(float64(made)/engineTime.Seconds(), "creates/s")
 	b.ReportMetric(float64(made)/float64(transactions), "creates/commit")
-	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bbolt")
+	b.ReportMetric(limit.Seconds()/engineTime.Seconds(), "of-bbolt")
 }
 
 // timeCreates opens a cloud and creates n instances. It returns the time that

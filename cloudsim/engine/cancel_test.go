@@ -18,17 +18,17 @@ func TestCancelCopies(t *testing.T) {
 	defer stop()
 	d := mustCreateDisk(t, e, ctx, "data")
 	advance(t, e, ctx, time.Hour)
-	expectCancelled := func(what string, op cloudsim.OperationID, get func() error) {
+	expectCancelled := func(resource string, op cloudsim.OperationID, get func() error) {
 		t.Helper()
 		if err := get(); err != nil {
-			t.Fatalf("%s before the cancellation: got error %v", what, err)
+			t.Fatalf("%s before the cancellation: got error %v", resource, err)
 		}
 		got, err := e.CancelOperation(ctx, op)
 		if err != nil || got.State != cloudsim.OperationCancelled {
-			t.Errorf("operation of %s after the cancellation: got %+v, error %v, want state cancelled", what, got, err)
+			t.Errorf("operation of %s after the cancellation: got %+v, error %v, want state cancelled", resource, got, err)
 		}
 		if err := get(); !errors.Is(err, cloudsim.NotFound) {
-			t.Errorf("%s after the cancellation: got error %v, want NotFound", what, err)
+			t.Errorf("%s after the cancellation: got error %v, want NotFound", resource, err)
 		}
 	}
 	for _, later := range []time.Duration{0, time.Hour} { // first cancel in state creating, then in state copying
@@ -51,8 +51,8 @@ func TestCancelCopies(t *testing.T) {
 	}
 }
 
-// TestCancelUpdateOfANewLoadBalancer proves that a client cannot cancel an update of a load balancer
-// that the cloud is still creating. The load balancer exists afterwards.
+// TestCancelUpdateOfANewLoadBalancer proves that a client cannot cancel an update of a load
+// balancer that the cloud is still creating. The load balancer exists afterwards.
 func TestCancelUpdateOfANewLoadBalancer(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -34,8 +34,8 @@ func TestDeviceReports(t *testing.T) {
 				if i = must(e.ReportDevices(ctx, i.ID, none))(t); !i.ReportsDevices {
 					t.Fatalf("instance after the first report: got %+v", i)
 				}
-				if again := must(e.ReportDevices(ctx, i.ID, none))(t); again.Revision != i.Revision {
-					t.Errorf("repeated report: got revision %d, want %d", again.Revision, i.Revision)
+				if repeated := must(e.ReportDevices(ctx, i.ID, none))(t); repeated.Revision != i.Revision {
+					t.Errorf("repeated report: got revision %d, want %d", repeated.Revision, i.Revision)
 				}
 				for _, step := range []struct {
 					begin  func() (cloudsim.Disk, error)

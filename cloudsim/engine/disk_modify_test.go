@@ -34,8 +34,8 @@ func TestModifyDisk(t *testing.T) {
 		if got.State != cloudsim.DiskModifying || got.Type != "fast" || got.IOPS != 10_000 || got.ThroughputMiBps != 600 || got.ModifiedAt == nil {
 			t.Errorf("modification of the type: got %+v, want state modifying, type fast, 10000 IOPS, 600 MiB/s and modifiedAt", got)
 		}
-		if again := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t); again.Revision != got.Revision {
-			t.Errorf("repeated request: got %+v, want revision %d", again, got.Revision)
+		if repeated := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t); repeated.Revision != got.Revision {
+			t.Errorf("repeated request: got %+v, want revision %d", repeated, got.Revision)
 		}
 		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
 		expectRefused(t, "second modification at the same time", err, cloudsim.Conflict, "")
@@ -155,8 +155,8 @@ func TestDiskOfSource(t *testing.T) {
 			if want := max(10, tc.req.SizeGiB); err != nil || got.SizeGiB != want || got.State != cloudsim.DiskAvailable {
 				t.Fatalf("disk of a source: got %+v, error %v", got, err)
 			}
-			if again := must(e.CreateDisk(ctx, tc.req))(t); again.Revision != got.Revision {
-				t.Errorf("repeated request: got %+v, want revision %d", again, got.Revision)
+			if repeated := must(e.CreateDisk(ctx, tc.req))(t); repeated.Revision != got.Revision {
+				t.Errorf("repeated request: got %+v, want revision %d", repeated, got.Revision)
 			}
 			must(e.DeleteDisk(ctx, got.ID))(t)
 		})

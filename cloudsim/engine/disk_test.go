@@ -52,8 +52,8 @@ func TestDiskLife(t *testing.T) {
 			if err != nil || got.State != step.via {
 				t.Fatalf("disk directly after the call: got state %s, error %v, want %s", got.State, err, step.via)
 			}
-			if again, err := step.act(); err != nil || again.Revision != got.Revision {
-				t.Errorf("repeated request while the disk is %s: got revision %d, error %v, want revision %d", got.State, again.Revision, err, got.Revision)
+			if repeated, err := step.act(); err != nil || repeated.Revision != got.Revision {
+				t.Errorf("repeated request while the disk is %s: got revision %d, error %v, want revision %d", got.State, repeated.Revision, err, got.Revision)
 			}
 			time.Sleep(10 * time.Second)
 			down()
@@ -86,8 +86,8 @@ func TestDiskCreateIsIdempotentAndChecked(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	d := mustCreateDisk(t, e, ctx, "data")
-	if again := mustCreateDisk(t, e, ctx, "data"); again.ID != d.ID || again.Revision != d.Revision || d.IOPS != 10_000 {
-		t.Errorf("repeated request: got %+v, want the first disk %+v, with 10000 IOPS", again, d)
+	if repeated := mustCreateDisk(t, e, ctx, "data"); repeated.ID != d.ID || repeated.Revision != d.Revision || d.IOPS != 10_000 {
+		t.Errorf("repeated request: got %+v, want the first disk %+v, with 10000 IOPS", repeated, d)
 	}
 	for name, tc := range map[string]struct {
 		change func(*cloudsim.CreateDisk)
@@ -149,8 +149,8 @@ func TestAttachRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := attach(d, a.ID, false); err != nil || again.Revision != first.Revision {
-		t.Errorf("repeated attachment: got revision %d, error %v, want revision %d", again.Revision, err, first.Revision)
+	if repeated, err := attach(d, a.ID, false); err != nil || repeated.Revision != first.Revision {
+		t.Errorf("repeated attachment: got revision %d, error %v, want revision %d", repeated.Revision, err, first.Revision)
 	}
 	if _, err := attach(d, a.ID, true); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("repeated attachment with another mode: got error %v, want Conflict", err)

@@ -20,10 +20,10 @@ func TestDiskPools(t *testing.T) {
 	}
 	const fast, balanced = "sim-1a.fast", "sim-1a.balanced"
 	set := func(pool string, size int) { must(e.SetDiskPool(ctx, pool, cloudsim.SetDiskPool{SizeGiB: size}))(t) }
-	expect := func(what, pool string, used, left int) {
+	expect := func(step, pool string, used, left int) {
 		t.Helper()
 		if p := must(e.GetDiskPool(ctx, pool))(t); p.UsedGiB != used || p.FreeGiB != left {
-			t.Errorf("%s: %s has %d used, %d free; want %d, %d", what, pool, p.UsedGiB, p.FreeGiB, used, left)
+			t.Errorf("%s: %s has %d used, %d free; want %d, %d", step, pool, p.UsedGiB, p.FreeGiB, used, left)
 		}
 	}
 	set(fast, 25)
@@ -82,8 +82,8 @@ func TestRegionalDisk(t *testing.T) {
 	_, err = create("x", "sim-1a", "far-a")
 	expectRefused(t, "disk in zones of two regions", err, cloudsim.Invalid, "replicaZones")
 	d := must(create("x", "sim-1b", "sim-1a"))(t)
-	if again := must(create("x", "sim-1a", "sim-1b"))(t); again.Revision != d.Revision || d.Zone != "" || d.Region != "sim-1" {
-		t.Errorf("repeated request with the zones in the other order: got %+v, want the first disk %+v", again, d)
+	if repeated := must(create("x", "sim-1a", "sim-1b"))(t); repeated.Revision != d.Revision || d.Zone != "" || d.Region != "sim-1" {
+		t.Errorf("repeated request with the zones in the other order: got %+v, want the first disk %+v", repeated, d)
 	}
 	_, err = create("x", "sim-1a", "sim-1c")
 	expectRefused(t, "repeated request with other zones", err, cloudsim.Exists, "")

@@ -183,8 +183,8 @@ func TestCrash(t *testing.T) {
 		if err != nil || crashed.State != cloudsim.InstanceRunning || crashed.Crashed == nil {
 			t.Fatalf("crash: got %+v, error %v, want a running instance with a crash time", crashed, err)
 		}
-		if again, err := e.CrashInstance(ctx, i.ID); err != nil || again.Revision != crashed.Revision {
-			t.Errorf("second crash: got %+v, error %v, want no change", again, err)
+		if second, err := e.CrashInstance(ctx, i.ID); err != nil || second.Revision != crashed.Revision {
+			t.Errorf("second crash: got %+v, error %v, want no change", second, err)
 		}
 		if i, err = e.RebootInstance(ctx, i.ID); err != nil || i.Crashed != nil {
 			t.Errorf("instance after the reboot: got %+v, error %v, want no crash time", i, err)
@@ -197,8 +197,8 @@ func TestCreateIsIdempotentByName(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	a := mustCreate(t, e, ctx, "a")
-	if again := mustCreate(t, e, ctx, "a"); again.ID != a.ID || again.Revision != a.Revision {
-		t.Errorf("repeated request: got %s at revision %d, want %s at %d", again.ID, again.Revision, a.ID, a.Revision)
+	if repeated := mustCreate(t, e, ctx, "a"); repeated.ID != a.ID || repeated.Revision != a.Revision {
+		t.Errorf("repeated request: got %s at revision %d, want %s at %d", repeated.ID, repeated.Revision, a.ID, a.Revision)
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1b", Type: "small"}); !errors.Is(err, cloudsim.Exists) {
 		t.Errorf("creation with the same name in another zone: got error %v, want Exists", err)
@@ -246,8 +246,8 @@ func TestLoadBalancer(t *testing.T) {
 	if err := e.ReportLoadBalancer(ctx, lb.ID, status); err != nil {
 		t.Fatal(err)
 	}
-	if again, _ := e.GetLoadBalancer(ctx, lb.ID); len(again.Status.Targets) != 2 || again.Revision != reported.Revision {
-		t.Errorf("same report again: got revision %d after %d", again.Revision, reported.Revision)
+	if second, _ := e.GetLoadBalancer(ctx, lb.ID); len(second.Status.Targets) != 2 || second.Revision != reported.Revision {
+		t.Errorf("same report again: got revision %d after %d", second.Revision, reported.Revision)
 	}
 	// When a client deletes an instance, the cloud removes the instance from the targets of all
 	// load balancers.

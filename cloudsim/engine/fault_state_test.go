@@ -84,12 +84,12 @@ func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 func TestZoneOutageScopes(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
-	here, there := mustInstance(t, e, "a", "sim-1a"), mustInstance(t, e, "b", "sim-1b")
+	here, unaffected := mustInstance(t, e, "a", "sim-1a"), mustInstance(t, e, "b", "sim-1b")
 	admin := enter(t, e, "secret", "")
 	for scope, want := range map[cloudsim.ZoneOutageScope]bool{cloudsim.OutageAPI: true, cloudsim.OutageData: false, cloudsim.OutageBoth: true, "": true} {
 		f := mustFault(t, e, fault("a", "*", inZone("sim-1a"), effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage, Scope: scope})))
 		hit, err := e.Decide(admin, engine.Subject{Operation: "instances.get", Target: string(here.ID)})
-		other, err2 := e.Decide(admin, engine.Subject{Operation: "instances.get", Target: string(there.ID)})
+		other, err2 := e.Decide(admin, engine.Subject{Operation: "instances.get", Target: string(unaffected.ID)})
 		if err != nil || (hit.Fault != nil) != want {
 			t.Errorf("call about the zone of an outage with scope %q: got hit %t, error %v, want hit %t", scope, hit.Fault != nil, err, want)
 		}

@@ -120,11 +120,11 @@ func TestFaultMatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := e.CreateInstance(admin, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", Labels: map[string]string{"app": "x"}})
+	instance, err := e.CreateInstance(admin, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", Labels: map[string]string{"app": "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := engine.Subject{Operation: "instances.get", Target: string(there.ID)}
+	get := engine.Subject{Operation: "instances.get", Target: string(instance.ID)}
 	inZone := func(zone string) engine.Subject {
 		return engine.Subject{Operation: "instances.create", Body: &cloudsim.CreateInstance{Name: "b", Zone: zone, Labels: map[string]string{"app": "y"}}}
 	}
@@ -140,7 +140,7 @@ func TestFaultMatches(t *testing.T) {
 		"another operation":                {func(m *cloudsim.FaultMatch) { m.Operation = "instances.list" }, get, false},
 		"caller":                           {func(m *cloudsim.FaultMatch) { m.Caller = "ccm" }, get, true},
 		"another caller":                   {func(m *cloudsim.FaultMatch) { m.Caller = "admin" }, get, false},
-		"target":                           {func(m *cloudsim.FaultMatch) { m.Target = string(there.ID) }, get, true},
+		"target":                           {func(m *cloudsim.FaultMatch) { m.Target = string(instance.ID) }, get, true},
 		"another target":                   {func(m *cloudsim.FaultMatch) { m.Target = "i-000fff" }, get, false},
 		"zone of the target":               {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1a" }, get, true},
 		"another zone":                     {func(m *cloudsim.FaultMatch) { m.Zone = "sim-1b" }, get, false},
@@ -216,9 +216,9 @@ func TestFaultsAreIdempotentByName(t *testing.T) {
 	if _, err := e.Decide(ctx, engine.Subject{Operation: "zones.list"}); err != nil {
 		t.Fatal(err)
 	}
-	again := mustFault(t, e, fault("a", "zones.*", func(r *cloudsim.CreateFault) { r.When.Skip = 5 }))
-	if again.ID != f.ID || again.Seen != 1 {
-		t.Errorf("repeated request: got fault %s, which counted %d calls; want %s and 1", again.ID, again.Seen, f.ID)
+	repeated := mustFault(t, e, fault("a", "zones.*", func(r *cloudsim.CreateFault) { r.When.Skip = 5 }))
+	if repeated.ID != f.ID || repeated.Seen != 1 {
+		t.Errorf("repeated request: got fault %s, which counted %d calls; want %s and 1", repeated.ID, repeated.Seen, f.ID)
 	}
 	if _, err := e.CreateFault(ctx, fault("a", "zones.list")); !errors.Is(err, cloudsim.Exists) {
 		t.Errorf("creation with the same name and other fields: got error %v, want Exists", err)

@@ -185,11 +185,11 @@ const allDurations = "all"
 // durationOf returns the stored duration for a kind of resource and a verb. If the store has no
 // such duration, durationOf returns profileTime.
 func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profileTime time.Duration) (time.Duration, error) {
-	said, ok, err := workDurations.Get(tx, allDurations)
+	durations, ok, err := workDurations.Get(tx, allDurations)
 	if err != nil || !ok {
 		return profileTime, err
 	}
-	for _, d := range said.Items {
+	for _, d := range durations.Items {
 		if d.Covers(kind, verb) {
 			return time.Duration(d.Millis) * time.Millisecond, nil
 		}

@@ -124,11 +124,11 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 		t.Errorf("cancelled disk creation: got error %v from the cancellation and %v from GetDisk, want none and NotFound", err, missing)
 	}
 	advance(t, e, ctx, time.Hour)
-	check := func(what string, err error, want cloudsim.DiskState, attached int) {
+	check := func(operation string, err error, want cloudsim.DiskState, attached int) {
 		t.Helper()
 		advance(t, e, ctx, time.Hour)
 		if d, _ = e.GetDisk(ctx, d.ID); err != nil || d.State != want || len(d.Attachments) != attached {
-			t.Errorf("disk after the %s: got state %s with %d attachments, error %v, want state %s with %d", what, d.State, len(d.Attachments), err, want, attached)
+			t.Errorf("disk after the %s: got state %s with %d attachments, error %v, want state %s with %d", operation, d.State, len(d.Attachments), err, want, attached)
 		}
 	}
 	d, err = e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID})

@@ -33,7 +33,7 @@ func TestInstanceToken(t *testing.T) {
 		t.Fatal("two instances have the same identity")
 	}
 	advance(t, e, ctx, cloudsim.InstanceTokenLife/2)
-	if again := ask("i-000001"); again.Secret != first.Secret {
+	if repeated := ask("i-000001"); repeated.Secret != first.Secret {
 		t.Error("the token changed in the first half of its lifetime")
 	}
 	advance(t, e, ctx, time.Second)

@@ -105,10 +105,10 @@ func TestPublishedPorts(t *testing.T) {
 		}
 		return ports
 	}
-	expect := func(what string, want, got []int) {
+	expect := func(description string, want, got []int) {
 		t.Helper()
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("published ports %s (-want +got):\n%s", what, d)
+			t.Errorf("published ports %s (-want +got):\n%s", description, d)
 		}
 	}
 	req := loadBalancer("a")
@@ -219,8 +219,8 @@ func TestListenerTargets(t *testing.T) {
 	req.Listeners[0].Targets = []cloudsim.Target{{Instance: a.ID, Weight: 2}}
 	req.Listeners[0].HealthCheck = &cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Path: "/ready"}
 	lb := must(e.CreateLoadBalancer(ctx, req))(t)
-	if again := must(e.CreateLoadBalancer(ctx, req))(t); again.ID != lb.ID {
-		t.Errorf("repeated request: got load balancer %s", again.ID)
+	if repeated := must(e.CreateLoadBalancer(ctx, req))(t); repeated.ID != lb.ID {
+		t.Errorf("repeated request: got load balancer %s", repeated.ID)
 	}
 	other := req
 	other.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}}

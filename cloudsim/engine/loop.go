@@ -234,11 +234,11 @@ func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()
 		if err := e.store.Update("", func(tx *store.Tx) error {
-			there, err := tx.Events()
+			length, err := tx.Events()
 			if err != nil {
 				return err
 			}
-			n, err = tx.Compact(e.journalKeep(there, used), compactBatch)
+			n, err = tx.Compact(e.journalKeep(length, used), compactBatch)
 			return err
 		}); err != nil {
 			return err

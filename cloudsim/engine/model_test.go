@@ -299,8 +299,8 @@ func (w *world) compare(t *rapid.T) {
 		w.rev, last[e.ID] = e.Rev, e
 	}
 	for id, e := range last {
-		v, there := objects[id]
-		if raw, _ := json.Marshal(v); there && string(raw) != string(e.Object) {
+		v, found := objects[id]
+		if raw, _ := json.Marshal(v); found && string(raw) != string(e.Object) {
 			t.Fatalf("%s: the cloud has\n%s\nwant the object of the last event in the journal:\n%s", id, raw, e.Object)
 		}
 	}

@@ -153,9 +153,9 @@ func wholeRanges(all ...netip.Prefix) []cloudsim.PodRange {
 // clash finds a range in the first list that overlaps a range in the second list. It returns the
 // two ranges and true, or false if no ranges overlap. If allowEqual is true, two identical ranges
 // do not count as an overlap.
-func clash(mine, theirs []cloudsim.PodRange, allowEqual bool) (a, b netip.Prefix, ok bool) {
+func clash(mine, others []cloudsim.PodRange, allowEqual bool) (a, b netip.Prefix, ok bool) {
 	for _, m := range mine {
-		for _, t := range theirs {
+		for _, t := range others {
 			if m.In.Overlaps(t.In) && (!allowEqual || m != t) {
 				return m.In, t.In, true
 			}
@@ -246,11 +246,11 @@ func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
 		return err
 	}
 	for _, s := range in {
-		there, err := instances.Lookup(tx, bySubnet, string(s.ID))
+		members, err := instances.Lookup(tx, bySubnet, string(s.ID))
 		if err != nil {
 			return err
 		}
-		for _, i := range there {
+		for _, i := range members {
 			if i.Network == n.ID && len(i.PodRanges) > 0 {
 				return cloudsim.Errorf(cloudsim.Conflict, "cannot change the pod ranges of network %s: instance %s (%s) has the pod range %s: delete such instances first", n.ID, i.ID, i.Name, i.PodRanges[0])
 			}

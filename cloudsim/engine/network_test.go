@@ -83,9 +83,9 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	expectError(t, err, cloudsim.Exhausted, "pod ranges", string(n.ID), "10.11.0.0/23")
 	first := must(e.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t).Items[0]
 	must(e.DeleteInstance(ctx, first.ID))(t)
-	again := must(e.CreateInstance(ctx, in("third", s.ID)))(t)
-	if diff := cmp.Diff(ips(first), ips(again)); diff != "" || !cmp.Equal(first.PodRanges, again.PodRanges) {
-		t.Errorf("instance after the release: got pod ranges %v, want %v; addresses (-want +got):\n%s", again.PodRanges, first.PodRanges, diff)
+	third := must(e.CreateInstance(ctx, in("third", s.ID)))(t)
+	if diff := cmp.Diff(ips(first), ips(third)); diff != "" || !cmp.Equal(first.PodRanges, third.PodRanges) {
+		t.Errorf("instance after the release: got pod ranges %v, want %v; addresses (-want +got):\n%s", third.PodRanges, first.PodRanges, diff)
 	}
 	if l := must(e.ListInstances(ctx, cloudsim.ListOptions{Network: "net-000001"}))(t); len(l.Items) != 0 {
 		t.Errorf("instances in the default network: got %v", l.Items)
@@ -108,8 +108,8 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 	if diff := cmp.Diff([]string{"10.10.1.3", "fd10:0:0:1::2"}, ips(mine)); diff != "" {
 		t.Error(diff)
 	}
-	if again := must(e.CreateInstance(ctx, ask("a", "10.10.1.3")))(t); again.ID != mine.ID {
-		t.Errorf("repeated request: got %s", again.ID)
+	if repeated := must(e.CreateInstance(ctx, ask("a", "10.10.1.3")))(t); repeated.ID != mine.ID {
+		t.Errorf("repeated request: got %s", repeated.ID)
 	}
 	_, err := e.CreateInstance(ctx, ask("a", "10.10.1.4"))
 	expectError(t, err, cloudsim.Exists, "address 10.10.1.3")
@@ -151,10 +151,10 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 			defer down()
 			n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16", IPv6: ipv6}))(t)
 			s := must(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "s", Network: n.ID, IPv4: "10.10.0.0/16", IPv6: ipv6}))(t)
-			asks := 0
+			requests := 0
 			ask := func(address string) (cloudsim.Instance, error) {
-				asks++
-				r := in(fmt.Sprintf("i-%d", asks), s.ID)
+				requests++
+				r := in(fmt.Sprintf("i-%d", requests), s.ID)
 				r.Address = address
 				return e.CreateInstance(ctx, r)
 			}

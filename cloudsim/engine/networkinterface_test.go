@@ -39,8 +39,8 @@ func TestAttachNetwork(t *testing.T) {
 	if diff := cmp.Diff(want, i.NetworkInterfaces) + cmp.Diff(before.Addresses, i.Addresses) + cmp.Diff(before.PodRanges, i.PodRanges); diff != "" || i.Network != before.Network || i.Operation != before.Operation {
 		t.Errorf("instance after AttachNetwork: got %+v, want a new interface and no other change (-want +got):\n%s", i, diff)
 	}
-	if again := must(e.AttachNetwork(ctx, i.ID, req))(t); again.Revision != i.Revision {
-		t.Errorf("repeated request: got revision %d, want %d", again.Revision, i.Revision)
+	if repeated := must(e.AttachNetwork(ctx, i.ID, req))(t); repeated.Revision != i.Revision {
+		t.Errorf("repeated request: got revision %d, want %d", repeated.Revision, i.Revision)
 	}
 	if diff := cmp.Diff([]cloudsim.InstanceID{i.ID}, idsIn(t, ctx, e, n.ID)) + cmp.Diff([]cloudsim.InstanceID{i.ID}, idsIn(t, ctx, e, before.Network)); diff != "" {
 		t.Errorf("ids of ListInstances in the attached network and in the first network (-want +got):\n%s", diff)
@@ -58,8 +58,8 @@ func TestAttachNetwork(t *testing.T) {
 		t.Errorf("interfaces after the detachment: %+v", i.NetworkInterfaces)
 	}
 	i = must(e.AttachNetwork(ctx, i.ID, cloudsim.AttachNetwork{Network: n.ID, Subnet: s.ID, Address: "10.10.1.2"}))(t)
-	if again := must(e.AttachNetwork(ctx, i.ID, cloudsim.AttachNetwork{Network: n.ID, Address: "fd10:0000::1:0:0:0:2"}))(t); again.Revision != i.Revision {
-		t.Errorf("repeated request with another form of the address: got revision %d, want %d", again.Revision, i.Revision)
+	if unchanged := must(e.AttachNetwork(ctx, i.ID, cloudsim.AttachNetwork{Network: n.ID, Address: "fd10:0000::1:0:0:0:2"}))(t); unchanged.Revision != i.Revision {
+		t.Errorf("repeated request with another form of the address: got revision %d, want %d", unchanged.Revision, i.Revision)
 	}
 	must(e.DeleteInstance(ctx, i.ID))(t)
 	must(e.DeleteInstance(ctx, other.ID))(t)
@@ -77,7 +77,7 @@ func TestAttachNetworkRefusals(t *testing.T) {
 	defer down()
 	n, s := shop(t, e, ctx)
 	i := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}))(t)
-	elsewhere := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "sim-1b", Type: "small"}))(t)
+	other := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "sim-1b", Type: "small"}))(t)
 	attach := func(id cloudsim.InstanceID, req cloudsim.AttachNetwork, kind cloudsim.Kind, words ...string) {
 		t.Helper()
 		_, err := e.AttachNetwork(ctx, id, req)
@@ -89,11 +89,11 @@ func TestAttachNetworkRefusals(t *testing.T) {
 	attach(i.ID, cloudsim.AttachNetwork{Network: n.ID, Address: "x"}, cloudsim.Invalid, "address")
 	attach(i.ID, cloudsim.AttachNetwork{Network: n.ID, Address: "10.10.2.2"}, cloudsim.Invalid, "address", string(s.ID))
 	attach(i.ID, cloudsim.AttachNetwork{Network: n.ID, Address: "10.10.1.1"}, cloudsim.Invalid, "address", "reserved")
-	attach(elsewhere.ID, cloudsim.AttachNetwork{Network: n.ID}, cloudsim.Invalid, "network", "sim-1b")
+	attach(other.ID, cloudsim.AttachNetwork{Network: n.ID}, cloudsim.Invalid, "network", "sim-1b")
 	attach("i-00ffff", cloudsim.AttachNetwork{Network: n.ID}, cloudsim.NotFound)
 	attach(i.ID, cloudsim.AttachNetwork{Network: i.Network, Address: "127.64.0.99"}, cloudsim.Conflict, "already in network")
-	if again := must(e.AttachNetwork(ctx, i.ID, cloudsim.AttachNetwork{Network: i.Network}))(t); again.Revision != i.Revision {
-		t.Errorf("attachment to the first network: got revision %d, want %d", again.Revision, i.Revision)
+	if unchanged := must(e.AttachNetwork(ctx, i.ID, cloudsim.AttachNetwork{Network: i.Network}))(t); unchanged.Revision != i.Revision {
+		t.Errorf("attachment to the first network: got revision %d, want %d", unchanged.Revision, i.Revision)
 	}
 	// The variable far contains an address after the first /64 of the subnet's range. The store's
 	// list of used addresses covers only the first /64, so the engine searches all instances for
@@ -102,7 +102,7 @@ func TestAttachNetworkRefusals(t *testing.T) {
 	must(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "wide", Network: wide.ID, IPv4: "10.20.0.0/24", IPv6: "fd20::/48"}))(t)
 	far := cloudsim.AttachNetwork{Network: wide.ID, Address: "fd20:0:0:9::9"}
 	must(e.AttachNetwork(ctx, i.ID, far))(t)
-	attach(elsewhere.ID, far, cloudsim.Conflict, "fd20:0:0:9::9")
+	attach(other.ID, far, cloudsim.Conflict, "fd20:0:0:9::9")
 	for k := 1; k < cloudsim.MaxNetworkInterfaces; k++ {
 		r := fmt.Sprintf("10.3%d.0.0/24", k)
 		m := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: fmt.Sprint("m", k), IPv4: r}))(t)

@@ -78,8 +78,8 @@ func TestUserData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := e.CreateInstance(ctx, req); err != nil || again.ID != i.ID {
-		t.Errorf("repeated request: got %+v, error %v, want the first instance", again, err)
+	if repeated, err := e.CreateInstance(ctx, req); err != nil || repeated.ID != i.ID {
+		t.Errorf("repeated request: got %+v, error %v, want the first instance", repeated, err)
 	}
 	req.UserData = "y"
 	if _, err := e.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Exists) {

@@ -56,8 +56,8 @@ func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
 }
 
 // CreateProject creates a project, or returns the existing project with the requested name. It
-// returns Conflict if the name is the id of another project, and Invalid if the name can be the id of
-// a later project. The reason is that callers select a project by its name or its id.
+// returns Conflict if the name is the id of another project, and Invalid if the name can be the id
+// of a later project. The reason is that callers select a project by its name or its id.
 func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) (p cloudsim.Project, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err
@@ -121,7 +121,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			{records.Owned(tx, id), cloudsim.KindRecord},
 		} {
 			if t.owned {
-				owned := inWords(nounOfKind(t.kind))
+				owned := splitCamelCase(nounOfKind(t.kind))
 				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns %s: list them with GET /v1/%s in this project, and delete all of them first", p.Name, owned, strings.ReplaceAll(owned, " ", "-"))
 			}
 		}

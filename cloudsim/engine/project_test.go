@@ -21,8 +21,8 @@ func TestProjectNames(t *testing.T) {
 	defer down()
 	admin := enter(t, e, "secret", "*")
 	shop := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
-	if again := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t); again.ID != shop.ID {
-		t.Errorf("the second request returned project %s, want %s", again.ID, shop.ID)
+	if second := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t); second.ID != shop.ID {
+		t.Errorf("the second request returned project %s, want %s", second.ID, shop.ID)
 	}
 	if p, err := e.CreateProject(admin, cloudsim.CreateProject{Name: string(shop.ID)}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "shop") {
 		t.Errorf("a project with the name %s: got %+v, error %v, want Conflict that names shop", shop.ID, p, err)

@@ -43,8 +43,8 @@ func TestQuotaWithConcurrentCreates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := mustCreate(t, e, ctx, l.Items[0].Name); again.ID != l.Items[0].ID {
-		t.Errorf("repeated request: got %s, want %s", again.ID, l.Items[0].ID)
+	if repeated := mustCreate(t, e, ctx, l.Items[0].Name); repeated.ID != l.Items[0].ID {
+		t.Errorf("repeated request: got %s, want %s", repeated.ID, l.Items[0].ID)
 	}
 	_, err = e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "more", Zone: "sim-1a", Type: "small"})
 	for _, word := range []string{"instances", "proj-000001", "7 used", "limit 7", "quotas set instances=8"} {
@@ -92,10 +92,10 @@ func TestEachQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	full := func(what string, err error) {
+	full := func(resource string, err error) {
 		t.Helper()
 		if !errors.Is(err, cloudsim.Exhausted) {
-			t.Errorf("%s beyond the quota: got error %v, want Exhausted", what, err)
+			t.Errorf("%s beyond the quota: got error %v, want Exhausted", resource, err)
 		}
 	}
 	disk := func(name string, size int) (cloudsim.Disk, error) {

@@ -124,8 +124,8 @@ func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Insta
 		if err != nil {
 			return err
 		}
-		theirs := slices.DeleteFunc(allRanges(other), func(r cloudsim.PodRange) bool { return slices.Contains(own, r) })
-		if _, b, ok := clash(wholeRanges(dest), theirs, false); ok {
+		otherRanges := slices.DeleteFunc(allRanges(other), func(r cloudsim.PodRange) bool { return slices.Contains(own, r) })
+		if _, b, ok := clash(wholeRanges(dest), otherRanges, false); ok {
 			return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s of another network: use a destination outside all networks, or a pod range of the route's own network", dest, b)
 		}
 	}

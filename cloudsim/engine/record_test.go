@@ -32,8 +32,8 @@ func TestRecords(t *testing.T) {
 	if err != nil || r.ID != "rec-000001" {
 		t.Fatalf("creation: got %+v, error %v; want rec-000001", r, err)
 	}
-	if again, err := e.CreateRecord(ctx, record("security-group", "Web servers <1>", `{"b":["<x>"],"a":1}`)); err != nil || again.ID != r.ID {
-		t.Errorf("repeated creation: got %+v, error %v; want the existing record", again, err)
+	if repeated, err := e.CreateRecord(ctx, record("security-group", "Web servers <1>", `{"b":["<x>"],"a":1}`)); err != nil || repeated.ID != r.ID {
+		t.Errorf("repeated creation: got %+v, error %v; want the existing record", repeated, err)
 	}
 	if _, err := e.CreateRecord(ctx, record("security-group", "Web servers <1>", `{}`)); !errors.Is(err, cloudsim.Exists) {
 		t.Errorf("creation with another document: got error %v, want Exists", err)
@@ -219,8 +219,8 @@ func TestStatesContainRecords(t *testing.T) {
 	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
-	again, err := e.CreateRecord(ctx, record("k", "one", `{"a":"<é>"}`))
-	if err != nil || again.ID != r.ID || again.Revision != r.Revision {
-		t.Errorf("creation after a load: got %+v, error %v; want the record of the state", again, err)
+	repeated, err := e.CreateRecord(ctx, record("k", "one", `{"a":"<é>"}`))
+	if err != nil || repeated.ID != r.ID || repeated.Revision != r.Revision {
+		t.Errorf("creation after a load: got %+v, error %v; want the record of the state", repeated, err)
 	}
 }

@@ -198,11 +198,11 @@ func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryC
 // requested actions that the caller's roles permit. CreateRegistryBearer
 // returns no error if the roles permit only some or none of the requested
 // actions.
-func (im *imageManager) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
+func (im *imageManager) CreateRegistryBearer(c RegistryCaller, requestID string, requests []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
 	var entries []func()
 	err = im.store.View(func(tx *store.Tx) error {
 		b.Granted = nil
-		for _, a := range asked {
+		for _, a := range requests {
 			granted := cloudsim.RegistryAccess{Type: a.Type, Name: a.Name}
 			for _, action := range a.Actions {
 				_, refused := im.mayUse(tx, c, a.Type, a.Name, action)
@@ -297,9 +297,9 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 		return r, err
 	}
 	if !missing {
-		there := c.call
-		there.Project = r.Project
-		if err := there.allowed("registry."+action, class, name); err == nil || there.allowed(cloudsim.RegistryPull, Read, name) == nil {
+		projectCall := c.call
+		projectCall.Project = r.Project
+		if err := projectCall.allowed("registry."+action, class, name); err == nil || projectCall.allowed(cloudsim.RegistryPull, Read, name) == nil {
 			return r, err
 		}
 	}

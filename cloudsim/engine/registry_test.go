@@ -24,18 +24,18 @@ func TestRegistryTokenValidity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		who, err := e.AuthorizeRegistryPassword(c.Password)
+		caller, err := e.AuthorizeRegistryPassword(c.Password)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := e.CreateRegistryBearer(who, "", nil)
+		b, err := e.CreateRegistryBearer(caller, "", nil)
 		if err != nil || b.Life != 5*time.Minute {
 			t.Fatal(b.Life, err)
 		}
-		refused := func(what string, err error, word string) {
+		refused := func(condition string, err error, word string) {
 			t.Helper()
 			if cloudsim.KindOf(err) != cloudsim.Unauthenticated || !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %v; want %q", what, err, word)
+				t.Errorf("%s: %v; want %q", condition, err, word)
 			}
 		}
 		_, err = e.AuthorizeRegistryBearer(c.Password)

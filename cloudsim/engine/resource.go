@@ -257,14 +257,15 @@ func errReferenceNotFound(field, id, hint string) error {
 // errNameTaken returns the Exists error for a request if a resource with the requested name exists,
 // but differs from the request.
 func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
-	what := inWords(string(kind))
-	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), but with %s: use another name, or delete the existing %s first", what, name, id, differs, what)
+	noun := splitCamelCase(string(kind))
+	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), but with %s: use another name, or delete the existing %s first", noun, name, id, differs, noun)
 }
 
 var capital = regexp.MustCompile("[A-Z]")
 
-// inWords returns the words of a name in camel case, for example load balancer for loadBalancer.
-func inWords(name string) string {
+// splitCamelCase returns the words of a name in camel case, for example load balancer for
+// loadBalancer.
+func splitCamelCase(name string) string {
 	return strings.ToLower(capital.ReplaceAllString(name, " $0"))
 }
 

@@ -165,7 +165,7 @@ func (c Call) caller() string {
 
 // Principal returns the caller's id, and a description of the caller for messages. All tokens of a
 // service account have the same id.
-func Principal(ctx context.Context) (id, who string) {
+func Principal(ctx context.Context) (id, description string) {
 	c, _ := CallOf(ctx)
 	return string(c.tokenOrAccount()), c.caller()
 }

@@ -269,12 +269,12 @@ func TestEventsNeedPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := map[cloudsim.ResourceKind]bool{}
+	kinds := map[cloudsim.ResourceKind]bool{}
 	for _, ev := range l.Items {
-		heard[ev.Kind] = true
+		kinds[ev.Kind] = true
 	}
-	if !heard[cloudsim.KindInstance] || heard[cloudsim.KindOperation] || heard[cloudsim.KindToken] || heard[cloudsim.KindServiceAccount] {
-		t.Errorf("kinds of the received events: got %v, want instance and no operation, token or serviceAccount", heard)
+	if !kinds[cloudsim.KindInstance] || kinds[cloudsim.KindOperation] || kinds[cloudsim.KindToken] || kinds[cloudsim.KindServiceAccount] {
+		t.Errorf("kinds of the received events: got %v, want instance and no operation, token or serviceAccount", kinds)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestProjectAdminInOtherProjects(t *testing.T) {
 	}
 	shop, bank := enter(t, e, "secret", "shop"), enter(t, e, "secret", "bank")
 	secret := account(t, e, shop, "ops", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader, AllProjects: true})
-	theirs := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
+	bankAccount := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
 	as := func(secret, operation string, class engine.Access) context.Context {
 		return must(e.Authorize(t.Context(), engine.Request{Secret: secret, Project: "shop", Operation: operation, Access: class}))(t)
 	}
@@ -409,15 +409,15 @@ func TestProjectAdminInOtherProjects(t *testing.T) {
 			t.Errorf("deletion of %s of all projects: got error %v, want Denied", name, err)
 		}
 	}
-	_, err1 := e.CreateToken(as(secret, "tokens.create", engine.Manage), cloudsim.CreateToken{ServiceAccount: string(theirs.ID)})
-	_, err2 := e.CreateInstance(as(secret, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(theirs.ID)})
+	_, err1 := e.CreateToken(as(secret, "tokens.create", engine.Manage), cloudsim.CreateToken{ServiceAccount: string(bankAccount.ID)})
+	_, err2 := e.CreateInstance(as(secret, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(bankAccount.ID)})
 	for name, err := range map[string]error{"a token": err1, "an instance": err2} {
 		if !errors.Is(err, cloudsim.Invalid) {
 			t.Errorf("creation of %s with an account of another project: got error %v, want Invalid", name, err)
 		}
 	}
 	writer := account(t, e, shop, "writer", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, AllProjects: true})
-	if _, err := e.CreateInstance(as(writer, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(theirs.ID)}); !errors.Is(err, cloudsim.Denied) {
+	if _, err := e.CreateInstance(as(writer, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(bankAccount.ID)}); !errors.Is(err, cloudsim.Denied) {
 		t.Errorf("creation of an instance with an account that has more permissions than the caller: got error %v, want Denied", err)
 	}
 	err1 = e.DeleteRoleBinding(as("secret", "roleBindings.delete", engine.Manage), bound.ID)
@@ -439,16 +439,16 @@ func TestOneTrustForAWorkload(t *testing.T) {
 	must(e.CreateProject(admin, cloudsim.CreateProject{Name: "bank"}))(t)
 	bank := enter(t, e, "secret", "bank")
 	mine := must(e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: "mine"}))(t)
-	theirs := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
+	bankAccount := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
 	first := createTrust(t, e, admin, string(mine.ID))
-	again := cloudsim.CreateWorkloadTrust{Name: "again", Account: string(theirs.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
-	again.UID = "another"
-	if _, err := e.CreateWorkloadTrust(bank, again); !errors.Is(err, cloudsim.Exists) {
+	second := cloudsim.CreateWorkloadTrust{Name: "again", Account: string(bankAccount.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
+	second.UID = "another"
+	if _, err := e.CreateWorkloadTrust(bank, second); !errors.Is(err, cloudsim.Exists) {
 		t.Errorf("second trust for a workload: got error %v", err)
 	}
-	again.Audience = "another"
-	must(e.CreateWorkloadTrust(bank, again))(t)
-	other := cloudsim.CreateWorkloadTrust{Name: "other-keys", Account: string(theirs.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
+	second.Audience = "another"
+	must(e.CreateWorkloadTrust(bank, second))(t)
+	other := cloudsim.CreateWorkloadTrust{Name: "other-keys", Account: string(bankAccount.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
 	other.Keys = keySet(t)
 	must(e.CreateWorkloadTrust(bank, other))(t)
 }
@@ -486,12 +486,12 @@ func TestIrregularPluralsInPermissions(t *testing.T) {
 	must(e.CreateRepository(admin, cloudsim.CreateRepository{Name: "team-a/web"}))(t)
 	must(e.CreateAddress(admin, cloudsim.CreateAddress{Name: "a"}))(t)
 	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "events.list", Access: engine.Read}))(t)
-	heard := map[cloudsim.ResourceKind]bool{}
+	kinds := map[cloudsim.ResourceKind]bool{}
 	for _, ev := range must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t).Items {
-		heard[ev.Kind] = true
+		kinds[ev.Kind] = true
 	}
-	if !heard[cloudsim.KindRepository] || !heard[cloudsim.KindAddress] || len(heard) != 2 {
-		t.Errorf("kinds of the received events: got %v, want only repository and address", heard)
+	if !kinds[cloudsim.KindRepository] || !kinds[cloudsim.KindAddress] || len(kinds) != 2 {
+		t.Errorf("kinds of the received events: got %v, want only repository and address", kinds)
 	}
 	one := account(t, e, admin, "one", cloudsim.CreateRoleBinding{Role: "images", Resource: "team-a/*"})
 	ctx = must(e.Authorize(t.Context(), engine.Request{Secret: one, Operation: "repositories.get", Access: engine.Read}))(t)

@@ -97,11 +97,11 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	if err := e.checkRanges([]wantedRange{{"destination", to}}); err != nil {
 		return r, err
 	}
-	for there, err := range routes.Find(tx, byDestination, destinationKey(n.ID, req.Destination), "") {
+	for existing, err := range routes.Find(tx, byDestination, destinationKey(n.ID, req.Destination), "") {
 		if err != nil {
 			return r, err
 		}
-		return r, cloudsim.Errorf(cloudsim.Exists, "network %s already has a route to %s: %s (%s) with next hop %s", n.ID, req.Destination, there.ID, there.Name, there.NextHop)
+		return r, cloudsim.Errorf(cloudsim.Exists, "network %s already has a route to %s: %s (%s) with next hop %s", n.ID, req.Destination, existing.ID, existing.Name, existing.NextHop)
 	}
 	if routes.Count(tx, byNetwork, string(n.ID), n.MaxRoutes) >= n.MaxRoutes {
 		return r, cloudsim.Errorf(cloudsim.Exhausted, "network %s (%s) has %d routes, which is the maximum: delete a route, or increase maxRoutes of the network", n.ID, n.Name, n.MaxRoutes)

@@ -66,8 +66,8 @@ func TestRouteRefusals(t *testing.T) {
 	must(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: n.PodRanges, MaxRoutes: 3}}, 0))(t)
 	a, b := must(e.CreateInstance(ctx, in("a", s.ID)))(t), mustCreate(t, e, ctx, "b")
 	r := must(e.CreateRoute(ctx, toPods("r", a)))(t)
-	if again := must(e.CreateRoute(ctx, toPods("r", a)))(t); again.ID != r.ID {
-		t.Errorf("repeated request: got %+v", again)
+	if repeated := must(e.CreateRoute(ctx, toPods("r", a)))(t); repeated.ID != r.ID {
+		t.Errorf("repeated request: got %+v", repeated)
 	}
 	if other := must(e.CreateRoute(ctx, toPods("elsewhere", b)))(t); other.Network == n.ID {
 		t.Errorf("same destination in another network: got %+v", other)
@@ -106,8 +106,8 @@ func TestNetworkOverlapsRoute(t *testing.T) {
 	_, err := e.CreateNetwork(other, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
 	expectError(t, err, cloudsim.Conflict, "ipv4 10.99.0.0/16", "10.99.1.0/24", "another project")
 	pods := cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.99.0.0/16"}}}
-	theirs := must(e.ListNetworks(other, cloudsim.ListOptions{}))(t).Items[0]
-	_, err = e.UpdateNetwork(other, theirs.ID, pods, 0)
+	otherNetwork := must(e.ListNetworks(other, cloudsim.ListOptions{}))(t).Items[0]
+	_, err = e.UpdateNetwork(other, otherNetwork.ID, pods, 0)
 	expectError(t, err, cloudsim.Conflict, "podRanges.ipv4 10.99.0.0/16", "10.99.1.0/24")
 	_, err = e.CreateNetwork(mine, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
@@ -116,5 +116,5 @@ func TestNetworkOverlapsRoute(t *testing.T) {
 	// address range for pods. So new pod ranges of a default network may also overlap a route of
 	// another default network.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
-	must(e.UpdateNetwork(other, theirs.ID, pods, 0))(t)
+	must(e.UpdateNetwork(other, otherNetwork.ID, pods, 0))(t)
 }

@@ -31,10 +31,10 @@ func TestKeysRotate(t *testing.T) {
 			}
 			return words
 		}
-		want := func(what string, words ...string) {
+		want := func(stage string, words ...string) {
 			t.Helper()
 			if got := keys(); strings.Join(got, ", ") != strings.Join(words, ", ") {
-				t.Errorf("signing keys %s: got %v, want %v", what, got, words)
+				t.Errorf("signing keys %s: got %v, want %v", stage, got, words)
 			}
 		}
 		want("at first", "key-000001 identity active", "key-000002 registry active")

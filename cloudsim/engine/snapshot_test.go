@@ -24,11 +24,11 @@ func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name stri
 
 // expectRefused fails the test unless err has the given kind. If field is not
 // "", the error must also name that field.
-func expectRefused(t *testing.T, what string, err error, kind cloudsim.Kind, field string) {
+func expectRefused(t *testing.T, operation string, err error, kind cloudsim.Kind, field string) {
 	t.Helper()
 	ce, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || ce.Kind != kind || field != "" && (len(ce.Fields) != 1 || ce.Fields[0].Field != field) {
-		t.Errorf("%s: got error %v, want kind %s and field %q (\"\" means any)", what, err, kind, field)
+		t.Errorf("%s: got error %v, want kind %s and field %q (\"\" means any)", operation, err, kind, field)
 	}
 }
 
@@ -99,8 +99,8 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	defer down()
 	d, other := mustCreateDisk(t, e, ctx, "data"), mustCreateDisk(t, e, ctx, "other")
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
-	if again := mustSnapshot(t, e, ctx, "snap", d.ID); again.Revision != s.Revision || !again.CreatedAt.Equal(s.CreatedAt) {
-		t.Errorf("repeated request: got %+v, want the first snapshot %+v", again, s)
+	if repeated := mustSnapshot(t, e, ctx, "snap", d.ID); repeated.Revision != s.Revision || !repeated.CreatedAt.Equal(s.CreatedAt) {
+		t.Errorf("repeated request: got %+v, want the first snapshot %+v", repeated, s)
 	}
 	_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: other.ID})
 	expectRefused(t, "repeated request for another disk", err, cloudsim.Exists, "")
@@ -173,8 +173,8 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	}
 	must(e.DeleteSnapshot(ctx, s.ID))(t)
 	must(e.DeleteDisk(ctx, d.ID))(t)
-	if again := must(e.CreateDisk(ctx, restore))(t); again.ID != r.ID {
-		t.Errorf("repeated request after the deletion of the source: got %+v", again)
+	if repeated := must(e.CreateDisk(ctx, restore))(t); repeated.ID != r.ID {
+		t.Errorf("repeated request after the deletion of the source: got %+v", repeated)
 	}
 	if l := must(e.ListDisks(ctx, cloudsim.ListOptions{Source: string(s.ID)}))(t); len(l.Items) != 1 || l.Items[0].ID != r.ID {
 		t.Errorf("disks of the snapshot: got %+v", l.Items)
@@ -293,8 +293,8 @@ func TestSnapshotGroup(t *testing.T) {
 	_, err = create("group")
 	expectRefused(t, "group without disks", err, cloudsim.Invalid, "disks")
 	g := must(create("group", b.ID, a.ID))(t)
-	if again := must(create("group", a.ID, b.ID))(t); again.Revision != g.Revision || g.State != cloudsim.SnapshotCopying {
-		t.Errorf("repeated request with the disks in the other order: got %+v, want the first group %+v, in state copying", again, g)
+	if repeated := must(create("group", a.ID, b.ID))(t); repeated.Revision != g.Revision || g.State != cloudsim.SnapshotCopying {
+		t.Errorf("repeated request with the disks in the other order: got %+v, want the first group %+v, in state copying", repeated, g)
 	}
 	_, err = create("group", a.ID)
 	expectRefused(t, "repeated request with other disks", err, cloudsim.Exists, "")

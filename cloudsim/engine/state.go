@@ -400,9 +400,9 @@ type objectKey struct {
 	id   string
 }
 
-func change(k objectKey, object map[string]any, what string) cloudsim.StateChange {
+func change(k objectKey, object map[string]any, changeType string) cloudsim.StateChange {
 	name, _ := object["name"].(string)
-	return cloudsim.StateChange{Kind: k.kind, ID: k.id, Name: name, Change: what}
+	return cloudsim.StateChange{Kind: k.kind, ID: k.id, Name: name, Change: changeType}
 }
 
 func fieldsThatDiffer(was, is map[string]any) (names []string) {

@@ -122,17 +122,17 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account may belong to other resources.
 func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side describes the content of a cloud. If account is not "", the last of the projects
+	// cloudContent describes the content of a cloud. If account is not "", the last of the projects
 	// contains a service account with this name. If role is not "", the last project contains a
 	// token "ci". The token belongs to the service account, and this account has the role. If there
 	// is no service account, the token itself has the role.
-	type side struct {
+	type cloudContent struct {
 		projects []string
 		account  string
 		role     cloudsim.RoleName
 	}
 	a, b := []string{"a"}, []string{"b"}
-	fill := func(t *testing.T, e *engine.Engine, s side) (secret string) {
+	fill := func(t *testing.T, e *engine.Engine, s cloudContent) (secret string) {
 		t.Helper()
 		ctx, req := enter(t, e, "secret", engine.DefaultProject), cloudsim.CreateToken{Name: "ci", Role: s.role}
 		for _, name := range s.projects {
@@ -153,22 +153,22 @@ func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	}
 	unknown := cloudsim.Unauthenticated
 	for name, tc := range map[string]struct {
-		then, now   side
+		then, now   cloudContent
 		read, write error
 	}{
-		"same project":                                         {side{a, "", none}, side{a, "", writes}, nil, nil},
-		"project that the state lacks":                         {side{}, side{a, "", writes}, unknown, unknown},
-		"another project with the same id":                     {side{a, "", none}, side{b, "", writes}, unknown, unknown},
-		"token of another project":                             {side{a, "", writes}, side{b, "", writes}, unknown, unknown},
-		"same account":                                         {side{a, "x", writes}, side{a, "x", writes}, nil, nil},
-		"same account with fewer roles in the state":           {side{a, "x", reads}, side{a, "x", writes}, nil, cloudsim.Denied},
-		"account that the state lacks":                         {side{a, "", none}, side{a, "x", writes}, unknown, unknown},
-		"another account with the same id":                     {side{a, "y", writes}, side{a, "x", writes}, unknown, unknown},
-		"account that belongs to another project in the state": {side{[]string{"a", "b"}, "x", writes}, side{a, "x", writes}, unknown, unknown},
-		"reader token, and a writer token in the state":        {side{a, "", writes}, side{a, "", reads}, nil, cloudsim.Denied},
-		"writer token, and a reader token in the state":        {side{a, "", reads}, side{a, "", writes}, nil, nil},
-		"reader token, and an account's token in the state":    {side{a, "x", writes}, side{a, "", reads}, nil, cloudsim.Denied},
-		"account's token, and no account in the state":         {side{a, "", writes}, side{a, "x", reads}, unknown, unknown},
+		"same project":                                         {cloudContent{a, "", none}, cloudContent{a, "", writes}, nil, nil},
+		"project that the state lacks":                         {cloudContent{}, cloudContent{a, "", writes}, unknown, unknown},
+		"another project with the same id":                     {cloudContent{a, "", none}, cloudContent{b, "", writes}, unknown, unknown},
+		"token of another project":                             {cloudContent{a, "", writes}, cloudContent{b, "", writes}, unknown, unknown},
+		"same account":                                         {cloudContent{a, "x", writes}, cloudContent{a, "x", writes}, nil, nil},
+		"same account with fewer roles in the state":           {cloudContent{a, "x", reads}, cloudContent{a, "x", writes}, nil, cloudsim.Denied},
+		"account that the state lacks":                         {cloudContent{a, "", none}, cloudContent{a, "x", writes}, unknown, unknown},
+		"another account with the same id":                     {cloudContent{a, "y", writes}, cloudContent{a, "x", writes}, unknown, unknown},
+		"account that belongs to another project in the state": {cloudContent{[]string{"a", "b"}, "x", writes}, cloudContent{a, "x", writes}, unknown, unknown},
+		"reader token, and a writer token in the state":        {cloudContent{a, "", writes}, cloudContent{a, "", reads}, nil, cloudsim.Denied},
+		"writer token, and a reader token in the state":        {cloudContent{a, "", reads}, cloudContent{a, "", writes}, nil, nil},
+		"reader token, and an account's token in the state":    {cloudContent{a, "x", writes}, cloudContent{a, "", reads}, nil, cloudsim.Denied},
+		"account's token, and no account in the state":         {cloudContent{a, "", writes}, cloudContent{a, "x", reads}, unknown, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := engine.AsCloud(t.Context())
@@ -376,9 +376,9 @@ func TestExportImport(t *testing.T) {
 	for i := len(noise) / 2; i < len(noise)/2+64; i++ {
 		noise[i] ^= 0xa5
 	}
-	for what, bad := range map[string][]byte{"an empty file": nil, "a text": []byte("hello"), "half of a file": whole[:len(whole)/2], "a damaged file": noise} {
+	for name, bad := range map[string][]byte{"an empty file": nil, "a text": []byte("hello"), "half of a file": whole[:len(whole)/2], "a damaged file": noise} {
 		if _, err := other.ImportState(ctx, "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("import of %s: got error %v, want Invalid", what, err)
+			t.Errorf("import of %s: got error %v, want Invalid", name, err)
 		}
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
@@ -475,11 +475,11 @@ func TestStartRemovesUnfinishedFiles(t *testing.T) {
 // create an instance in this zone.
 func TestLoadRefusesOtherRanges(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
-	elsewhere := func(c *engine.Config) {
+	withMarsZone := func(c *engine.Config) {
 		c.Catalogue.Zones = append(slices.Clip(c.Catalogue.Zones), cloudsim.Zone{Meta: cloudsim.Meta{Name: "mars-1a"}, Region: "mars-1"})
 		c.Catalogue.Regions = append(slices.Clip(c.Catalogue.Regions), cloudsim.Region{Meta: cloudsim.Meta{Name: "mars-1"}})
 	}
-	e, stop := boot(t, file(t), instant, withStates(dir), elsewhere)
+	e, stop := boot(t, file(t), instant, withStates(dir), withMarsZone)
 	must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "mars-1a", Type: "small"}))(t)
 	must(e.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t)
 	stop()

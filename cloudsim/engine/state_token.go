@@ -12,7 +12,7 @@ import (
 // enough, because an id in the saved state can belong to a different object in the running cloud.
 type owner struct {
 	project, account string
-	home             cloudsim.ProjectID // id of the account's project
+	accountProject   cloudsim.ProjectID // id of the account's project
 }
 
 // ownerOf returns the owner of token t. It returns NotFound if the project or the service account
@@ -30,7 +30,7 @@ func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 		if err != nil {
 			return o, err
 		}
-		o.account, o.home = a.Name, a.Project
+		o.account, o.accountProject = a.Name, a.Project
 	}
 	return o, nil
 }

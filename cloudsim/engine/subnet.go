@@ -91,15 +91,15 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, Network: n.ID,
 		Region: req.Region, Zone: req.Zone, IPv4: req.IPv4, IPv6: req.IPv6, State: cloudsim.SubnetCreating,
 	}
-	beside, err := subnets.Lookup(tx, byNetwork, string(n.ID))
+	siblings, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {
 		return s, err
 	}
-	for _, other := range beside {
+	for _, other := range siblings {
 		for _, mine := range s.Ranges() {
-			for _, theirs := range other.Ranges() {
-				if mine.Overlaps(theirs) {
-					return s, cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of subnet %s (%s): choose another range", mine, theirs, other.ID, other.Name)
+			for _, otherRange := range other.Ranges() {
+				if mine.Overlaps(otherRange) {
+					return s, cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of subnet %s (%s): choose another range", mine, otherRange, other.ID, other.Name)
 				}
 			}
 		}

@@ -86,8 +86,8 @@ func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
 	if req.ServiceAccount != "" {
 		in := call
-		if home, err := ac.projectOf(tx, call); err == nil {
-			in.Project = home
+		if projectID, err := ac.projectOf(tx, call); err == nil {
+			in.Project = projectID
 		}
 		a, err := findAccount(tx, in, req.ServiceAccount)
 		t.ServiceAccount, t.Project = a.ID, a.Project

@@ -50,7 +50,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 			defer t.Stop()
 			idle = t.C
 		}
-		told := period == 0 // watch has sent a bookmark since the last tick, or bookmarks are off
+		bookmarkSent := period == 0 // watch has sent a bookmark since the last tick, or bookmarks are off
 		share, leave := shares.join(ctx)
 		defer leave()
 		for {
@@ -71,8 +71,8 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 			if more {
 				continue
 			}
-			if !told {
-				if told = true; !yield(newBookmark(), nil) {
+			if !bookmarkSent {
+				if bookmarkSent = true; !yield(newBookmark(), nil) {
 					return
 				}
 			}
@@ -81,7 +81,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 				return
 			case <-next:
 			case <-idle:
-				told = false // the next round checks the permissions and then sends a bookmark
+				bookmarkSent = false // the next round checks the permissions and then sends a bookmark
 			}
 		}
 	}

@@ -62,19 +62,19 @@ func unbind(e *engine.Engine, admin context.Context, name string) error {
 // bookmarks. If the watch ends with an error, the channel then receives this error. At the end of
 // the watch, the channel is closed.
 func watch(e *engine.Engine, ctx context.Context) <-chan any {
-	said := make(chan any, 1000)
+	events := make(chan any, 1000)
 	go func() {
-		defer close(said)
+		defer close(events)
 		for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Bookmark: time.Minute}) {
 			switch {
 			case err != nil:
-				said <- err
+				events <- err
 			case ev.Type != cloudsim.EventBookmark:
-				said <- ev
+				events <- ev
 			}
 		}
 	}()
-	return said
+	return events
 }
 
 // TestWatchEndsWithItsPermission proves that a watch ends when its caller may no
@@ -124,7 +124,7 @@ func TestWatchEndsWithItsPermission(t *testing.T) {
 				ctx, leave := context.WithTimeout(t.Context(), time.Hour)
 				defer leave()
 				ctx = must(e.Authorize(ctx, engine.Request{Secret: tc.secret(t, e, admin, "sa"), Operation: "events.watch", Access: engine.Read}))(t)
-				began, said := time.Now(), watch(e, ctx)
+				began, events := time.Now(), watch(e, ctx)
 				synctest.Wait()
 				if err := tc.lose(e, admin); err != nil {
 					t.Fatal(err)
@@ -132,7 +132,7 @@ func TestWatchEndsWithItsPermission(t *testing.T) {
 				mustCreate(t, e, admin, "news")
 				var err error
 				news := 0
-				for v := range said {
+				for v := range events {
 					if ev, ok := v.(cloudsim.Event); ok && ev.Kind == cloudsim.KindInstance {
 						news++
 					}
@@ -159,8 +159,8 @@ func TestWatchFollowsPermissions(t *testing.T) {
 		admin := enter(t, e, "secret", engine.DefaultProject)
 		secret := account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleHypervisor})
 		ctx, leave := context.WithCancel(t.Context())
-		theirs := watch(e, must(e.Authorize(ctx, engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read}))(t))
-		ours := watch(e, engine.AsCloud(ctx))
+		accountEvents := watch(e, must(e.Authorize(ctx, engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read}))(t))
+		cloudEvents := watch(e, engine.AsCloud(ctx))
 		mustCreate(t, e, admin, "a")
 		synctest.Wait()
 		if err := unbind(e, admin, "sa-a"); err != nil {
@@ -169,8 +169,8 @@ func TestWatchFollowsPermissions(t *testing.T) {
 		mustCreate(t, e, admin, "b")
 		synctest.Wait()
 		leave()
-		heard := func(said <-chan any) (of []string) {
-			for v := range said {
+		idsOf := func(events <-chan any) (of []string) {
+			for v := range events {
 				if ev, ok := v.(cloudsim.Event); !ok {
 					t.Errorf("the watch received %v, want only events", v)
 				} else if ev.Type == cloudsim.EventPut && (ev.Kind == cloudsim.KindInstance || ev.Kind == cloudsim.KindOperation) {
@@ -180,10 +180,10 @@ func TestWatchFollowsPermissions(t *testing.T) {
 			slices.Sort(of)
 			return slices.Compact(of)
 		}
-		if got := heard(theirs); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001"}) {
+		if got := idsOf(accountEvents); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001"}) {
 			t.Errorf("events of the watch that lost a role: got ids %v, want i-000001, i-000002 and op-000001", got)
 		}
-		if got := heard(ours); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001", "op-000002"}) {
+		if got := idsOf(cloudEvents); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001", "op-000002"}) {
 			t.Errorf("events of the cloud's watch: got ids %v, want i-000001, i-000002, op-000001 and op-000002", got)
 		}
 	})
@@ -200,7 +200,7 @@ func TestEventsEndWithALoad(t *testing.T) {
 	saved := must(e.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t).Revision
 	mustCreate(t, e, ctx, "b")
 	last := must(e.ListInstances(ctx, cloudsim.ListOptions{}))(t).Revision
-	for what, replace := range map[string]func() error{
+	for operation, replace := range map[string]func() error{
 		"a load":  func() error { return e.LoadState(ctx, "s", cloudsim.LoadState{}) },
 		"a reset": func() error { return e.ResetState(ctx) },
 	} {
@@ -210,15 +210,15 @@ func TestEventsEndWithALoad(t *testing.T) {
 		now := must(e.ListInstances(ctx, cloudsim.ListOptions{}))(t).Revision
 		for since, want := range map[uint64]error{1: cloudsim.Gone, saved: cloudsim.Gone, last: cloudsim.Gone, 0: nil, now: nil} {
 			if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: since}); !errors.Is(err, want) {
-				t.Errorf("ListEvents since revision %d after %s: got error %v, want %v", since, what, err, want)
+				t.Errorf("ListEvents since revision %d after %s: got error %v, want %v", since, operation, err, want)
 			}
 		}
 		l := must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t)
 		if l.Revision != now {
-			t.Errorf("list of events after %s: got revision %d, want %d", what, l.Revision, now)
+			t.Errorf("list of events after %s: got revision %d, want %d", operation, l.Revision, now)
 		}
 		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision}); err != nil {
-			t.Errorf("ListEvents since revision %d of the list of events after %s: got error %v", l.Revision, what, err)
+			t.Errorf("ListEvents since revision %d of the list of events after %s: got error %v", l.Revision, operation, err)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (s *watchShare) wait(ctx context.Context) error {
 // all other callers. All callers for which boundTo returns the same project share the limits of
 // this project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
-	return c.home, c.home != "" && !c.inAllProjects()
+	return c.callerProject, c.callerProject != "" && !c.inAllProjects()
 }
 
 // BoundTo returns the project whose limits apply to the call in ctx. It returns false for a caller

@@ -29,26 +29,26 @@ func TestWatchesShareReads(t *testing.T) {
 				defer watching.Wait()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				watch := func(project string, n int) (create func(), heard chan time.Time) {
+				watch := func(project string, n int) (create func(), arrivals chan time.Time) {
 					p := must(e.CreateProject(engine.AsCloud(ctx), cloudsim.CreateProject{Name: project}))(t)
 					token := must(e.CreateToken(engine.AsCloud(ctx), cloudsim.CreateToken{Name: project, Role: cloudsim.RoleReader, Project: p.ID}))(t)
 					reader := must(e.Authorize(ctx, engine.Request{Secret: token.Secret, Access: engine.Read}))(t)
 					writer := must(e.Authorize(ctx, engine.Request{Secret: "secret", Project: project, Access: engine.Write}))(t)
 					since := must(e.ListEvents(reader, cloudsim.WatchOptions{}))(t).Revision
-					heard = make(chan time.Time, n)
+					arrivals = make(chan time.Time, n)
 					for range n {
 						watching.Go(func() {
 							for _, err := range e.Watch(reader, cloudsim.WatchOptions{Since: since, Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}}) {
 								if err != nil {
 									t.Error(err)
 								}
-								heard <- time.Now()
+								arrivals <- time.Now()
 							}
 						})
 					}
 					return func() {
 						must(e.CreateAddress(writer, cloudsim.CreateAddress{Name: "new"}))(t)
-					}, heard
+					}, arrivals
 				}
 				noise, noisy := watch("noisy", tc.watches)
 				write, quiet := watch("quiet", 1)

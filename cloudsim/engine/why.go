@@ -386,13 +386,13 @@ func (s *whyReader) addWaits(tx *store.Tx) error {
 func (s *whyReader) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 	switch {
 	case op.HeldBy != "":
-		what, name := "fault", op.HeldBy
+		kind, name := "fault", op.HeldBy
 		if h, err := holds.Get(tx, op.HeldBy); err == nil {
-			what, name = "hold", h.Name
+			kind, name = "hold", h.Name
 		} else if f, err := faults.Get(tx, op.HeldBy); err == nil {
 			name = f.Name
 		}
-		s.wait(op.HeldBy, nil, fmt.Sprintf("%s %s prevents the end of operation %s (%s): release the operation, or delete the %s", what, name, op.ID, op.Verb, what))
+		s.wait(op.HeldBy, nil, fmt.Sprintf("%s %s prevents the end of operation %s (%s): release the operation, or delete the %s", kind, name, op.ID, op.Verb, kind))
 	case op.Kind == cloudsim.KindDisk && isDue(op, tx.Now):
 		d, err := disks.Get(tx, op.Target)
 		if err != nil {

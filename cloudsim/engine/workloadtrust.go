@@ -66,19 +66,19 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	if err != nil {
 		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is not a service account token of a cluster")
 	}
-	var said workloadClaims
-	if err := t.UnsafeClaimsWithoutVerification(&said); err != nil {
+	var claims workloadClaims
+	if err := t.UnsafeClaimsWithoutVerification(&claims); err != nil {
 		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the claims of the token cannot be read")
 	}
-	trusts, err := workloadTrusts.Lookup(tx, bySubject, said.Subject)
+	trusts, err := workloadTrusts.Lookup(tx, bySubject, claims.Subject)
 	if err != nil {
 		return credential{}, err
 	}
-	why := cloudsim.Errorf(cloudsim.Unauthenticated, "no workload trust has the subject %.200q and the issuer %.200q", said.Subject, said.Issuer)
+	why := cloudsim.Errorf(cloudsim.Unauthenticated, "no workload trust has the subject %.200q and the issuer %.200q", claims.Subject, claims.Issuer)
 	var good cloudsim.WorkloadTrust
 	var shown credential
 	for _, w := range trusts {
-		if w.Issuer != said.Issuer {
+		if w.Issuer != claims.Issuer {
 			continue
 		}
 		until, err := verifyTrusted(tx.Now, w, t)
@@ -87,7 +87,7 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 			why = err
 		case err != nil:
 		case good.ID != "" && good.Account != w.Account: // this case is possible if the token has two audiences
-			return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trusts %s and %s are both for %.200q, with different accounts: delete one", good.ID, w.ID, said.Subject)
+			return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trusts %s and %s are both for %.200q, with different accounts: delete one", good.ID, w.ID, claims.Subject)
 		case good.ID == "":
 			good, shown, why = w, credential{trust: w.ID, until: until}, nil
 		}

@@ -37,13 +37,13 @@ func BenchmarkReads(b *testing.B) {
 		b.Fatal(err)
 	}
 	const rounds = 10
-	var ours, limit time.Duration
+	var cloudTime, limit time.Duration
 	for range rounds {
 		limit += hammer(b, bare.Client(), bare.URL, secret, b.N/rounds+1)
-		ours += hammer(b, c.HTTP, c.URL+"/v1/instances/"+string(i.ID), secret, b.N/rounds+1)
+		cloudTime += hammer(b, c.HTTP, c.URL+"/v1/instances/"+string(i.ID), secret, b.N/rounds+1)
 	}
-	b.ReportMetric(float64(b.N)/ours.Seconds(), "reads/s")
-	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bare")
+	b.ReportMetric(float64(b.N)/cloudTime.Seconds(), "reads/s")
+	b.ReportMetric(limit.Seconds()/cloudTime.Seconds(), "of-bare")
 }
 
 // hammer sends n GET requests to url from eight goroutines. It returns the total time.

@@ -170,14 +170,14 @@ func shortageText(ctx context.Context, f *cloudsim.Fault) string {
 	case cloudsim.FaultQuota:
 		return fmt.Sprintf("quota %s is used up: delete unused resources, or raise the quota; ", tagOf(exchangeOf(ctx).operation))
 	case cloudsim.FaultStockOut:
-		what, where := "the requested type", "the requested zone"
+		typeText, where := "the requested type", "the requested zone"
 		if m.Type != "" {
-			what = "type " + m.Type
+			typeText = "type " + m.Type
 		}
 		if m.Zone != "" {
 			where = "zone " + m.Zone
 		}
-		return fmt.Sprintf("no capacity for %s in %s: use another zone or type, or try again later; ", what, where)
+		return fmt.Sprintf("no capacity for %s in %s: use another zone or type, or try again later; ", typeText, where)
 	case cloudsim.FaultZoneOutage:
 		return fmt.Sprintf("zone %s does not answer; ", m.Zone)
 	}

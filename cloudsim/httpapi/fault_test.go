@@ -103,9 +103,9 @@ func TestFaultLosesTheReply(t *testing.T) {
 	if err != nil || len(l.Items) != 1 {
 		t.Fatalf("instances: got %+v, error %v; want the created instance", l.Items, err)
 	}
-	again, err := c.CreateInstance(ctx, req)
-	if err != nil || again.ID != l.Items[0].ID {
-		t.Errorf("repeated creation: got instance %s, error %v; want %s", again.ID, err, l.Items[0].ID)
+	repeated, err := c.CreateInstance(ctx, req)
+	if err != nil || repeated.ID != l.Items[0].ID {
+		t.Errorf("repeated creation: got instance %s, error %v; want %s", repeated.ID, err, l.Items[0].ID)
 	}
 	if f, err := c.GetFault(ctx, f.ID); err != nil || f.Hits != 2 {
 		t.Errorf("fault: got %d hits, error %v; want 2", f.Hits, err)

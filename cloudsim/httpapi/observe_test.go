@@ -212,12 +212,12 @@ func TestRequestLogAndTrace(t *testing.T) {
 	if len(spans) != 5 || spans[1].Name() != "GET /v1/zones/{id}" || spans[1].Parent().TraceID().String() != parent || spans[4].Status().Code != codes.Error {
 		t.Fatalf("spans: got %+v, want 5", spans)
 	}
-	said := attribute.NewSet(spans[1].Attributes()...)
+	attributes := attribute.NewSet(spans[1].Attributes()...)
 	for k, v := range map[attribute.Key]string{
 		"http.request.method": "GET", "http.route": "/v1/zones/{id}", "http.response.status_code": "200",
 		"cloudsim.request_id": "r-2", "cloudsim.caller": "admin", "cloudsim.operation": "zones.get", "cloudsim.target": "sim-1a",
 	} {
-		if got, ok := said.Value(k); !ok || got.String() != v {
+		if got, ok := attributes.Value(k); !ok || got.String() != v {
 			t.Errorf("span attribute %s: got %s, want %s", k, got.String(), v)
 		}
 	}

@@ -21,7 +21,7 @@ func TestRateLimitHeaders(t *testing.T) {
 		c.ProjectRate = cloudsim.Rate{PerSecond: 0.001, Burst: 9}
 	}))
 	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)
-	check := func(what string, c *client.Client, status int, limit, remaining string, reset time.Duration) {
+	check := func(name string, c *client.Client, status int, limit, remaining string, reset time.Duration) {
 		t.Helper()
 		resp, _ := sendRequest(t, c, http.MethodGet, "/v1/zones", "")
 		h := resp.Header
@@ -30,7 +30,7 @@ func TestRateLimitHeaders(t *testing.T) {
 			wantReset = strconv.FormatInt(at.Add(reset).Unix(), 10)
 		}
 		if resp.StatusCode != status || h.Get("RateLimit-Limit") != limit || h.Get("RateLimit-Remaining") != remaining || h.Get("RateLimit-Reset") != wantReset {
-			t.Errorf("%s: got status %d and headers %v, want status %d, limit %q, remaining %q and reset %q", what, resp.StatusCode, h, status, limit, remaining, wantReset)
+			t.Errorf("%s: got status %d and headers %v, want status %d, limit %q, remaining %q and reset %q", name, resp.StatusCode, h, status, limit, remaining, wantReset)
 		}
 	}
 	check("caller without a limit", cloud, http.StatusOK, "", "", 0)

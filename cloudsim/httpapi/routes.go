@@ -167,8 +167,8 @@ func (in listInput) options() (cloudsim.ListOptions, error) {
 	return o, nil
 }
 
-func lists[T any](a *api, noun, path, what string, access engine.Access, page func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)) {
-	handle(a, op{id: noun + ".list", method: http.MethodGet, path: path, summary: "List " + what, access: access},
+func lists[T any](a *api, noun, path, object string, access engine.Access, page func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)) {
+	handle(a, op{id: noun + ".list", method: http.MethodGet, path: path, summary: "List " + object, access: access},
 		func(ctx context.Context, in *listInput) (*listed[T], error) {
 			o, err := in.options()
 			if err != nil {
@@ -182,8 +182,8 @@ func lists[T any](a *api, noun, path, what string, access engine.Access, page fu
 		})
 }
 
-func gets[T any, ID ~string](a *api, noun, path, what string, access engine.Access, get func(context.Context, ID) (T, error), rev func(T) uint64) {
-	handle(a, op{id: noun + ".get", method: http.MethodGet, path: path, summary: "Read " + what, access: access},
+func gets[T any, ID ~string](a *api, noun, path, object string, access engine.Access, get func(context.Context, ID) (T, error), rev func(T) uint64) {
+	handle(a, op{id: noun + ".get", method: http.MethodGet, path: path, summary: "Read " + object, access: access},
 		func(ctx context.Context, in *ByID) (*body[T], error) {
 			v, err := get(ctx, ID(in.ID))
 			return answer(v, rev(v), err)

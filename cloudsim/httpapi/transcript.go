@@ -77,31 +77,31 @@ func (t *Transcript) transcribe(handler http.Handler) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		asked := &listener{ReadCloser: r.Body}
-		r.Body = asked
-		said := &recordedResponse{ResponseWriter: w}
+		reqBody := &listener{ReadCloser: r.Body}
+		r.Body = reqBody
+		response := &recordedResponse{ResponseWriter: w}
 		ended := false
 		defer func() {
 			if !ended {
-				said.status = 0 // the answer is incomplete: the connection was dropped
+				response.status = 0 // the answer is incomplete: the connection was dropped
 			}
-			t.add(t.callOf(r, asked, said))
+			t.add(t.callOf(r, reqBody, response))
 		}()
-		handler.ServeHTTP(said, r)
+		handler.ServeHTTP(response, r)
 		ended = true
 	})
 }
 
-func (t *Transcript) callOf(r *http.Request, asked *listener, said *recordedResponse) cloudsim.TranscriptCall {
+func (t *Transcript) callOf(r *http.Request, reqBody *listener, response *recordedResponse) cloudsim.TranscriptCall {
 	x := exchangeOf(r.Context())
 	c := cloudsim.TranscriptCall{
 		RequestID: x.requestID, Caller: x.caller, Token: x.token, Project: r.Header.Get("Cloud-Project"),
 		IdempotencyKey: r.Header.Get("Idempotency-Key"), IfMatch: r.Header.Get("If-Match"), DialectCall: x.dialectCall,
-		Method: r.Method, Path: r.URL.RequestURI(), Status: said.status,
+		Method: r.Method, Path: r.URL.RequestURI(), Status: response.status,
 	}
-	clean, secret := cloudsim.Redact(asked.heard.Bytes())
+	clean, secret := cloudsim.Redact(reqBody.buf.Bytes())
 	switch {
-	case asked.over || len(clean) > maxBody:
+	case reqBody.over || len(clean) > maxBody:
 		c.Withheld = "the body is too long"
 	case secret:
 		c.Withheld, c.Body = "the body contains a secret", clean
@@ -113,10 +113,10 @@ func (t *Transcript) callOf(r *http.Request, asked *listener, said *recordedResp
 	default:
 		c.Withheld = "the body is not text"
 	}
-	// For status 401, the transcript leaves out the answer. The answer depends on the caller's token,
-	// and a replay does not have this token.
-	if said.status != 0 && said.status != http.StatusUnauthorized && !said.over {
-		c.Answer, c.Members = cloudsim.Digest(said.heard.Bytes(), t.head.Exact())
+	// For status 401, the transcript leaves out the answer. The answer depends on the caller's
+	// token, and a replay does not have this token.
+	if response.status != 0 && response.status != http.StatusUnauthorized && !response.over {
+		c.Answer, c.Members = cloudsim.Digest(response.buf.Bytes(), t.head.Exact())
 	}
 	return c
 }
@@ -129,15 +129,15 @@ func isText(contentType string) bool {
 // limit the size of the body.
 type listener struct {
 	io.ReadCloser
-	heard bytes.Buffer
-	over  bool // the body is longer than maxBody, or its rest is unknown
+	buf  bytes.Buffer
+	over bool // the body is longer than maxBody, or its rest is unknown
 }
 
 func (l *listener) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
-	room := min(n, maxBody+1-l.heard.Len())
-	l.over = l.over || room < n
-	l.heard.Write(b[:room])
+	limit := min(n, maxBody+1-l.buf.Len())
+	l.over = l.over || limit < n
+	l.buf.Write(b[:limit])
 	if err != nil && !errors.Is(err, io.EOF) {
 		l.over = true // the rest of the body is unknown
 	}
@@ -148,7 +148,7 @@ func (l *listener) Read(b []byte) (int, error) {
 type recordedResponse struct {
 	http.ResponseWriter
 	status int
-	heard  bytes.Buffer
+	buf    bytes.Buffer
 	over   bool
 }
 
@@ -159,8 +159,8 @@ func (w *recordedResponse) WriteHeader(code int) {
 
 func (w *recordedResponse) Write(b []byte) (int, error) {
 	w.status = cmp.Or(w.status, http.StatusOK)
-	if w.over = w.over || w.heard.Len()+len(b) > maxRecordedAnswer; !w.over {
-		w.heard.Write(b)
+	if w.over = w.over || w.buf.Len()+len(b) > maxRecordedAnswer; !w.over {
+		w.buf.Write(b)
 	}
 	return w.ResponseWriter.Write(b)
 }

@@ -55,16 +55,16 @@ type watchCounter struct {
 // addWatch counts a new watch. It returns Exhausted if too many watches are open. The
 // caller must call leave at the end of the watch.
 func (w *watchCounter) addWatch(ctx context.Context) (leave func(), err error) {
-	id, who := engine.Principal(ctx)
+	id, owner := engine.Principal(ctx)
 	most := maxWatchesEach
 	if p, bound := engine.BoundTo(ctx); bound {
-		id, who, most = "project "+string(p), "project "+string(p), maxWatchesProject
+		id, owner, most = "project "+string(p), "project "+string(p), maxWatchesProject
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.by[id] >= most:
-		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d open watches, which is the limit: use one watch for all kinds", who, most)}
+		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d open watches, which is the limit: use one watch for all kinds", owner, most)}
 	case w.open >= maxWatches:
 		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%d watches are open, which is the limit of the cloud: use one watch for all kinds", maxWatches)}
 	}

@@ -32,7 +32,7 @@ type Handler interface {
 	// Run calls OnSync after each event, bookmark or list from the cloud, if the handler's copy is
 	// consistent. The copy is consistent when the watch has reached the revision of each list. The
 	// argument of OnSync is true for the first call after OnError.
-	OnSync(again bool)
+	OnSync(recovered bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The parameter news is true
 	// for the first failure of Run, and for the first failure after each call of OnSync.
 	OnError(err error, news bool)

@@ -26,14 +26,14 @@ import (
 type names struct {
 	cloud *client.Client
 
-	mu    sync.Mutex
-	there map[string]bool
-	lists int
-	lost  []error // errors of the calls of OnError in which news is true
-	tries int     // number of all calls of OnError
-	again int     // number of calls of OnSync in which again is true
-	heard int
-	ruin  error // error that Take returns once
+	mu         sync.Mutex
+	instances  map[string]bool
+	lists      int
+	lost       []error // errors of the calls of OnError in which news is true
+	tries      int     // number of all calls of OnError
+	recoveries int     // number of calls of OnSync in which recovered is true
+	syncs      int
+	ruin       error // error that Take returns once
 }
 
 func (n *names) List(ctx context.Context) (informer.Listed, error) {
@@ -48,9 +48,9 @@ func (n *names) List(ctx context.Context) (informer.Listed, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lists++
-	n.there = map[string]bool{}
+	n.instances = map[string]bool{}
 	for _, i := range all {
-		n.there[i.Name] = true
+		n.instances[i.Name] = true
 	}
 	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
 }
@@ -67,17 +67,17 @@ func (n *names) Take(_ context.Context, e cloudsim.Event) error {
 		if err := json.Unmarshal(e.Object, &i); err != nil {
 			return err
 		}
-		n.there[i.Name] = e.Type != cloudsim.EventDelete
+		n.instances[i.Name] = e.Type != cloudsim.EventDelete
 	}
 	return nil
 }
 
-func (n *names) OnSync(again bool) {
+func (n *names) OnSync(recovered bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.heard++
-	if again {
-		n.again++
+	n.syncs++
+	if recovered {
+		n.recoveries++
 	}
 }
 
@@ -91,9 +91,9 @@ func (n *names) OnError(err error, news bool) {
 }
 
 // await waits until condition returns true. It holds n.mu during each call of condition.
-func (n *names) await(t *testing.T, what string, condition func() bool) {
+func (n *names) await(t *testing.T, description string, condition func() bool) {
 	t.Helper()
-	eventually.True(t, what, func() bool {
+	eventually.True(t, description, func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		return condition()
@@ -149,7 +149,7 @@ func startFollowing(t *testing.T) (*client.Client, *names, *line) {
 		informer.Run(ctx, by.Watch, n, backoff.Backoff{First: time.Millisecond, Most: 10 * time.Millisecond})
 	})
 	t.Cleanup(func() { cancel(); l.cut(true); running.Wait() })
-	n.await(t, "Run lists the first instance and calls OnSync", func() bool { return n.there["one"] && n.heard > 0 })
+	n.await(t, "Run lists the first instance and calls OnSync", func() bool { return n.instances["one"] && n.syncs > 0 })
 	return cloud, n, l
 }
 
@@ -170,7 +170,7 @@ func TestDroppedStream(t *testing.T) {
 		n.await(t, "Run calls OnError after the broken watch", func() bool { return len(n.lost) == try+1 })
 		create(t, cloud, name)
 		l.cut(false)
-		n.await(t, "Run passes the event of the interruption to Take, and calls OnSync again", func() bool { return n.there[name] && n.again == try+1 })
+		n.await(t, "Run passes the event of the interruption to Take, and calls OnSync again", func() bool { return n.instances[name] && n.recoveries == try+1 })
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,7 +191,7 @@ func TestOnSyncWithoutEvents(t *testing.T) {
 	l.cut(true)
 	n.await(t, "Run calls OnError after the broken watch", func() bool { return len(n.lost) == 1 })
 	l.cut(false)
-	n.await(t, "Run calls OnSync again", func() bool { return n.again == 1 })
+	n.await(t, "Run calls OnSync again", func() bool { return n.recoveries == 1 })
 }
 
 // TestExpiredRevision proves that Run lists everything again if the watch ends with the error Gone
@@ -203,16 +203,16 @@ func TestExpiredRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, cloud, "two")
-	n.await(t, "Run passes the event of the second instance to Take", func() bool { return n.there["two"] })
+	n.await(t, "Run passes the event of the second instance to Take", func() bool { return n.instances["two"] })
 	if err := cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
-	n.await(t, "Run lists the resources again, without the second instance", func() bool { return !n.there["two"] && n.there["one"] && n.lists == 2 && n.again == 1 })
+	n.await(t, "Run lists the resources again, without the second instance", func() bool { return !n.instances["two"] && n.instances["one"] && n.lists == 2 && n.recoveries == 1 })
 	if !errors.Is(n.lost[0], cloudsim.Gone) {
 		t.Errorf("OnError: got error %v, want Gone", n.lost[0])
 	}
 	create(t, cloud, "three")
-	n.await(t, "Run passes the event of the third instance to Take", func() bool { return n.there["three"] })
+	n.await(t, "Run passes the event of the third instance to Take", func() bool { return n.instances["three"] })
 }
 
 // TestRunListsAgainAfterTakeFails proves that Run lists everything again if Take returns an error.
@@ -222,14 +222,14 @@ func TestRunListsAgainAfterTakeFails(t *testing.T) {
 	n.ruin = errors.New("what is that")
 	n.mu.Unlock()
 	create(t, cloud, "two")
-	n.await(t, "Run lists the second instance after the error of Take", func() bool { return n.there["two"] && n.lists >= 2 })
+	n.await(t, "Run lists the second instance after the error of Take", func() bool { return n.instances["two"] && n.lists >= 2 })
 }
 
 // scriptedHandler is a Handler for a cloud with scripted failures.
 type scriptedHandler struct {
 	list  func() (informer.Listed, error)
 	taken []cloudsim.Event
-	told  []string
+	calls []string
 }
 
 func (s *scriptedHandler) List(context.Context) (informer.Listed, error) { return s.list() }
@@ -239,12 +239,12 @@ func (s *scriptedHandler) Take(_ context.Context, e cloudsim.Event) error {
 	return nil
 }
 
-func (s *scriptedHandler) OnSync(again bool) {
-	s.told = append(s.told, fmt.Sprintf("OnSync(%v)", again))
+func (s *scriptedHandler) OnSync(recovered bool) {
+	s.calls = append(s.calls, fmt.Sprintf("OnSync(%v)", recovered))
 }
 
 func (s *scriptedHandler) OnError(err error, news bool) {
-	s.told = append(s.told, fmt.Sprintf("OnError(%v, %v)", err, news))
+	s.calls = append(s.calls, fmt.Sprintf("OnError(%v, %v)", err, news))
 }
 
 // TestBackoff proves that the backoff grows while the cloud does not answer, and that an event
@@ -254,7 +254,7 @@ func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
-		var asked []time.Duration
+		var intervals []time.Duration
 		lists := 0
 		p := &scriptedHandler{list: func() (informer.Listed, error) {
 			lists++
@@ -262,9 +262,9 @@ func TestBackoff(t *testing.T) {
 		}}
 		watch := func(_ context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 			return func(yield func(cloudsim.Event, error) bool) {
-				asked = append(asked, time.Since(began))
+				intervals = append(intervals, time.Since(began))
 				began = time.Now()
-				switch len(asked) {
+				switch len(intervals) {
 				case 5:
 					if !yield(cloudsim.Event{Rev: 8, Type: cloudsim.EventBookmark}, nil) {
 						return
@@ -277,8 +277,8 @@ func TestBackoff(t *testing.T) {
 		}
 		informer.Run(ctx, watch, p, backoff.Backoff{First: time.Second, Most: 4 * time.Second})
 		for i, most := range []time.Duration{0, 1, 2, 4, 4, 1, 2} {
-			if most *= time.Second; asked[i] > most || asked[i] < most/2 {
-				t.Errorf("pause before watch %d: got %s, want %s to %s", i+1, asked[i], most/2, most)
+			if most *= time.Second; intervals[i] > most || intervals[i] < most/2 {
+				t.Errorf("pause before watch %d: got %s, want %s to %s", i+1, intervals[i], most/2, most)
 			}
 		}
 		if lists != 1 {
@@ -288,8 +288,8 @@ func TestBackoff(t *testing.T) {
 			"OnSync(false)", "OnError(slow down, true)", "OnError(slow down, false)", "OnError(slow down, false)", "OnError(slow down, false)",
 			"OnSync(true)", "OnError(slow down, true)", "OnError(slow down, false)",
 		}
-		if !slices.Equal(p.told, want) {
-			t.Errorf("calls of OnSync and OnError: got %q, want %q", p.told, want)
+		if !slices.Equal(p.calls, want) {
+			t.Errorf("calls of OnSync and OnError: got %q, want %q", p.calls, want)
 		}
 	})
 }
@@ -312,8 +312,8 @@ func TestListsOfTwoMoments(t *testing.T) {
 				{Rev: 7, Kind: cloudsim.KindInstance, Type: cloudsim.EventPut},
 				{Rev: 9, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut},
 			} {
-				if e.Rev < 9 && len(p.told) > 0 {
-					t.Errorf("calls of OnSync and OnError before revision %d: got %q, want none", e.Rev, p.told)
+				if e.Rev < 9 && len(p.calls) > 0 {
+					t.Errorf("calls of OnSync and OnError before revision %d: got %q, want none", e.Rev, p.calls)
 				}
 				if !yield(e, nil) {
 					return
@@ -323,7 +323,7 @@ func TestListsOfTwoMoments(t *testing.T) {
 		}
 	}
 	informer.Run(ctx, watch, p, backoff.Backoff{})
-	if len(p.taken) != 2 || p.taken[0].Rev != 7 || p.taken[1].Rev != 9 || !slices.Equal(p.told, []string{"OnSync(false)"}) {
-		t.Errorf("Take: got events %+v, want revisions 7 and 9\ncalls of OnSync and OnError: got %q, want OnSync(false)", p.taken, p.told)
+	if len(p.taken) != 2 || p.taken[0].Rev != 7 || p.taken[1].Rev != 9 || !slices.Equal(p.calls, []string{"OnSync(false)"}) {
+		t.Errorf("Take: got events %+v, want revisions 7 and 9\ncalls of OnSync and OnError: got %q, want OnSync(false)", p.taken, p.calls)
 	}
 }

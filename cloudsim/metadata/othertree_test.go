@@ -218,9 +218,9 @@ func TestMetadataTreesDoNotOverlap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := admin.SetMetadataTree(ctx, "first", tree("/latest/meta-data", "/latest/api/token"))
-	if err != nil || again.Revision != first.Revision {
-		t.Errorf("same tree again: got revision %d, error %v; want revision %d", again.Revision, err, first.Revision)
+	repeated, err := admin.SetMetadataTree(ctx, "first", tree("/latest/meta-data", "/latest/api/token"))
+	if err != nil || repeated.Revision != first.Revision {
+		t.Errorf("same tree again: got revision %d, error %v; want revision %d", repeated.Revision, err, first.Revision)
 	}
 	for _, other := range []cloudsim.SetMetadataTree{
 		tree("/latest/meta-data", ""), tree("/latest", ""), tree("/latest/meta-data/x", ""), tree("/latest/api", ""),

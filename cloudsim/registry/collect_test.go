@@ -141,8 +141,8 @@ func TestClaimWithOutdatedRecord(t *testing.T) {
 // TestCollectWithDamagedRepository proves that a damaged repository keeps its files and
 // does not block the collection of other repositories.
 func TestCollectWithDamagedRepository(t *testing.T) {
-	for what, raw := range map[string]string{"empty": "", "without a valid digest": `{"layers":[{"digest":"x"}]}`} {
-		t.Run(what, func(t *testing.T) {
+	for name, raw := range map[string]string{"empty": "", "without a valid digest": `{"layers":[{"digest":"x"}]}`} {
+		t.Run(name, func(t *testing.T) {
 			d := newDisk(t)
 			m := d.image("a/web", "v1", "layer of a")
 			d.blobOf("b/api", "of no image")

@@ -137,12 +137,12 @@ func TestReusedIDsGiveNoAccess(t *testing.T) {
 	}
 	other := *w.Client
 	other.Project = p.ID
-	again, err := other.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "secret/app"})
+	second, err := other.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "secret/app"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.ID != first.ID {
-		t.Fatalf("new repository: got ID %s, want the reused ID %s", again.ID, first.ID)
+	if second.ID != first.ID {
+		t.Fatalf("new repository: got ID %s, want the reused ID %s", second.ID, first.ID)
 	}
 	if _, err := w.pull(t, "secret/app:v1", all); err == nil {
 		t.Error("the new repository contains the images of the deleted repository")

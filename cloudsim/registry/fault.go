@@ -42,10 +42,10 @@ func (e *injectedFault) writeError(w http.ResponseWriter) {
 // checkFaults applies the fault rules to a request. Further calls for the same request have
 // no effect, because a request that uses two repositories counts only once.
 func (g *guard) checkFaults(ctx context.Context, s *session, operation, target string) error {
-	if s.asked {
+	if s.faultsChecked {
 		return nil
 	}
-	s.asked = true
+	s.faultsChecked = true
 	hit, err := g.engine.Decide(s.caller.Context(ctx, s.requestID), engine.Subject{Operation: operation, Target: target})
 	if err != nil {
 		return err

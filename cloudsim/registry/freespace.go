@@ -9,16 +9,17 @@ import (
 	oci "cuelabs.dev/go/oci/ociregistry"
 )
 
-// betweenLooks is the number of bytes that an upload writes between two checks of the free space.
-// An upload does not check the free space at each write, because a check needs a system call.
-const betweenLooks = 16 << 20
+// spaceCheckInterval is the number of bytes that an upload writes between two checks of the free
+// space. An upload does not check the free space at each write, because a check needs a system
+// call.
+const spaceCheckInterval = 16 << 20
 
 // freeSpaceAdvice is the end of each error about a lack of space.
 const freeSpaceAdvice = "delete manifests and wait for the garbage collection, or delete other files"
 
-// noRoom returns an error with status 507 (RFC 4918 section 11.5), because the
+// noSpaceError returns an error with status 507 (RFC 4918 section 11.5), because the
 // distribution specification has no code for a full disk.
-func noRoom(why string) error {
+func noSpaceError(why string) error {
 	return oci.NewHTTPError(errors.New(why), http.StatusInsufficientStorage, nil, nil)
 }
 
@@ -34,7 +35,7 @@ func (f *files) checkFreeSpace(n int64) error {
 		return err
 	}
 	if has-n < f.reserve {
-		return noRoom(fmt.Sprintf("the registry's disk has too little free space for this push: %d MiB are free, and %d MiB must stay free for other data: "+freeSpaceAdvice, has>>20, f.reserve>>20))
+		return noSpaceError(fmt.Sprintf("the registry's disk has too little free space for this push: %d MiB are free, and %d MiB must stay free for other data: "+freeSpaceAdvice, has>>20, f.reserve>>20))
 	}
 	return nil
 }
@@ -43,7 +44,7 @@ func (f *files) checkFreeSpace(n int64) error {
 // replaceDiskFull does not change other errors.
 func replaceDiskFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return noRoom("the registry's disk is full: " + freeSpaceAdvice)
+		return noSpaceError("the registry's disk is full: " + freeSpaceAdvice)
 	}
 	return err
 }

@@ -26,15 +26,15 @@ const (
 // session contains the data of one request while the registry processes the request. Only
 // the request's goroutine uses the session.
 type session struct {
-	requestID string
-	caller    engine.RegistryCaller
-	bad       error // reason why the caller is unknown; nil if the bearer token is valid
-	allowed   []access
-	project   cloudsim.ProjectID // project of the most recently allowed repository
-	asked     bool               // checkFaults has already checked the fault rules
-	noNames   bool               // the request asks for a list of zero names, which must not return all names
-	after     *cloudsim.Fault
-	unwritten error // error of a failed blob write; stored here, because the library passes on only the text of the error
+	requestID     string
+	caller        engine.RegistryCaller
+	bad           error // reason why the caller is unknown; nil if the bearer token is valid
+	allowed       []access
+	project       cloudsim.ProjectID // project of the most recently allowed repository
+	faultsChecked bool               // checkFaults has already checked the fault rules
+	noNames       bool               // the request asks for a list of zero names, which must not return all names
+	after         *cloudsim.Fault
+	unwritten     error // error of a failed blob write; stored here, because the library passes on only the text of the error
 
 	conn  *http.ResponseController
 	stall time.Duration // Config.StallTimeout

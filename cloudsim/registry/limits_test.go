@@ -46,7 +46,7 @@ func TestManifestRefusedBeforeBody(t *testing.T) {
 	reader, _ := w.password(t, w.user(t, "reader", cloudsim.RoleReader, ""), cloudsim.CreateRegistryCredential{})
 	may := "Authorization: Bearer " + w.bearer(t, cred.Password, "repository:team-a/web:pull,push") + "\r\n"
 	mayNot := "Authorization: Bearer " + w.bearer(t, reader.Password, "repository:team-a/web:pull,push") + "\r\n"
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		header string
 		size   int
 		want   int
@@ -61,11 +61,11 @@ func TestManifestRefusedBeforeBody(t *testing.T) {
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
-			t.Fatalf("%s: got error %v", what, err)
+			t.Fatalf("%s: got error %v", name, err)
 		}
 		raw, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != c.want {
-			t.Errorf("%s: got %d %s, error %v; want %d", what, resp.StatusCode, raw, err, c.want)
+			t.Errorf("%s: got %d %s, error %v; want %d", name, resp.StatusCode, raw, err, c.want)
 		}
 	}
 }
@@ -124,10 +124,10 @@ func TestConformanceSuffixRange(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-a/web", "0123456789")
 	path := "/v2/team-a/web/blobs/" + d.String()
-	for asked, want := range map[string]string{"bytes=-3": "789", "bytes=-10": "0123456789", "bytes=-500": "0123456789"} {
-		resp, body := c.call(t, 206, "GET", path, "", "Range", asked)
+	for byteRange, want := range map[string]string{"bytes=-3": "789", "bytes=-10": "0123456789", "bytes=-500": "0123456789"} {
+		resp, body := c.call(t, 206, "GET", path, "", "Range", byteRange)
 		if first := 10 - len(want); body != want || resp.Header.Get("Content-Range") != fmt.Sprintf("bytes %d-9/10", first) {
-			t.Errorf("range %s: got %q with headers %v", asked, body, resp.Header)
+			t.Errorf("range %s: got %q with headers %v", byteRange, body, resp.Header)
 		}
 	}
 	for _, bad := range []string{"bytes=-0", "bytes=-", "bytes=--1", "bytes=-x"} {
@@ -197,9 +197,9 @@ func TestOtherProjectsRepositoriesAreHidden(t *testing.T) {
 	if _, err := w.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"}); err != nil {
 		t.Fatal(err)
 	}
-	there := *w.Client
-	there.Project = "other"
-	if _, err := there.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "hidden/here"}); err != nil {
+	other := *w.Client
+	other.Project = "other"
+	if _, err := other.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "hidden/here"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, role := range []cloudsim.RoleName{cloudsim.RoleWriter, cloudsim.RoleReader} {

@@ -78,10 +78,10 @@ func TestTooManyTokens(t *testing.T) {
 	if last := all[len(all)-1]; last.Allowed || !strings.Contains(last.Reason, "too many requests for tokens from address 127.0.0.1: wait ") {
 		t.Errorf("audit trail: got %+v, want the refused request", last)
 	}
-	there := *w
-	there.http = &http.Client{Transport: transportFrom(w.http.Transport, "127.0.0.2")}
-	defer there.http.CloseIdleConnections()
-	resp, body := there.getToken(t, cred.Password, "")
+	other := *w
+	other.http = &http.Client{Transport: transportFrom(w.http.Transport, "127.0.0.2")}
+	defer other.http.CloseIdleConnections()
+	resp, body := other.getToken(t, cred.Password, "")
 	if resp.StatusCode != 429 || !strings.Contains(body, "from caller ci") {
 		t.Errorf("request from another address: got %d %s, want 429", resp.StatusCode, body)
 	}
@@ -233,7 +233,7 @@ func TestForgedTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	enc := base64.RawURLEncoding.EncodeToString
-	for what, token := range map[string]string{
+	for name, token := range map[string]string{
 		"no algorithm":       enc([]byte(`{"alg":"none","kid":"`+kid+`"}`)) + "." + parts[1] + ".",
 		"a shared secret":    forge(t, jose.SigningKey{Algorithm: jose.HS256, Key: bytes.Repeat([]byte(kid), 4)}, map[jose.HeaderKey]any{"kid": kid}, claims),
 		"another key":        forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"kid": kid}, claims),
@@ -244,7 +244,7 @@ func TestForgedTokens(t *testing.T) {
 		"too long":           parts[0] + "." + strings.Repeat("A", 20<<10) + "." + parts[2],
 	} {
 		if resp, body := w.do(t, "GET", "/v2/", token, ""); resp.StatusCode != 401 {
-			t.Errorf("%s: got %d %s, want 401", what, resp.StatusCode, body)
+			t.Errorf("%s: got %d %s, want 401", name, resp.StatusCode, body)
 		}
 	}
 	if resp, _ := w.do(t, "GET", "/v2/", good, ""); resp.StatusCode != 200 {
@@ -273,9 +273,9 @@ func TestRotation(t *testing.T) {
 	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had+1 {
 		t.Errorf("published keys: got %d, want %d; error %v", len(set.Keys), had+1, err)
 	}
-	for what, bearer := range map[string]string{"before": before, "after": after} {
+	for phase, bearer := range map[string]string{"before": before, "after": after} {
 		if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 200 {
-			t.Errorf("bearer token from %s the rotation: got %d %s, want 200", what, resp.StatusCode, body)
+			t.Errorf("bearer token from %s the rotation: got %d %s, want 200", phase, resp.StatusCode, body)
 		}
 	}
 	w.advance(t, 5*time.Minute-time.Second)
@@ -351,8 +351,8 @@ func (s *logBuffer) Write(p []byte) (int, error) {
 	return s.buf.Write(p)
 }
 
-// inWords formats each decision as one line of text.
-func inWords(all []cloudsim.RegistryDecision) (lines []string) {
+// formatDecisions formats each decision as one line of text.
+func formatDecisions(all []cloudsim.RegistryDecision) (lines []string) {
 	for _, d := range all {
 		word := "yes"
 		if !d.Allowed {
@@ -391,7 +391,7 @@ func TestAudit(t *testing.T) {
 	} {
 		step()
 	}
-	got := inWords(w.decisionsAfter(t, n))
+	got := formatDecisions(w.decisionsAfter(t, n))
 	want := []string{
 		"ci registry.pull team-a/web yes",
 		"ci registry.push team-a/web no: ",
@@ -418,9 +418,9 @@ func TestAudit(t *testing.T) {
 	}
 	log.mu.Lock()
 	defer log.mu.Unlock()
-	for what, secret := range map[string]string{"a password": cred.Password, "a bearer": bearer, "a guess": wrong} {
+	for kind, secret := range map[string]string{"a password": cred.Password, "a bearer": bearer, "a guess": wrong} {
 		if strings.Contains(log.buf.String(), secret) || strings.Contains(strings.Join(got, "\n"), secret) {
-			t.Errorf("the log or the trail contains %s", what)
+			t.Errorf("the log or the trail contains %s", kind)
 		}
 	}
 	if log.buf.Len() == 0 {

@@ -58,9 +58,9 @@ func (c Config) Validate() error {
 	if c.Listener == nil {
 		bad = append(bad, errors.New("registry: a listener is required"))
 	}
-	for what, s := range map[string]string{"a folder": c.Dir, "a URL": c.URL, "a name": c.Name} {
+	for field, s := range map[string]string{"a folder": c.Dir, "a URL": c.URL, "a name": c.Name} {
 		if s == "" {
-			bad = append(bad, fmt.Errorf("registry: %s is required", what))
+			bad = append(bad, fmt.Errorf("registry: %s is required", field))
 		}
 	}
 	return errors.Join(bad...)
@@ -243,12 +243,12 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	if r.ContentLength > maxManifest {
 		return nil, &http.MaxBytesError{Limit: maxManifest}
 	}
-	turn := time.NewTimer(s.cfg.StallTimeout)
-	defer turn.Stop()
+	timer := time.NewTimer(s.cfg.StallTimeout)
+	defer timer.Stop()
 	select {
 	case s.manifests <- struct{}{}:
 		release = func() { <-s.manifests }
-	case <-turn.C:
+	case <-timer.C:
 		return nil, errWithCode(oci.ErrTooManyRequests, "too many clients are pushing manifests: try again")
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -305,9 +305,9 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 		return r
 	}
 	about := sessionOf(r.Context())
-	about.asked = true // so that checkFaults does not apply the fault rules to the source repository
+	about.faultsChecked = true // so that checkFaults does not apply the fault rules to the source repository
 	may := s.store.mayMount(r.Context(), from, digest.Digest(blob))
-	about.asked = false // so that checkFaults applies the fault rules to the push
+	about.faultsChecked = false // so that checkFaults applies the fault rules to the push
 	if may {
 		return r
 	}

@@ -83,13 +83,13 @@ func startLogging(t *testing.T, log *slog.Logger, change ...func(*registry.Confi
 
 // user creates a service account with a role for some repositories. It returns
 // a client that calls the cloud as this account.
-func (w *world) user(t *testing.T, who string, role cloudsim.RoleName, resource string) *client.Client {
+func (w *world) user(t *testing.T, account string, role cloudsim.RoleName, resource string) *client.Client {
 	t.Helper()
-	a, err := w.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: who})
+	a, err := w.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: account})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.CreateRoleBinding(t.Context(), cloudsim.CreateRoleBinding{Name: who, Role: role, ServiceAccount: who, Resource: resource}); err != nil {
+	if _, err := w.CreateRoleBinding(t.Context(), cloudsim.CreateRoleBinding{Name: account, Role: role, ServiceAccount: account, Resource: resource}); err != nil {
 		t.Fatal(err)
 	}
 	tok, err := w.CreateToken(t.Context(), cloudsim.CreateToken{ServiceAccount: string(a.ID)})
@@ -145,11 +145,11 @@ func (w *world) wire(*testing.T) remote.Option {
 }
 
 // mustContain fails the test if the error does not contain each of the given words.
-func mustContain(t *testing.T, what string, err error, words ...string) {
+func mustContain(t *testing.T, scenario string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%s: got error %v, want %q", what, err, word)
+			t.Errorf("%s: got error %v, want %q", scenario, err, word)
 		}
 	}
 }
@@ -226,9 +226,9 @@ func TestEndsOfCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, after := w.password(t, ci, cloudsim.CreateRegistryCredential{})
-	for what, auth := range map[string]remote.Option{"before": before, "after": after} {
+	for phase, auth := range map[string]remote.Option{"before": before, "after": after} {
 		if _, err := w.pull(t, "team-a/web:v1", auth); err != nil {
-			t.Errorf("pull with a password from %s the rotation: got error %v", what, err)
+			t.Errorf("pull with a password from %s the rotation: got error %v", phase, err)
 		}
 	}
 	w.advance(t, time.Minute)
@@ -323,7 +323,7 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := w.bearer(t, cred.Password, "repository:team-a/web:pull,push"), w.bearer(t, cred.Password, "repository:team-b/api:pull")
-	for what, tc := range map[string]struct {
+	for testName, tc := range map[string]struct {
 		method, path, bearer string
 		want                 int
 	}{
@@ -342,7 +342,7 @@ func TestIsolation(t *testing.T) {
 		"digest with another algorithm":               {"GET", "/v2/team-a/web/blobs/sha512:" + strings.Repeat("0", 128), a, 400},
 		"catalog with a token for one repository":     {"GET", "/v2/_catalog", a, 403},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(testName, func(t *testing.T) {
 			if resp, body := w.do(t, tc.method, tc.path, tc.bearer, ""); resp.StatusCode != tc.want {
 				t.Errorf("got %d %s, want %d", resp.StatusCode, body, tc.want)
 			}

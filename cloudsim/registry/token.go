@@ -94,7 +94,7 @@ func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenReque
 	} else if kind == cloudsim.Unauthenticated {
 		msg = "the password is not valid: " + why.Error()
 	}
-	if ours := strings.Count(req.password, ".") == 2; len(req.scopes) > 0 && (ours || req.password == "") {
+	if isJWT := strings.Count(req.password, ".") == 2; len(req.scopes) > 0 && (isJWT || req.password == "") {
 		b, err := s.engine.CreateRegistryRefusal(msg)
 		if err == nil {
 			s.grant(w, b)
@@ -132,13 +132,13 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 		}
 		return
 	}
-	var asked []cloudsim.RegistryAccess
+	var accesses []cloudsim.RegistryAccess
 	for _, scope := range req.scopes {
 		if a, ok := cloudsim.ParseRegistryAccess(scope); ok {
-			asked = append(asked, a)
+			accesses = append(accesses, a)
 		}
 	}
-	b, err := s.engine.CreateRegistryBearer(caller, id, asked)
+	b, err := s.engine.CreateRegistryBearer(caller, id, accesses)
 	if err != nil {
 		s.log.ErrorContext(ctx, "cannot create a bearer token", "requestId", id, "err", err)
 		refuseToken(w, http.StatusInternalServerError, "UNKNOWN", "internal error: see the cloud's log")
@@ -219,13 +219,13 @@ func reply(w http.ResponseWriter, status int, v any) {
 
 // tooMany reports whether a client exceeds the rate of token requests. If the client
 // exceeds the rate, tooMany answers 429 with the header Retry-After.
-func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, who string) bool {
-	wait := s.limits.waitTime(who, time.Now())
+func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, client string) bool {
+	wait := s.limits.waitTime(client, time.Now())
 	if wait == 0 {
 		return false
 	}
 	seconds := int((wait + time.Second - 1) / time.Second)
-	why := cloudsim.Errorf(cloudsim.Exhausted, "too many requests for tokens from %s: wait %d s", who, seconds)
+	why := cloudsim.Errorf(cloudsim.Exhausted, "too many requests for tokens from %s: wait %d s", client, seconds)
 	s.engine.AuditRegistry(about, why)
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	refuseToken(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", why.Error())
@@ -249,10 +249,10 @@ const maxLimiters = 10_000
 
 // waitTime returns how long the client must wait. If the result is 0, the request is allowed. A
 // refused request does not count toward the rate.
-func (l *tokenLimits) waitTime(who string, now time.Time) time.Duration {
+func (l *tokenLimits) waitTime(client string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one, ok := l.of[who]
+	one, ok := l.of[client]
 	if !ok {
 		if len(l.of) >= maxLimiters {
 			maps.DeleteFunc(l.of, func(_ string, one *rate.Limiter) bool { return one.TokensAt(now) >= float64(l.burst) })
@@ -261,7 +261,7 @@ func (l *tokenLimits) waitTime(who string, now time.Time) time.Duration {
 			l.of = map[string]*rate.Limiter{}
 		}
 		one = rate.NewLimiter(l.perSecond, l.burst)
-		l.of[who] = one
+		l.of[client] = one
 	}
 	r := one.ReserveN(now, 1)
 	wait := r.DelayFrom(now)

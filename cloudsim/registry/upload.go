@@ -16,14 +16,14 @@ var uploadRE = regexp.MustCompile(`^[0-9a-f]{32}$`)
 // upload is a blob that a client is pushing in one or more requests. A file
 // contains the data that has arrived.
 type upload struct {
-	files *files
-	repo  string
-	id    string
-	file  *os.File
-	size  int64
-	want  int64 // required offset of the next byte; -1: Write does not check the offset
-	room  int64 // bytes that the upload may write before the next check of the free space
-	about *session
+	files           *files
+	repo            string
+	id              string
+	file            *os.File
+	size            int64
+	want            int64 // required offset of the next byte; -1: Write does not check the offset
+	bytesUntilCheck int64 // bytes that the upload may write before the next check of the free space
+	about           *session
 
 	quotas *quotaChecker
 }
@@ -101,11 +101,11 @@ func (u *upload) Write(p []byte) (int, error) {
 }
 
 func (u *upload) write(p []byte) (int, error) {
-	if u.room -= int64(len(p)); u.room < 0 {
-		if err := errors.Join(u.files.checkFreeSpace(betweenLooks), u.quotas.checkBytes(u.about.project)); err != nil {
+	if u.bytesUntilCheck -= int64(len(p)); u.bytesUntilCheck < 0 {
+		if err := errors.Join(u.files.checkFreeSpace(spaceCheckInterval), u.quotas.checkBytes(u.about.project)); err != nil {
 			return 0, err
 		}
-		u.room = betweenLooks
+		u.bytesUntilCheck = spaceCheckInterval
 	}
 	return u.file.Write(p)
 }

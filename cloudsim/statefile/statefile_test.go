@@ -101,7 +101,7 @@ func TestHostileFile(t *testing.T) {
 	if _, err := read(t, zipped(head+bucket+key+"\x00\x00")); err != nil {
 		t.Fatalf("a valid file: %v", err)
 	}
-	for what, bad := range map[string]string{
+	for defect, bad := range map[string]string{
 		"no header":            "\x00\x00",
 		"another version":      strings.Replace(head, "3", "2", 1) + "\x00\x00",
 		"a long header":        strings.Repeat("x", 1<<20),
@@ -119,7 +119,7 @@ func TestHostileFile(t *testing.T) {
 		"an endless number":    head + "\x01" + strings.Repeat("\xff", 20),
 	} {
 		if _, err := read(t, zipped(bad)); err == nil {
-			t.Errorf("file with %s: the reader returned no error", what)
+			t.Errorf("file with %s: the reader returned no error", defect)
 		}
 	}
 	if _, err := read(t, []byte("no state")); err == nil {
@@ -135,9 +135,9 @@ func zipped(content string) []byte {
 	return out.Bytes()
 }
 
-// TestSimilarRecords writes records that gzip compresses to less than a thousandth of their size. It
-// proves that the reader accepts the file. It also proves that the writer refuses a value that the
-// reader would refuse.
+// TestSimilarRecords writes records that gzip compresses to less than a thousandth of their size.
+// It proves that the reader accepts the file. It also proves that the writer refuses a value that
+// the reader would refuse.
 func TestSimilarRecords(t *testing.T) {
 	var out bytes.Buffer
 	w := statefile.NewWriter(&out)

@@ -51,7 +51,7 @@ func archive(t testing.TB, s *store.Store) []byte {
 // unarchive reads a saved state into a store. It reads all contents of the
 // store, and archives the store again. It fails the test if Unarchive returns
 // an error that is not Invalid.
-func unarchive(t testing.TB, state []byte) (again []byte, err error) {
+func unarchive(t testing.TB, state []byte) (newState []byte, err error) {
 	t.Helper()
 	r, err := statefile.NewReader(bytes.NewReader(state))
 	if err != nil {
@@ -101,14 +101,14 @@ func makeState(t testing.TB, buckets ...[]string) []byte {
 // records.
 func TestArchive(t *testing.T) {
 	whole := makeArchive(t, 10)
-	if again, err := unarchive(t, whole); err != nil || !bytes.Equal(again, whole) {
+	if got, err := unarchive(t, whole); err != nil || !bytes.Equal(got, whole) {
 		t.Fatalf("an archive of the unarchived store differs, error %v", err)
 	}
 	schema := []string{"meta", "schema", "1"}
 	if _, err := unarchive(t, makeState(t, schema)); err != nil {
 		t.Fatalf("archive of an empty store: got error %v", err)
 	}
-	for what, bad := range map[string][][]string{
+	for defect, bad := range map[string][][]string{
 		"no buckets":                        {},
 		"other schema":                      {{"meta", "schema", "2"}},
 		"unknown bucket":                    {{"faults"}, schema},
@@ -121,7 +121,7 @@ func TestArchive(t *testing.T) {
 		"short revision":                    {{"journal", "x", "{}"}, schema},
 	} {
 		if _, err := unarchive(t, makeState(t, bad...)); err == nil {
-			t.Errorf("archive with %s: got no error", what)
+			t.Errorf("archive with %s: got no error", defect)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestArchive(t *testing.T) {
 // a resource, and a resource without index entries.
 func TestCheckComparesIndexes(t *testing.T) {
 	schema := []string{"meta", "schema", "1"}
-	for what, buckets := range map[string][][]string{
+	for kind, buckets := range map[string][][]string{
 		"entry":    {{"index/project/name", "a\x00name\x00proj-000001", ""}, schema},
 		"resource": {schema, {"object/project", "proj-000001", `{"id":"proj-000001","name":"name"}`}},
 	} {
@@ -144,7 +144,7 @@ func TestCheckComparesIndexes(t *testing.T) {
 		}
 		defer s.Close()
 		if err := s.View(projects.Check); err == nil {
-			t.Errorf("store with one %s too many: got no error", what)
+			t.Errorf("store with one %s too many: got no error", kind)
 		}
 	}
 }
@@ -170,11 +170,11 @@ func FuzzUnarchive(f *testing.F) {
 		if err := errors.Join(err, z.Close()); err != nil {
 			t.Fatal(err)
 		}
-		again, err := unarchive(t, file.Bytes())
+		second, err := unarchive(t, file.Bytes())
 		if err != nil {
 			return
 		}
-		if _, err := unarchive(t, again); err != nil {
+		if _, err := unarchive(t, second); err != nil {
 			t.Errorf("archive of the unarchived store: got error %v", err)
 		}
 	})

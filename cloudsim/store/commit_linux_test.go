@@ -66,9 +66,9 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 		t.Errorf("put with a failed sync: got error %v, want Unavailable and read-only", err)
 	}
 	mend()
-	for what, err := range map[string]error{"put": putNote(s, "later", "x"), "probe": s.Probe()} {
+	for operation, err := range map[string]error{"put": putNote(s, "later", "x"), "probe": s.Probe()} {
 		if !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "read-only") {
-			t.Errorf("%s after the failed sync: got error %v, want Unavailable and read-only", what, err)
+			t.Errorf("%s after the failed sync: got error %v, want Unavailable and read-only", operation, err)
 		}
 	}
 	wantNotes(t, s, "before")

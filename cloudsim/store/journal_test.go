@@ -151,10 +151,10 @@ func TestCompactAfterALoad(t *testing.T) {
 			if n != want {
 				t.Errorf("event count: got %d, want %d", n, want)
 			}
-			there := 0
-			count := tx.read(bucketJournal).ForEach(func(_, _ []byte) error { there++; return nil })
-			if uint64(there) != want {
-				t.Errorf("events in the journal: got %d, want %d", there, want)
+			entries := 0
+			count := tx.read(bucketJournal).ForEach(func(_, _ []byte) error { entries++; return nil })
+			if uint64(entries) != want {
+				t.Errorf("events in the journal: got %d, want %d", entries, want)
 			}
 			return errors.Join(err, count, tx.CheckJournal())
 		}); err != nil {

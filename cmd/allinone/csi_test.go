@@ -102,10 +102,10 @@ func TestShippedVolumes(t *testing.T) {
 // --kubelet-socket-dir is the path of this folder on the node.
 func TestShippedSocket(t *testing.T) {
 	pod := decodeStrict[appsv1.DaemonSet](t, manifestObjects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
-	said := map[string]string{}
+	flags := map[string]string{}
 	for _, a := range pod.Containers[0].Args {
 		name, value, _ := strings.Cut(a, "=")
-		said[name] = value
+		flags[name] = value
 	}
 	onNode := map[string]string{}
 	for _, v := range pod.Volumes {
@@ -115,12 +115,12 @@ func TestShippedSocket(t *testing.T) {
 	}
 	dir := ""
 	for _, m := range pod.Containers[0].VolumeMounts {
-		if m.MountPath == filepath.Dir(strings.TrimPrefix(said["--endpoint"], "unix://")) {
+		if m.MountPath == filepath.Dir(strings.TrimPrefix(flags["--endpoint"], "unix://")) {
 			dir = onNode[m.Name]
 		}
 	}
-	if dir == "" || said["--kubelet-socket-dir"] != dir {
-		t.Errorf("--kubelet-socket-dir is %q, but the socket is in %q of the node", said["--kubelet-socket-dir"], dir)
+	if dir == "" || flags["--kubelet-socket-dir"] != dir {
+		t.Errorf("--kubelet-socket-dir is %q, but the socket is in %q of the node", flags["--kubelet-socket-dir"], dir)
 	}
 }
 

@@ -100,7 +100,7 @@ func prepare(cmd *cobra.Command) {
 	if !cmd.Runnable() && cmd.HasSubCommands() {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if asked, err := cmd.Flags().GetBool(versionFlag); err == nil && asked {
+			if showVersion, err := cmd.Flags().GetBool(versionFlag); err == nil && showVersion {
 				fmt.Fprintln(cmd.OutOrStdout(), cli.VersionLine())
 				return nil
 			}

@@ -64,10 +64,10 @@ func TestWaitFailures(t *testing.T) {
 		code, stdout := runCLI(ctx, t, cl, &stderr, strings.Fields(step.args)...)
 		// Ignore the line with the state of the operation. The command prints this line only if it
 		// has read the operation before the wait ended.
-		said := strings.TrimPrefix(stderr.String(), "op-000001 (create instance i-000001): running\n")
-		said = strings.TrimPrefix(said, "op-000002 (terminate instance i-000001): running\n")
-		if code != step.code || stdout != step.stdout || !strings.HasPrefix(said, step.stderr) {
-			t.Errorf("%s: exit %d, want %d\nstdout %q, want %q\nstderr %q, want %q", step.args, code, step.code, stdout, step.stdout, said, step.stderr)
+		gotStderr := strings.TrimPrefix(stderr.String(), "op-000001 (create instance i-000001): running\n")
+		gotStderr = strings.TrimPrefix(gotStderr, "op-000002 (terminate instance i-000001): running\n")
+		if code != step.code || stdout != step.stdout || !strings.HasPrefix(gotStderr, step.stderr) {
+			t.Errorf("%s: exit %d, want %d\nstdout %q, want %q\nstderr %q, want %q", step.args, code, step.code, stdout, step.stdout, gotStderr, step.stderr)
 		}
 	}
 }

@@ -282,7 +282,7 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	if err != nil || readOnly {
 		return bytes, err
 	}
-	if there, err := l.Of(); err != nil || len(there) > 0 {
+	if found, err := l.Of(); err != nil || len(found) > 0 {
 		return bytes, err
 	}
 	if err := runToTheEnd(ctx, f, l, func(ctx context.Context, f *os.File) error {

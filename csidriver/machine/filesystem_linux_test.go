@@ -56,9 +56,9 @@ func TestRunToTheEndAfterDeadline(t *testing.T) {
 	if err := unix.Flock(int(next.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("lock of the file after the deadline: got %v, want EWOULDBLOCK", err)
 	}
-	if there, err := Find(path); err != nil || there == nil {
+	if found, err := Find(path); err != nil || found == nil {
 		t.Errorf("no device after the deadline: %v", err)
-	} else if err := there.Close(); err != nil {
+	} else if err := found.Close(); err != nil {
 		t.Error(err)
 	}
 	close(release)

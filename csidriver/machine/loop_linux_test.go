@@ -119,14 +119,14 @@ func TestAutoclearDetachesDevice(t *testing.T) {
 	if lapses, err := stays.Lapses(); err != nil || lapses {
 		t.Errorf("autoclear of a device attached without autoclear: got %t, %v; want false", lapses, err)
 	}
-	again, err := Attach(t.Context(), path, false, true) // the second call does not change autoclear
+	second, err := Attach(t.Context(), path, false, true) // the second call does not change autoclear
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lapses, err := again.Lapses(); err != nil || lapses {
+	if lapses, err := second.Lapses(); err != nil || lapses {
 		t.Errorf("autoclear after a second Attach with autoclear: got %t, %v; want false", lapses, err)
 	}
-	if err := errors.Join(again.Close(), stays.Detach()); err != nil {
+	if err := errors.Join(second.Close(), stays.Detach()); err != nil {
 		t.Error(err)
 	}
 }

@@ -56,7 +56,7 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	if err != nil {
 		return err
 	}
-	_, asked := parse(options)
+	_, fsOptions := parse(options)
 	if fsType == XFS {
 		options = append([]string{"nouuid"}, options...) // the original of a copied disk may be mounted with the same UUID
 	}
@@ -72,7 +72,7 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 		return nil
 	}
 	err = fmt.Errorf("mount %s with options %q: %w", fsType, strings.Join(options, ","), err)
-	if asked != "" && errors.Is(err, unix.EINVAL) {
+	if fsOptions != "" && errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	return err
@@ -145,8 +145,8 @@ func UnmountAll(path string) error {
 		return err
 	}
 	for was := error(nil); ; {
-		there, err := mountedAt(path)
-		if err != nil || !there {
+		mounted, err := mountedAt(path)
+		if err != nil || !mounted {
 			return err
 		}
 		err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
@@ -169,8 +169,8 @@ func mountedAt(path string) (bool, error) {
 	if err == nil && s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
 		return s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 	}
-	there, err := mounts(func(m Mount) bool { return m.Path == path })
-	return len(there) > 0, err
+	found, err := mounts(func(m Mount) bool { return m.Path == path })
+	return len(found) > 0, err
 }
 
 // statx returns the kernel's attributes of the file or folder at path. If path
@@ -202,11 +202,11 @@ func Seen(path string) (*Mount, error) {
 	if m, ok := loopMount(at); ok {
 		return &m, nil
 	}
-	there, err := At(at)
-	if err != nil || len(there) == 0 {
+	found, err := At(at)
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	return &there[len(there)-1], nil
+	return &found[len(found)-1], nil
 }
 
 // mountPoint returns the result of realpath for path. It returns "" if path is
@@ -219,7 +219,7 @@ func mountPoint(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if there, err := mountedAt(path); err != nil || !there {
+	if mounted, err := mountedAt(path); err != nil || !mounted {
 		return "", err
 	}
 	return path, nil

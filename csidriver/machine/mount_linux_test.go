@@ -117,8 +117,8 @@ func TestFindNear(t *testing.T) {
 func TestSeenMatchesMountTable(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
-	file, at, again := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at"), filepath.Join(dir, "again")
-	for _, d := range []string{at, again} {
+	file, at, bindPath := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at"), filepath.Join(dir, "again")
+	for _, d := range []string{at, bindPath} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestSeenMatchesMountTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, at := range []string{again, at} {
+		for _, at := range []string{bindPath, at} {
 			if err := UnmountAll(at); err != nil {
 				t.Error(err)
 			}
@@ -142,12 +142,12 @@ func TestSeenMatchesMountTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
-		mount    func() error
-		at       string
-		ours, ro bool
+		mount        func() error
+		at           string
+		onDevice, ro bool
 	}{
 		{func() error { return MountDevice(l, at, Ext4, nil) }, at, true, false},
-		{func() error { return Bind(at, again, []string{"ro"}) }, again, true, true},
+		{func() error { return Bind(at, bindPath, []string{"ro"}) }, bindPath, true, true},
 		{func() error { return unix.Mount("none", at, "tmpfs", 0, "") }, at, false, false},
 		{func() error { return MountDevice(l, at, Ext4, nil) }, at, true, false},
 	} {
@@ -166,8 +166,8 @@ func TestSeenMatchesMountTable(t *testing.T) {
 		if got.Path != last.Path || got.Major != last.Major || got.Minor != last.Minor || got.FSType != last.FSType || got.ReadOnly() != last.ReadOnly() {
 			t.Errorf("Seen(%s): got %+v, want %+v as in the mount table", step.at, *got, last)
 		}
-		if l.Has(*got) != step.ours || got.ReadOnly() != step.ro {
-			t.Errorf("Seen(%s): got %+v, want ours: %t, read-only: %t", step.at, *got, step.ours, step.ro)
+		if l.Has(*got) != step.onDevice || got.ReadOnly() != step.ro {
+			t.Errorf("Seen(%s): got %+v, want ours: %t, read-only: %t", step.at, *got, step.onDevice, step.ro)
 		}
 	}
 }

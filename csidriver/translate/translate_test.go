@@ -18,10 +18,10 @@ func TestTranslationRoundTrip(t *testing.T) {
 		"kubernetes.io/gce-pd":     "gcePersistentDisk: {pdName: disk-000001, fsType: ext4}",
 		"kubernetes.io/azure-disk": "azureDisk: {diskName: disk-1, diskURI: /subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/disk-1, kind: Managed, fsType: ext4, readOnly: false}",
 	} {
-		there := translateOne(t, "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: old}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  "+source+"\n")
-		pv, ok := there.Object.(*corev1.PersistentVolume)
-		if !ok || there.Plugin != plugin || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != there.Driver {
-			t.Errorf("%s: got %+v, want a CSI volume of this plugin's driver", plugin, there)
+		csiAnswer := translateOne(t, "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: old}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  "+source+"\n")
+		pv, ok := csiAnswer.Object.(*corev1.PersistentVolume)
+		if !ok || csiAnswer.Plugin != plugin || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != csiAnswer.Driver {
+			t.Errorf("%s: got %+v, want a CSI volume of this plugin's driver", plugin, csiAnswer)
 			continue
 		}
 		back := volume("back", pv)

@@ -65,7 +65,7 @@ func TestSign(t *testing.T) {
 	if left := ca.Cert.NotAfter.Sub(now); left < 9*365*24*time.Hour {
 		t.Errorf("remaining lifetime of the authority: got %s", left)
 	}
-	if again := sign(t, leaf, ca, now); again.Cert.SerialNumber.Cmp(web.Cert.SerialNumber) == 0 {
+	if second := sign(t, leaf, ca, now); second.Cert.SerialNumber.Cmp(web.Cert.SerialNumber) == 0 {
 		t.Error("two certificates have the same serial number")
 	}
 }

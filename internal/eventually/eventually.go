@@ -22,21 +22,21 @@ type T interface {
 
 // True calls conditionFn repeatedly until conditionFn returns true. After
 // Timeout it fails the test with a message that contains the given text.
-func True(t T, what string, conditionFn func() bool) {
+func True(t T, condition string, conditionFn func() bool) {
 	helper(t)
 	if !poll(conditionFn) {
-		t.Fatalf("waited %s for: %s", Timeout, what)
+		t.Fatalf("waited %s for: %s", Timeout, condition)
 	}
 }
 
 // NoError calls tryFn repeatedly until tryFn returns nil. After Timeout it
 // fails the test with a message that contains the given text and the last
 // error.
-func NoError(t T, what string, tryFn func() error) {
+func NoError(t T, condition string, tryFn func() error) {
 	helper(t)
 	var last error
 	if !poll(func() bool { last = tryFn(); return last == nil }) {
-		t.Fatalf("waited %s for: %s: %v", Timeout, what, last)
+		t.Fatalf("waited %s for: %s: %v", Timeout, condition, last)
 	}
 }
 

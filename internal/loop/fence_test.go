@@ -71,8 +71,8 @@ func TestFenceOfRawDevice(t *testing.T) {
 	if err != nil || !found.Fenced || found.Node != "i-000001" || found.Name != "/var/lib/lab/disks/disk-000001.img" {
 		t.Errorf("device while a program has it open: got %+v, %v", found, err)
 	}
-	if again, err := Find("i-000001", file); err != nil || again != nil {
-		t.Errorf("Find returned a fenced device: %+v, %v", again, err)
+	if got, err := Find("i-000001", file); err != nil || got != nil {
+		t.Errorf("Find returned a fenced device: %+v, %v", got, err)
 	}
 	if err := dev.Close(); err != nil {
 		t.Fatal(err)

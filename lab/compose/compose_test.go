@@ -214,12 +214,12 @@ func TestComposeKeepsItsNodes(t *testing.T) {
 			t.Errorf("init with %q: got error %v, want %q", step.nodes, err, step.want)
 		}
 	}
-	for what, err := range map[string]error{
+	for name, err := range map[string]error{
 		"machines": dir.Machines(t.Context(), slog.New(slog.DiscardHandler), nil, Pulls{}),
 		"a router": dir.Route(t.Context(), slog.New(slog.DiscardHandler), false),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "COMPOSE_PROFILES=real") {
-			t.Errorf("%s in a cluster of hollow nodes: got error %v", what, err)
+			t.Errorf("%s in a cluster of hollow nodes: got error %v", name, err)
 		}
 	}
 }
@@ -230,8 +230,8 @@ func TestComposedKeysAreKeptApart(t *testing.T) {
 	if err != nil || len(made) == 0 {
 		t.Fatal(made, err)
 	}
-	if again, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil || len(again) > 0 {
-		t.Errorf("second init: got new files %v, error %v; want none", again, err)
+	if second, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil || len(second) > 0 {
+		t.Errorf("second init: got new files %v, error %v; want none", second, err)
 	}
 	signs := map[string]bool{}
 	for _, ca := range []string{lab.ClusterCA, lab.EtcdCA, lab.FrontProxyCA, lab.ProxyCA} {

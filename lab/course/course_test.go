@@ -192,11 +192,11 @@ func TestMatches(t *testing.T) {
 // last element print the last element again.
 func printingShell(lines ...string) course.Shell {
 	return func(context.Context, string) (string, int, error) {
-		said := lines[0]
+		output := lines[0]
 		if len(lines) > 1 {
 			lines = lines[1:]
 		}
-		return said, 0, nil
+		return output, 0, nil
 	}
 }
 

@@ -28,10 +28,10 @@ func (c Command) Matches(printed string) bool { return matches(c.Want, printed, 
 // must be equal, too.
 func (c Check) Matches(printed string) bool { return matches(c.Want, printed, false) }
 
-func matches(want, printed string, likely bool) bool {
+func matches(want, printed string, maskValues bool) bool {
 	var b strings.Builder
 	b.WriteString(`\A`)
-	for _, line := range normalize(want, likely) {
+	for _, line := range normalize(want, maskValues) {
 		if line == "…" {
 			b.WriteString(`(?:.*\n)*`)
 			continue
@@ -39,7 +39,7 @@ func matches(want, printed string, likely bool) bool {
 		b.WriteString(strings.ReplaceAll(regexp.QuoteMeta(line), "…", ".*") + `\n`)
 	}
 	b.WriteString(`\z`)
-	all := strings.Join(normalize(printed, likely), "\n")
+	all := strings.Join(normalize(printed, maskValues), "\n")
 	if all != "" {
 		all += "\n"
 	}
@@ -47,16 +47,16 @@ func matches(want, printed string, likely bool) bool {
 }
 
 // normalize returns the non-empty lines of s. In each line, it replaces several spaces by one
-// space. If likely is true, it also replaces values that differ in each run, such as the age of an
-// object, by the words in the table valuePatterns.
-func normalize(s string, likely bool) []string {
+// space. If maskValues is true, it also replaces values that differ in each run, such as the age of
+// an object, by the words in the table valuePatterns.
+func normalize(s string, maskValues bool) []string {
 	var lines []string
 	for line := range strings.Lines(s) {
 		line = strings.Join(strings.Fields(line), " ")
 		if line == "" {
 			continue
 		}
-		if likely {
+		if maskValues {
 			for _, e := range valuePatterns {
 				line = e.like.ReplaceAllString(line, e.as)
 			}

@@ -107,16 +107,16 @@ func (p *parser) endSection(end int) {
 		p.bad(p.open-1, "<details> is not closed in its section")
 		p.open = 0
 	}
-	said := p.visibleText(end)
+	text := p.visibleText(end)
 	switch {
 	case p.step != nil:
-		p.step.Text = said
+		p.step.Text = text
 		p.lab.Steps = append(p.lab.Steps, *p.step)
 		p.checkStep(*p.step)
 	case len(p.lab.Steps) == 0:
-		p.lab.Intro += said
+		p.lab.Intro += text
 	default:
-		p.lab.Outro += said
+		p.lab.Outro += text
 	}
 	p.step, p.hidden, p.begin = nil, nil, end
 }
@@ -251,7 +251,7 @@ func (p *parser) parseCommands(at int, terminal string) []Check {
 		line = strings.TrimSuffix(line, "\n")
 		last := len(all) - 1
 		typed, isTyped := strings.CutPrefix(line, "$ ")
-		said, isSaid := strings.CutPrefix(line, "# ")
+		statement, isSaid := strings.CutPrefix(line, "# ")
 		switch {
 		case more:
 			all[last].Line += "\n" + line
@@ -268,7 +268,7 @@ func (p *parser) parseCommands(at int, terminal string) []Check {
 				until = m[1]
 			}
 		case isSaid:
-			says = said
+			says = statement
 		case last < 0:
 			p.bad(at, "console begins with %q: want a command after \"$ \"", line)
 			return nil

@@ -75,9 +75,9 @@ func (a answer) String() string {
 // in turn. If the Service has session affinity, pick computes a hash of the client's address and
 // the address of each endpoint, and chooses the endpoint with the largest hash. With session
 // affinity, all connections of a client therefore go to one endpoint while this endpoint is usable.
-func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
+func (v *view) pick(counter *atomic.Uint64, client net.Addr) endpoint {
 	if !v.service.affinity {
-		return v.endpoints[(turn.Add(1)-1)%uint64(len(v.endpoints))]
+		return v.endpoints[(counter.Add(1)-1)%uint64(len(v.endpoints))]
 	}
 	host, _, _ := net.SplitHostPort(client.String())
 	best, score := v.endpoints[0], uint64(0)
@@ -119,9 +119,9 @@ func nodePortHandler(now func() *view) http.Handler {
 
 // connContext returns a function that chooses an endpoint for each new connection.
 func connContext(now func() *view) func(context.Context, net.Conn) context.Context {
-	var turn atomic.Uint64
+	var counter atomic.Uint64
 	return func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, toKey{}, now().pick(&turn, c.RemoteAddr()).addr)
+		return context.WithValue(ctx, toKey{}, now().pick(&counter, c.RemoteAddr()).addr)
 	}
 }
 

@@ -247,9 +247,9 @@ func (b *bench) start(c *client.Client) {
 }
 
 // await calls checkFn until it returns nil.
-func (b *bench) await(what string, checkFn func() error) {
+func (b *bench) await(condition string, checkFn func() error) {
 	b.Helper()
-	eventually.NoError(b, what, checkFn)
+	eventually.NoError(b, condition, checkFn)
 }
 
 func (b *bench) create(name, zone string) cloudsim.Instance {
@@ -271,10 +271,10 @@ func (b *bench) callVerb(verbFn func(context.Context, cloudsim.InstanceID) (clou
 
 // awaitNode waits until isAccepted returns true for the Node with the given name, and returns the
 // Node.
-func (b *bench) awaitNode(name, what string, isAccepted func(*corev1.Node) bool) *corev1.Node {
+func (b *bench) awaitNode(name, state string, isAccepted func(*corev1.Node) bool) *corev1.Node {
 	b.Helper()
 	var n *corev1.Node
-	b.await("node "+name+" is "+what, func() (err error) {
+	b.await("node "+name+" is "+state, func() (err error) {
 		if n, err = b.kube.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{}); err != nil {
 			return err
 		}

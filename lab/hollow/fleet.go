@@ -205,15 +205,15 @@ func (f *fleet) forgetRevisions() {
 // missingInstances returns the instances of the fleet that are not among the listed instances. An
 // instance is also missing if the list contains it with another name.
 func (f *fleet) missingInstances(listed []cloudsim.Instance) []cloudsim.Instance {
-	there := make(map[cloudsim.InstanceID]string, len(listed))
+	names := make(map[cloudsim.InstanceID]string, len(listed))
 	for _, i := range listed {
-		there[i.ID] = i.Name
+		names[i.ID] = i.Name
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var gone []cloudsim.Instance
 	for name, m := range f.byName {
-		if there[m.ID] != name {
+		if names[m.ID] != name {
 			gone = append(gone, m.Instance)
 		}
 	}

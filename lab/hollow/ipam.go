@@ -64,7 +64,7 @@ func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.Shar
 		}
 	}
 	for _, w := range []struct {
-		what     string
+		kind     string
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandlerFuncs
 	}{
@@ -73,7 +73,7 @@ func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.Shar
 	} {
 		handle, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {
-			return nil, fmt.Errorf("%s informer: %w", w.what, err)
+			return nil, fmt.Errorf("%s informer: %w", w.kind, err)
 		}
 		a.synced = append(a.synced, handle.HasSynced)
 	}

@@ -70,13 +70,13 @@ func (k *kubeletSet) begin(ctx context.Context) bool {
 	if !cache.WaitForCacheSync(ctx.Done(), k.synced) {
 		return false
 	}
-	again := retryBackoff()
+	retry := retryBackoff()
 	for {
 		var err error
 		if k.version, err = k.serverVersion(ctx); err == nil {
 			return true
 		}
-		if again.Wait(ctx); ctx.Err() != nil {
+		if retry.Wait(ctx); ctx.Err() != nil {
 			return false
 		}
 	}

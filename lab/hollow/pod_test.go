@@ -81,8 +81,8 @@ func TestPodsFollowPower(t *testing.T) {
 
 	b.callVerb(b.cloud.StartInstance, one)
 	b.awaitPod("late")
-	if again := b.awaitPod("early").Status.PodIP; again != ip {
-		t.Errorf("the pod has the address %s after the restart, and had %s", again, ip)
+	if got := b.awaitPod("early").Status.PodIP; got != ip {
+		t.Errorf("the pod has the address %s after the restart, and had %s", got, ip)
 	}
 	if err := b.kube.CoreV1().Pods("default").Delete(b.Context(), "early", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

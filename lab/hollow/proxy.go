@@ -57,7 +57,7 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 		}
 	}
 	for _, w := range []struct {
-		what     string
+		kind     string
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
@@ -67,7 +67,7 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 	} {
 		handle, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {
-			return nil, fmt.Errorf("%s informer: %w", w.what, err)
+			return nil, fmt.Errorf("%s informer: %w", w.kind, err)
 		}
 		p.synced = append(p.synced, handle.HasSynced)
 	}
@@ -106,14 +106,14 @@ func (p *proxy) run(ctx context.Context) {
 		return
 	}
 	for {
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		if !p.sync(ctx) {
-			again = time.After(relisten)
+			retry = time.After(relisten)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-again:
+		case <-retry:
 			continue
 		case <-p.changed:
 		}

@@ -114,8 +114,8 @@ func ask(c *http.Client, url string) (map[string]any, error) {
 	return a, json.Unmarshal([]byte(body), &a)
 }
 
-// spread sends n requests and counts the answers by pod.
-func (b *bench) spread(url string, n int) map[any]int {
+// countAnswers sends n requests and counts the answers by pod.
+func (b *bench) countAnswers(url string, n int) map[any]int {
 	b.Helper()
 	pods := map[any]int{}
 	for range n {
@@ -350,8 +350,8 @@ func TestConnectionHasOnePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if again, err := ask(kept, url(one, port, "/")); err != nil || again["pod"] != first["pod"] {
-			t.Fatalf("the connection moved from pod %v to pod %v, %v", first["pod"], again["pod"], err)
+		if next, err := ask(kept, url(one, port, "/")); err != nil || next["pod"] != first["pod"] {
+			t.Fatalf("the connection moved from pod %v to pod %v, %v", first["pod"], next["pod"], err)
 		}
 	}
 	b.setEndpoints(svc, pod("web-9", "10.1.0.9", "one"))
@@ -371,7 +371,7 @@ func TestAffinity(t *testing.T) {
 	b.setEndpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
 	at := url(one, svc.Spec.Ports[0].NodePort, "/")
 	b.await("the Service answers", func() error { _, err := ask(freshClient, at); return err })
-	if pods := b.spread(at, 8); len(pods) != 1 {
+	if pods := b.countAnswers(at, 8); len(pods) != 1 {
 		t.Errorf("one client reached several pods: %v", pods)
 	}
 }

@@ -189,7 +189,7 @@ func (r *responder) markFailed(key socketKey, s *socket, err error) {
 // attacker could forge a datagram with the address and port of another hollow
 // node as its source. Then the two nodes would answer each other for ever.
 func echo(conn net.PacketConn, now func() *view) error {
-	var turn atomic.Uint64
+	var counter atomic.Uint64
 	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed
 	for {
 		n, client, err := conn.ReadFrom(buf)
@@ -201,6 +201,6 @@ func echo(conn net.PacketConn, now func() *view) error {
 		}
 		v := now()
 		// Ignore the result, because UDP does not guarantee delivery.
-		_, _ = conn.WriteTo([]byte(v.answer(v.pick(&turn, client), client.String()).String()), client)
+		_, _ = conn.WriteTo([]byte(v.answer(v.pick(&counter, client), client.String()).String()), client)
 	}
 }

@@ -114,11 +114,11 @@ func startCluster(t *testing.T) *cluster {
 
 // await waits until check returns nil. After a timeout, await fails the test with the last error of
 // check.
-func await(t *testing.T, what string, check func() error) {
+func await(t *testing.T, condition string, check func() error) {
 	t.Helper()
 	began := time.Now()
-	eventually.NoError(t, what, check)
-	t.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
+	eventually.NoError(t, condition, check)
+	t.Logf("%s after %s", condition, time.Since(began).Round(time.Millisecond))
 }
 
 // TestCluster runs all its checks on one cluster, because booting a cluster is slow.

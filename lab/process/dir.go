@@ -24,11 +24,11 @@ func DirAt(path string) (Dir, error) {
 	if err != nil {
 		return "", err
 	}
-	for there, rest := path, ""; ; there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest) {
-		if resolved, err := filepath.EvalSymlinks(there); err == nil {
+	for prefix, rest := path, ""; ; prefix, rest = filepath.Dir(prefix), filepath.Join(filepath.Base(prefix), rest) {
+		if resolved, err := filepath.EvalSymlinks(prefix); err == nil {
 			return Dir(filepath.Join(resolved, rest)), nil
 		}
-		if there == filepath.Dir(there) {
+		if prefix == filepath.Dir(prefix) {
 			return Dir(path), nil
 		}
 	}
@@ -83,11 +83,11 @@ func (d Dir) isOurs() (bool, error) {
 
 // checkOurs returns an error if the folder does not contain the lab's marker file.
 func (d Dir) checkOurs() error {
-	ours, err := d.isOurs()
+	hasMarker, err := d.isOurs()
 	if err != nil {
 		return fmt.Errorf("data dir %s cannot be read: %w: nothing was deleted", d, rootCause(err))
 	}
-	if !ours {
+	if !hasMarker {
 		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
 	}
 	return nil
@@ -99,16 +99,16 @@ func (d Dir) claim() error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return fmt.Errorf("data dir %s not created: %w; choose another with --data-dir", d, rootCause(err))
 	}
-	ours, err := d.isOurs()
+	hasMarker, err := d.isOurs()
 	if err != nil {
 		return fmt.Errorf("data dir %s cannot be read: %w; choose another with --data-dir", d, rootCause(err))
 	}
-	if !ours {
-		there, err := os.ReadDir(string(d))
+	if !hasMarker {
+		entries, err := os.ReadDir(string(d))
 		if err != nil {
 			return fmt.Errorf("data dir %s cannot be read: %w; choose another with --data-dir", d, rootCause(err))
 		}
-		if len(there) > 0 {
+		if len(entries) > 0 {
 			return fmt.Errorf("data dir %s is not empty and does not belong to a lab; choose another with --data-dir", d)
 		}
 	}
@@ -155,11 +155,11 @@ func (d Dir) deleteContents() error {
 	if err := d.checkOurs(); err != nil {
 		return err
 	}
-	there, err := os.ReadDir(string(d))
+	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return err
 	}
-	for _, e := range there {
+	for _, e := range entries {
 		if e.Name() == markerFile {
 			continue
 		}

@@ -166,8 +166,8 @@ func TestOpenLogRotates(t *testing.T) {
 
 func TestLastLogLines(t *testing.T) {
 	d := newDir(t)
-	said := strings.Repeat("begin\n", 1000) + "the port is taken\nthe port is taken\n\n"
-	if err := os.WriteFile(d.LogFile("x"), []byte(said), 0o600); err != nil {
+	content := strings.Repeat("begin\n", 1000) + "the port is taken\nthe port is taken\n\n"
+	if err := os.WriteFile(d.LogFile("x"), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := d.lastWords("x"), "begin\nthe port is taken"; got != want {

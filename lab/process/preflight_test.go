@@ -42,7 +42,7 @@ func TestPreflight(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	nowhere := filepath.Join(base, "nowhere")
+	missing := filepath.Join(base, "nowhere")
 
 	for _, tc := range []struct {
 		name               string
@@ -51,16 +51,16 @@ func TestPreflight(t *testing.T) {
 		want               []string // a part of each line of the error, in order
 	}{
 		{name: "all is well", self: self, kube: kube},
-		{name: "upstream's own", self: self, kube: nowhere, binDir: filepath.Join(base, "upstream")},
+		{name: "upstream's own", self: self, kube: missing, binDir: filepath.Join(base, "upstream")},
 		{name: "one of upstream's", self: self, kube: kube, binDir: filepath.Join(base, "some")},
-		{name: "another multi-call binary", self: self, kube: nowhere, binDir: filepath.Join(base, "multi")},
-		{name: "not built", self: self, kube: nowhere, want: []string{
-			"cannot run the program for etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok at " + nowhere + ": no such file or directory; run `make build`, or",
+		{name: "another multi-call binary", self: self, kube: missing, binDir: filepath.Join(base, "multi")},
+		{name: "not built", self: self, kube: missing, want: []string{
+			"cannot run the program for etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok at " + missing + ": no such file or directory; run `make build`, or",
 		}},
 		{name: "not executable", self: self, kube: filepath.Join(base, "plain"), want: []string{"is not executable; run `make build`"}},
 		{name: "an empty folder", self: self, kube: kube, binDir: filepath.Join(base, "none"), want: []string{"--kube-bin-dir " + filepath.Join(base, "none") + " has neither the program kube nor one of the Kubernetes programs: etcd"}},
-		{name: "all at once", self: nowhere, kube: nowhere, takePort: "etcd", want: []string{
-			"cannot run the program allinone at " + nowhere, "program for etcd, ", "for etcd cannot be used: address already in use; stop the program that uses it, or choose other ports with --port-base",
+		{name: "all at once", self: missing, kube: missing, takePort: "etcd", want: []string{
+			"cannot run the program allinone at " + missing, "program for etcd, ", "for etcd cannot be used: address already in use; stop the program that uses it, or choose other ports with --port-base",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -75,16 +75,16 @@ func TestPreflight(t *testing.T) {
 			if err := preflight(Config{DataDir: Dir(base), Self: tc.self, Kube: tc.kube, KubeBinDir: tc.binDir}, p); err != nil {
 				got = err.Error()
 			}
-			said := strings.Split(got, "\n")
+			lines := strings.Split(got, "\n")
 			if got == "" {
-				said = nil
+				lines = nil
 			}
-			if len(said) != len(tc.want) {
-				t.Fatalf("%d lines, want %d:\n%s", len(said), len(tc.want), got)
+			if len(lines) != len(tc.want) {
+				t.Fatalf("%d lines, want %d:\n%s", len(lines), len(tc.want), got)
 			}
 			for i, want := range tc.want {
-				if !strings.Contains(said[i], want) {
-					t.Errorf("line %d is %q, want %q", i+1, said[i], want)
+				if !strings.Contains(lines[i], want) {
+					t.Errorf("line %d is %q, want %q", i+1, lines[i], want)
 				}
 			}
 		})

@@ -42,15 +42,15 @@ func layVPC(t *testing.T, d Dir) (mounted string) {
 }
 
 // listLeftovers lists the parts of a lab's network that are still on the host.
-func (d Dir) listLeftovers(t *testing.T) (what []string) {
+func (d Dir) listLeftovers(t *testing.T) (leftovers []string) {
 	t.Helper()
 	if _, err := net.InterfaceByName(d.cable()); err == nil {
-		what = append(what, "link")
+		leftovers = append(leftovers, "link")
 	}
 	if _, err := os.Stat(d.path("real", "vpc.netns")); err == nil {
-		what = append(what, "namespace")
+		leftovers = append(leftovers, "namespace")
 	}
-	return what
+	return leftovers
 }
 
 // Down finds the machines of a lab by their names on the host and stops them, so it does not

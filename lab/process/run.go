@@ -129,7 +129,7 @@ func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, er
 // keys and certificates, and writes the files of the components.
 func (p *plan) writeAll(m memory) error {
 	m.Ports, m.Networks = p.ports, p.networks
-	if err := p.DataDir.remember(m); err != nil {
+	if err := p.DataDir.writeMemory(m); err != nil {
 		return err
 	}
 	p.pki = lab.PKI{Dir: p.DataDir.path("pki"), Now: time.Now(), Servers: p.serverIPs()}

@@ -54,5 +54,5 @@ func (p *plan) seed(ctx context.Context, m memory) error {
 		return err
 	}
 	m.Seeded = true
-	return p.dir.remember(m)
+	return p.dir.writeMemory(m)
 }

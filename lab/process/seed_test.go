@@ -31,10 +31,10 @@ func TestSeedWithFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []string
+	var messages []string
 	p := &plan{
 		Config: Config{Nodes: lab.Hollow, Dialects: []string{"aws"}}, dir: Dir(t.TempDir()), ports: portsByName{"cloudsim": port},
-		say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) },
+		say: func(format string, args ...any) { messages = append(messages, fmt.Sprintf(format, args...)) },
 	}
 	if err := os.MkdirAll(filepath.Dir(p.dir.AdminToken()), 0o700); err != nil {
 		t.Fatal(err)
@@ -51,13 +51,13 @@ func TestSeedWithFault(t *testing.T) {
 	if err := p.seedCloud(t.Context()); err == nil {
 		t.Error("first start with a fault: got no error")
 	}
-	if err := p.dir.remember(memory{Seeded: true}); err != nil {
+	if err := p.dir.writeMemory(memory{Seeded: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.seedCloud(t.Context()); err != nil {
 		t.Errorf("later start with a fault: %v", err)
 	}
-	if len(said) != 1 || !strings.Contains(said[0], "service account of the dialect aws") {
-		t.Errorf("messages to the user: got %q, want one message with the error", said)
+	if len(messages) != 1 || !strings.Contains(messages[0], "service account of the dialect aws") {
+		t.Errorf("messages to the user: got %q, want one message with the error", messages)
 	}
 }

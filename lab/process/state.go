@@ -42,7 +42,7 @@ func (d Dir) memory() (memory, error) {
 	return m, nil
 }
 
-func (d Dir) remember(m memory) error {
+func (d Dir) writeMemory(m memory) error {
 	raw, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err

@@ -27,13 +27,13 @@ func startSleep(t *testing.T) *exec.Cmd {
 
 func TestIdentify(t *testing.T) {
 	cmd := startSleep(t)
-	who := identify(cmd.Process.Pid)
-	if !who.isRunning() {
-		t.Fatalf("%+v does not run", who)
+	proc := identify(cmd.Process.Pid)
+	if !proc.isRunning() {
+		t.Fatalf("%+v does not run", proc)
 	}
 	for name, other := range map[string]process{
-		"process with another start time": {who.PID, who.Start + 1, who.Boot},
-		"process of another boot":         {who.PID, who.Start, "other"},
+		"process with another start time": {proc.PID, proc.Start + 1, proc.Boot},
+		"process of another boot":         {proc.PID, proc.Start, "other"},
 		"process that never started":      {},
 	} {
 		if other.isRunning() {
@@ -43,7 +43,7 @@ func TestIdentify(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "a zombie does not count as running", func() bool { return !who.isRunning() })
+	eventually.True(t, "a zombie does not count as running", func() bool { return !proc.isRunning() })
 }
 
 // A killed program can still hold its ports when its first thread has ended but other
@@ -61,14 +61,14 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 		return err == nil && strings.Contains(string(stat), ") Z ")
 	}
 	eventually.True(t, "its first thread ends", zombie)
-	who := identify(pid)
-	if !who.isRunning() {
+	proc := identify(pid)
+	if !proc.isRunning() {
 		t.Error("the process counts as gone while its threads run")
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the killed process is gone", func() bool { return !who.isRunning() })
+	eventually.True(t, "the killed process is gone", func() bool { return !proc.isRunning() })
 }
 
 func TestDownEndsProcessesOfAKilledSupervisor(t *testing.T) {

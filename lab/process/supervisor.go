@@ -181,15 +181,15 @@ func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Ti
 			return err
 		}
 	}
-	again := ""
+	suffix := ""
 	if isClosed(u.ready) {
-		again = " again"
+		suffix = " again"
 	}
-	who := "in this process"
+	location := "in this process"
 	if u.run == nil {
-		who = fmt.Sprintf("pid %d", pid)
+		location = fmt.Sprintf("pid %d", pid)
 	}
-	s.say("%s is ready%s after %.1fs (%s)", u.name, again, time.Since(began).Seconds(), who)
+	s.say("%s is ready%s after %.1fs (%s)", u.name, suffix, time.Since(began).Seconds(), location)
 	err := s.diary.noteComponent(u.name, func(r *componentEntry) { r.Ready = true })
 	u.once.Do(func() { close(u.ready) })
 	return err
@@ -237,12 +237,12 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 			l.over(errors.Join(err, l.kill())) // kills processes that the program may have left
 		}()
 	}
-	who := identify(l.pid)
+	proc := identify(l.pid)
 	err := s.diary.noteComponent(u.name, func(r *componentEntry) {
 		if r.Process.PID != 0 {
 			r.Restarts++
 		}
-		r.Process, r.Since, r.Ready = who, time.Now(), false
+		r.Process, r.Since, r.Ready = proc, time.Now(), false
 	})
 	if err != nil {
 		s.stopUnit(u, l)

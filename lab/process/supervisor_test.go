@@ -28,8 +28,8 @@ type rig struct {
 	stop    context.CancelFunc
 	done    chan error
 
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	messages []string
 }
 
 func newDir(t *testing.T) Dir {
@@ -73,7 +73,7 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	s := &supervisor{dir: r.dir, diary: d, grace: grace, say: func(format string, args ...any) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.said = append(r.said, fmt.Sprintf(format, args...))
+		r.messages = append(r.messages, fmt.Sprintf(format, args...))
 	}}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
@@ -210,10 +210,10 @@ func TestRestartsComponentsThatDie(t *testing.T) {
 	if err := r.waitResult(t); err != nil {
 		t.Error(err)
 	}
-	said := strings.Join(r.said, "\n")
+	output := strings.Join(r.messages, "\n")
 	for _, want := range []string{"mortal does not run: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("the supervisor did not report %q:\n%s", want, said)
+		if !strings.Contains(output, want) {
+			t.Errorf("the supervisor did not report %q:\n%s", want, output)
 		}
 	}
 }
@@ -225,13 +225,13 @@ func TestKillsProcessesThatDoNotStop(t *testing.T) {
 	})
 	r.awaitReady(t)
 	eventually.NoError(t, "it starts", func() error { _, err := os.Stat(r.journal); return err })
-	who := r.component(t, "stubborn").Process
+	proc := r.component(t, "stubborn").Process
 	began := time.Now()
 	r.stop()
 	if err := r.waitResult(t); err != nil {
 		t.Fatal(err)
 	}
-	if who.isRunning() {
+	if proc.isRunning() {
 		t.Error("the process still runs")
 	}
 	if took := time.Since(began); took < grace {
@@ -291,7 +291,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 		return []component{testServer("parent", freeAddr(t), r.journal, pidFile)}
 	})
 	r.awaitReady(t)
-	var who process
+	var grandchild process
 	eventually.NoError(t, "the grandchild runs", func() error {
 		raw, err := os.ReadFile(pidFile)
 		if err != nil {
@@ -301,8 +301,8 @@ func TestLeavesNoGrandchild(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if who = identify(pid); !who.isRunning() {
-			return fmt.Errorf("%+v does not run", who)
+		if grandchild = identify(pid); !grandchild.isRunning() {
+			return fmt.Errorf("%+v does not run", grandchild)
 		}
 		return nil
 	})
@@ -310,7 +310,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 	if err := r.waitResult(t); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "a grandchild ends with its parent", func() bool { return !who.isRunning() })
+	eventually.True(t, "a grandchild ends with its parent", func() bool { return !grandchild.isRunning() })
 }
 
 func TestComponentOrderIsChecked(t *testing.T) {
@@ -375,11 +375,11 @@ func TestLockDirWaitsForKilledLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(lockRelease/4, unlock)
-	again, err := lockDir(t.Context(), dir)
+	secondUnlock, err := lockDir(t.Context(), dir)
 	if err != nil {
 		t.Fatalf("lock of a released directory: %v", err)
 	}
-	again()
+	secondUnlock()
 }
 
 func TestDown(t *testing.T) {

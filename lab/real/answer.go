@@ -42,7 +42,7 @@ func (v *vpc) leadAnswers(host *netlink.Handle) error {
 		return err
 	}
 	table := hostTables + cable.Attrs().Index
-	for _, side := range []struct {
+	for _, ns := range []struct {
 		handle *netlink.Handle
 		route  netlink.Route
 		from   string
@@ -51,12 +51,12 @@ func (v *vpc) leadAnswers(host *netlink.Handle) error {
 		{v.link, netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: everywhere, Gw: v.Host.AsSlice(), Table: routerTable}, "", routerPriority},
 		{host, netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: table}, v.Link, hostPriority},
 	} {
-		if err := side.handle.RouteReplace(&side.route); err != nil {
+		if err := ns.handle.RouteReplace(&ns.route); err != nil {
 			return fmt.Errorf("route for replies to clients: %w", err)
 		}
 		for _, protocol := range []int{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-			r := answerRule(side.from, protocol, side.route.Table, side.order)
-			if err := side.handle.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
+			r := answerRule(ns.from, protocol, ns.route.Table, ns.order)
+			if err := ns.handle.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
 				return fmt.Errorf("routing rule for replies to clients (the kernel must support policy routing): %w", err)
 			}
 		}

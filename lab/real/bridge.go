@@ -124,11 +124,11 @@ func (b *bridge) linkNames() (map[string]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the links: %w", err)
 	}
-	there := map[string]bool{}
+	names := map[string]bool{}
 	for _, l := range links {
-		there[l.Attrs().Name] = true
+		names[l.Attrs().Name] = true
 	}
-	return there, nil
+	return names, nil
 }
 
 func setLinkUp(h *netlink.Handle, name string) error {

@@ -28,8 +28,8 @@ func (c *cableSet) change(fn func()) {
 	c.news.notify()
 }
 
-// locate stores the zone of an instance.
-func (c *cableSet) locate(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] = i.Zone }) }
+// setZone stores the zone of an instance.
+func (c *cableSet) setZone(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] = i.Zone }) }
 
 // darken stores whether a zone is dark, which means unreachable.
 func (c *cableSet) darken(z cloudsim.Zone) { c.change(func() { c.dark[z.Name] = z.Dark() }) }

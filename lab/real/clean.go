@@ -45,9 +45,9 @@ func Runs(dir, name, link string) (bool, error) {
 	if (cgroup{all, name}).isPresent() || isNetNS(filepath.Join(dir, vpcFile)) {
 		return true, nil
 	}
-	there, err := hasLink(link)
-	if there || err != nil {
-		return there, err
+	exists, err := hasLink(link)
+	if exists || err != nil {
+		return exists, err
 	}
 	loops, err := disksOf(name)
 	if errors.Is(err, fs.ErrPermission) { // a user without this permission has attached no loop devices

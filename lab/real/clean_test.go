@@ -33,7 +33,7 @@ func TestRunsFindsEachResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	for what, leave := range map[string]func(dir string) error{
+	for resource, leave := range map[string]func(dir string) error{
 		"nothing":         nil,
 		"an empty cgroup": func(string) error { return cgroup{all, name}.child("i-000001").create() },
 		"the link to the host": func(string) error {
@@ -68,14 +68,14 @@ func TestRunsFindsEachResource(t *testing.T) {
 			}
 		}
 		if runs, err := Runs(dir, name, link); runs != (leave != nil) || err != nil {
-			t.Errorf("Runs after a hypervisor left %s: got %v, error %v; want %v", what, runs, err, leave != nil)
+			t.Errorf("Runs after a hypervisor left %s: got %v, error %v; want %v", resource, runs, err, leave != nil)
 		}
 		if err := Clean(t.Context(), dir, name, link); err != nil {
 			t.Fatal(err)
 		}
 		// The test waits, because udev opens a loop device when the device changes. The kernel
 		// removes the device only after udev has closed it.
-		eventually.NoError(t, "Runs returns false after Clean of "+what, func() error {
+		eventually.NoError(t, "Runs returns false after Clean of "+resource, func() error {
 			runs, err := Runs(dir, name, link)
 			if err == nil && runs {
 				err = errors.New("got true, want false")

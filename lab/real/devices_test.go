@@ -212,8 +212,8 @@ func TestForcedDetachFences(t *testing.T) {
 	one, two := b.machine("i-000001"), b.machine("i-000002")
 	// The process opens the device, and writes to it in a loop until a write fails.
 	old := one.commandInside("exec 3<>disk/by-id/cloudsim-disk-000001; while printf old >&3; do :; done")
-	var said bytes.Buffer
-	old.Stderr = &said
+	var stderr bytes.Buffer
+	old.Stderr = &stderr
 	if err := old.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -245,8 +245,8 @@ func TestForcedDetachFences(t *testing.T) {
 		t.Fatalf("write of the new machine: %v: %s", err, out)
 	}
 	freeze(t, one.cgroup, false)
-	if err := old.Wait(); err != nil || said.Len() == 0 { // the shell ends when a write fails, and prints the reason
-		t.Errorf("shell of the old machine: got error %v and output %q, want no error and the reason of the failed write", err, said.String())
+	if err := old.Wait(); err != nil || stderr.Len() == 0 { // the shell ends when a write fails, and prints the reason
+		t.Errorf("shell of the old machine: got error %v and output %q, want no error and the reason of the failed write", err, stderr.String())
 	}
 	if got := string(data()); got != "new" {
 		t.Errorf("data of the disk: got %q, want the data of the new machine", got)
@@ -407,8 +407,8 @@ func TestCleanDevices(t *testing.T) {
 	}
 }
 
-// If an error of a disk is too long, the report contains the beginning of the error. The error is cut
-// between two characters, because the cloud refuses text that is not valid UTF-8.
+// If an error of a disk is too long, the report contains the beginning of the error. The error is
+// cut between two characters, because the cloud refuses text that is not valid UTF-8.
 func TestLongDeviceError(t *testing.T) {
 	h := &hypervisor{cfg: Config{Name: "cloudsim-test"}}
 	h.wantedDisks.replace([]cloudsim.Disk{{ID: "disk-000001", Attachments: []cloudsim.Attachment{{Instance: "i-000001"}}}})

@@ -54,7 +54,7 @@ func forward(ctx context.Context, l net.Listener, target string) error {
 	defer open.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	again := retryBackoff()
+	retry := retryBackoff()
 	for {
 		client, err := l.Accept()
 		switch {
@@ -63,10 +63,10 @@ func forward(ctx context.Context, l net.Listener, target string) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil: // for example, too many open files
-			again.Wait(ctx)
+			retry.Wait(ctx)
 			continue
 		}
-		again.Reset()
+		retry.Reset()
 		open.Go(func() { carry(ctx, client, target) })
 	}
 }

@@ -99,7 +99,7 @@ const nameEvery = 500 * time.Millisecond
 // changes before the Node is deleted, awaitName returns false, because a user may have stopped or
 // deleted the instance.
 func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance, changed notification) (free bool, err error) {
-	said := false
+	logged := false
 	for {
 		other, err := h.cfg.NodeOf(ctx, i.Name)
 		if err != nil {
@@ -108,8 +108,8 @@ func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance, changed
 		if other == "" || providerid.Same(other, i.ProviderID) {
 			return true, nil
 		}
-		if !said {
-			said = true
+		if !logged {
+			logged = true
 			h.log.Info("waiting for the cloud controller manager to delete the Node of an earlier instance", "name", i.Name, "providerID", other, "instance", i.ID)
 		}
 		select {

@@ -73,7 +73,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 		return err
 	}
 	h := &hypervisor{log: log, cfg: cfg, cables: newCables(), inputs: map[cloudsim.InstanceID]*machineInput{}}
-	told := ctx // ends when the caller stops the hypervisor
+	callerCtx := ctx // ends when the caller stops the hypervisor
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var serving *errgroup.Group
@@ -85,7 +85,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 			err = errors.Join(err, serving.Wait())
 		}
 		err = errors.Join(err, h.closeHandles())
-		if adopted || told.Err() != nil { // otherwise the machines belong to the next hypervisor
+		if adopted || callerCtx.Err() != nil { // otherwise the machines belong to the next hypervisor
 			err = errors.Join(err, h.cleanUp(context.WithoutCancel(ctx)))
 		}
 	}()
@@ -220,7 +220,7 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 // if another hypervisor serves the zone of the instance.
 func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, deleted bool) {
 	if h.servesZone(i.Zone) {
-		h.cables.locate(i)
+		h.cables.setZone(i)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -261,14 +261,14 @@ func (h *hypervisor) forgetRevisions() {
 
 // prune marks the instance of a machine as deleted if list does not contain the instance.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
-	there := map[cloudsim.InstanceID]bool{}
+	exists := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {
-		there[i.ID] = true
+		exists[i.ID] = true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, k := range h.inputs {
-		if !there[id] {
+		if !exists[id] {
 			last, _ := k.latest()
 			last.ID = id
 			k.set(last, true)
@@ -279,7 +279,7 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 // manage manages one machine until it has deleted the machine. If ctx ends first, the method
 // switches the machine off and returns.
 func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
-	again := retryBackoff()
+	retry := retryBackoff()
 	daily := time.NewTicker(24 * time.Hour)
 	defer daily.Stop()
 	for ctx.Err() == nil {
@@ -306,11 +306,11 @@ func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 			return
 		}
 		if err == nil || ctx.Err() != nil {
-			again.Reset()
+			retry.Reset()
 			continue
 		}
 		m.log.Error("machine not updated; retrying", "err", err)
-		again.Wait(ctx)
+		retry.Wait(ctx)
 		k.changed.notify()
 	}
 	if err := h.stopMachine(context.WithoutCancel(ctx), m, k); err != nil {

@@ -290,9 +290,9 @@ func TestRestoreDuringDeletion(t *testing.T) {
 // A machine waits until an earlier Node with its name is deleted. TestDeletionWhileNameIsTaken
 // proves that the hypervisor deletes the machine if a user deletes its instance in the meantime.
 func TestDeletionWhileNameIsTaken(t *testing.T) {
-	asked := newNotification()
+	called := newNotification()
 	h := newTestHypervisor(t, Config{Dir: t.TempDir(), NodeOf: func(context.Context, string) (string, error) {
-		asked.notify()
+		called.notify()
 		return "cloudsim://sim-1/sim-1a/i-000001", nil
 	}})
 	m := h.newMachine("i-000002")
@@ -303,7 +303,7 @@ func TestDeletionWhileNameIsTaken(t *testing.T) {
 	defer stop()
 	ended := make(chan struct{})
 	go func() { h.manage(ctx, m, k); close(ended) }()
-	<-asked
+	<-called
 	k.set(cloudsim.Instance{ID: m.id, Meta: cloudsim.Meta{Name: "one", Revision: 2}}, true)
 	<-ended
 	if ctx.Err() != nil || len(h.inputs) > 0 {

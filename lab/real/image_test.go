@@ -190,17 +190,17 @@ func TestCloneOfImages(t *testing.T) {
 	}
 	const snapshot, opaque = "io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs", "trusted.overlay.opaque"
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "disk")
-	home, was := filepath.Join(from, snapshot, "home"), time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	homeDir, was := filepath.Join(from, snapshot, "home"), time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	if err := errors.Join(
-		os.MkdirAll(home, 0o700), os.Chown(home, 1000, 1001),
-		os.WriteFile(filepath.Join(home, "users.db"), nil, 0o600), os.Chmod(filepath.Join(home, "users.db"), 0o644),
-		os.Symlink("/nowhere/a.db", filepath.Join(home, "link.db")),
-		unix.Mknod(filepath.Join(home, "deleted.db"), unix.S_IFCHR, 0), // marks a file that a lower layer contains
-		os.Chtimes(home, was, was),
+		os.MkdirAll(homeDir, 0o700), os.Chown(homeDir, 1000, 1001),
+		os.WriteFile(filepath.Join(homeDir, "users.db"), nil, 0o600), os.Chmod(filepath.Join(homeDir, "users.db"), 0o644),
+		os.Symlink("/nowhere/a.db", filepath.Join(homeDir, "link.db")),
+		unix.Mknod(filepath.Join(homeDir, "deleted.db"), unix.S_IFCHR, 0), // marks a file that a lower layer contains
+		os.Chtimes(homeDir, was, was),
 	); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Setxattr(home, opaque, []byte("y"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
+	if err := unix.Setxattr(homeDir, opaque, []byte("y"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
 		t.Fatal(err)
 	}
 	if err := cloneStore(from, to); err != nil {

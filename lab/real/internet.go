@@ -324,7 +324,7 @@ func closeInternet(link string) error {
 	if !slices.Contains(labs, table) {
 		return nil
 	}
-	restore, err := remember(table)
+	restore, err := storedValues(table)
 	if err != nil {
 		return err
 	}
@@ -332,7 +332,7 @@ func closeInternet(link string) error {
 		if other == table {
 			continue
 		}
-		values, err := remember(other)
+		values, err := storedValues(other)
 		if err != nil {
 			return err
 		}
@@ -368,7 +368,8 @@ func runFilter(text, program string, args ...string) (string, error) {
 
 // dockerChain is the iptables chain to which users of Docker can add rules. Docker accepts a
 // forwarded packet only if one of its own rules or a rule in this chain accepts the packet. The
-// lab's nftables table cannot accept packets that Docker drops, so the lab adds rules to this chain.
+// lab's nftables table cannot accept packets that Docker drops, so the lab adds rules to this
+// chain.
 const dockerChain = "DOCKER-USER"
 
 // dockerRules returns the rules of iptables that accept the traffic of a lab.

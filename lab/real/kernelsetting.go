@@ -66,9 +66,10 @@ func writeSetting(path, value string) error {
 // originalValue finds the original value of a setting in the rules of internet.nft.
 var originalValue = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
-// remember reads the comments in the nftables table of a lab. These comments contain the original
-// values of the host's settings. remember returns a map from the settings to their original values.
-func remember(table string) (map[string]string, error) {
+// storedValues reads the comments in the nftables table of a lab. These comments contain the
+// original values of the host's settings. storedValues returns a map from the settings to their
+// original values.
+func storedValues(table string) (map[string]string, error) {
 	out, err := nft("", "list", "chain", "inet", table, "original")
 	all := map[string]string{}
 	for _, m := range originalValue.FindAllStringSubmatch(out, -1) {
@@ -89,7 +90,7 @@ func originalValues(table string, wanted []kernelSetting) (map[string]string, er
 	}
 	known, all := map[string]string{}, map[string]string{}
 	for _, t := range labs {
-		values, err := remember(t)
+		values, err := storedValues(t)
 		if err != nil {
 			return nil, err
 		}

@@ -284,7 +284,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := m.h.bridge.attach(string(m.id), cmd.Process.Pid, address); err != nil {
 		return err
 	}
-	m.h.cables.locate(i) // the instance's zone may be dark (unreachable)
+	m.h.cables.setZone(i) // the instance's zone may be dark (unreachable)
 	_, err = button.Write([]byte(boot.Go))
 	return err
 }

@@ -18,7 +18,7 @@ func (b notification) notify() {
 // forEach calls work for each notification until ctx ends. If work returns an error, forEach passes
 // the error to onError, waits for a backoff, and calls work again.
 func (b notification) forEach(ctx context.Context, work func() error, onError func(error)) {
-	again := retryBackoff()
+	retry := retryBackoff()
 	for {
 		select {
 		case <-ctx.Done():
@@ -27,10 +27,10 @@ func (b notification) forEach(ctx context.Context, work func() error, onError fu
 		}
 		if err := work(); err != nil {
 			onError(err)
-			again.Wait(ctx)
+			retry.Wait(ctx)
 			b.notify()
 			continue
 		}
-		again.Reset()
+		retry.Reset()
 	}
 }

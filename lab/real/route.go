@@ -62,9 +62,9 @@ func (t *table) fill(instances []cloudsim.Instance, routes []cloudsim.Route) {
 	})
 }
 
-// locate stores a new version of an instance. If deleted is true, locate removes the instance
-// instead.
-func (t *table) locate(i cloudsim.Instance, deleted bool) {
+// putInstance stores a new version of an instance. If deleted is true, putInstance removes the
+// instance instead.
+func (t *table) putInstance(i cloudsim.Instance, deleted bool) {
 	t.change(func() {
 		if stored, ok := t.instances[i.ID]; ok && i.Revision < stored.Revision {
 			return
@@ -120,7 +120,7 @@ func (v *vpc) setRoutes(wantedRoutes map[netip.Prefix]netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("reading the router's route table: %w", err)
 	}
-	there := map[netip.Prefix]netip.Addr{}
+	existing := map[netip.Prefix]netip.Addr{}
 	var errs []error
 	for _, r := range now {
 		to, ok := netip.AddrFromSlice(r.Dst.IP)
@@ -131,7 +131,7 @@ func (v *vpc) setRoutes(wantedRoutes map[netip.Prefix]netip.Addr) error {
 		}
 		p, via := netip.PrefixFrom(to.Unmap(), bits), via.Unmap()
 		if wantedRoutes[p] == via {
-			there[p] = via
+			existing[p] = via
 			continue
 		}
 		if err := v.link.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -139,7 +139,7 @@ func (v *vpc) setRoutes(wantedRoutes map[netip.Prefix]netip.Addr) error {
 		}
 	}
 	for p, via := range wantedRoutes {
-		if there[p] == via {
+		if existing[p] == via {
 			continue
 		}
 		r := netlink.Route{Dst: ipNet(p), Gw: via.AsSlice(), Protocol: routeProtocol}

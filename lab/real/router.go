@@ -155,7 +155,7 @@ func (r *routeUpdater) Take(_ context.Context, e cloudsim.Event) error {
 	}
 	i, err := object[cloudsim.Instance](e)
 	if err == nil {
-		r.table.locate(i, deleted)
+		r.table.putInstance(i, deleted)
 	}
 	return err
 }
@@ -201,8 +201,8 @@ func (r *router) watchMachines(ctx context.Context) {
 type missingMachines map[cloudsim.InstanceID]*absence
 
 type absence struct {
-	since time.Time
-	told  bool
+	since    time.Time
+	reported bool
 }
 
 // update returns the changes since the previous call. The list missing contains the running
@@ -217,14 +217,14 @@ func (m missingMachines) update(now time.Time, running []cloudsim.Instance, link
 		a := m[i.ID]
 		switch {
 		case links[string(i.ID)]:
-			if a != nil && a.told {
+			if a != nil && a.reported {
 				recovered = append(recovered, i)
 			}
 			delete(m, i.ID)
 		case a == nil:
 			m[i.ID] = &absence{since: now}
-		case !a.told && now.Sub(a.since) >= missingAfter:
-			a.told = true
+		case !a.reported && now.Sub(a.since) >= missingAfter:
+			a.reported = true
 			missing = append(missing, i)
 		}
 	}

@@ -32,7 +32,7 @@ func TestMissingMachinesAreReported(t *testing.T) {
 	for _, step := range []struct {
 		after       time.Duration
 		running     []cloudsim.Instance
-		there       map[string]bool
+		links       map[string]bool
 		lost, found int
 	}{
 		{0, running, one, 0, 0},
@@ -45,7 +45,7 @@ func TestMissingMachinesAreReported(t *testing.T) {
 		{6 * missingAfter, running, one, 0, 0},
 		{6*missingAfter + 1, running, both, 0, 0},
 	} {
-		lost, found := m.update(began.Add(step.after), step.running, step.there)
+		lost, found := m.update(began.Add(step.after), step.running, step.links)
 		if len(lost) != step.lost || len(found) != step.found || slices.ContainsFunc(append(lost, found...), func(i cloudsim.Instance) bool { return i.ID != "i-000002" }) {
 			t.Errorf("after %s: lost %v, found %v; want %d, %d", step.after, lost, found, step.lost, step.found)
 		}
@@ -222,9 +222,9 @@ func listenIn(t *testing.T, p *place, address string) {
 
 // waitReachable waits until a connection to the address succeeds. If wantReachable is false, it
 // waits until a connection fails instead.
-func waitReachable(t *testing.T, what string, from *place, address string, wantReachable bool) {
+func waitReachable(t *testing.T, condition string, from *place, address string, wantReachable bool) {
 	t.Helper()
-	eventually.NoError(t, what, func() error {
+	eventually.NoError(t, condition, func() error {
 		err := connect(from, address)
 		if (err == nil) != wantReachable {
 			return fmt.Errorf("reached %v, want %v: %w", err == nil, wantReachable, err)

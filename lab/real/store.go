@@ -119,9 +119,9 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var said strings.Builder
+	var output strings.Builder
 	daemon := exec.CommandContext(ctx, filepath.Join(s.programs, "containerd"), "--config", config)
-	daemon.Stdout, daemon.Stderr = &said, &said
+	daemon.Stdout, daemon.Stderr = &output, &output
 	daemon.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, Unshareflags: unix.CLONE_NEWNS}
 	daemon.Cancel = func() error { return daemon.Process.Signal(unix.SIGTERM) }
 	daemon.WaitDelay = 10 * time.Second
@@ -138,7 +138,7 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 		cancel(nil)
 		<-ended
 		if err != nil {
-			err = fmt.Errorf("%w; containerd said:\n%s", err, lastLines(said.String(), 5))
+			err = fmt.Errorf("%w; containerd said:\n%s", err, lastLines(output.String(), 5))
 		}
 	}()
 	if err := s.awaitSocket(ctx, socket); err != nil {

@@ -42,14 +42,14 @@ func runOutside(leaveFn, fn func() error) error {
 // /proc/self would show the wrong namespace for the whole process.
 func leaveNamespace(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
-	home, err := netns.Get()
+	originalNS, err := netns.Get()
 	if err == nil {
 		err = leave()
 	}
 	return func() {
-		if netns.Set(home) == nil {
+		if netns.Set(originalNS) == nil {
 			runtime.UnlockOSThread()
 		} // if netns.Set fails, the goroutine stays locked, so the thread ends with the goroutine
-		_ = home.Close() // an error does not matter for a read-only handle
+		_ = originalNS.Close() // an error does not matter for a read-only handle
 	}, err
 }

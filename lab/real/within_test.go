@@ -31,21 +31,21 @@ func TestThreadReturnsToItsNamespace(t *testing.T) {
 		}
 		return ns
 	}
-	home := in("self")
+	originalNS := in("self")
 	var first atomic.Bool
-	var there, back sync.WaitGroup
+	var entered, back sync.WaitGroup
 	const threads = 100
-	there.Add(threads)
+	entered.Add(threads)
 	for range threads {
 		back.Go(func() {
 			var once sync.Once
-			defer once.Do(there.Done)
+			defer once.Do(entered.Done)
 			err := withinNew(func() error {
-				if in("thread-self") == home {
+				if in("thread-self") == originalNS {
 					t.Error("the function does not run in the other namespace")
 				}
-				once.Do(there.Done)
-				there.Wait()
+				once.Do(entered.Done)
+				entered.Wait()
 				if in("self") == in("thread-self") {
 					first.Store(true)
 				}
@@ -57,7 +57,7 @@ func TestThreadReturnsToItsNamespace(t *testing.T) {
 		})
 	}
 	back.Wait()
-	if now := in("self"); now != home || !first.Load() {
-		t.Errorf("first thread: got the namespace %s, want %s; ran the function in the other namespace: got %t, want true", now, home, first.Load())
+	if now := in("self"); now != originalNS || !first.Load() {
+		t.Errorf("first thread: got the namespace %s, want %s; ran the function in the other namespace: got %t, want true", now, originalNS, first.Load())
 	}
 }

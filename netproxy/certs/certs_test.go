@@ -25,12 +25,12 @@ func TestMissingFiles(t *testing.T) {
 	whole := certs.Files{Cert: filepath.Join(dir, certs.Server+".crt"), Key: filepath.Join(dir, certs.Server+".key")}
 	none := filepath.Join(dir, "none")
 	log := slog.New(slog.DiscardHandler)
-	for what, f := range map[string]certs.Files{
+	for name, f := range map[string]certs.Files{
 		"all": {Cert: none, Key: none, CA: none}, "certificate and key": {Cert: none, Key: none}, "key": {Cert: whole.Cert, Key: none},
 		"certificate": {Cert: none, Key: whole.Key}, "authority": {Cert: whole.Cert, Key: whole.Key, CA: none},
 	} {
 		if conf, err := certs.ServerConfig(log, f, certs.Options{}); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("missing files (%s): got %v, %v; want fs.ErrNotExist", what, conf, err)
+			t.Errorf("missing files (%s): got %v, %v; want fs.ErrNotExist", name, conf, err)
 		}
 	}
 	conf, err := certs.ServerConfig(log, whole, certs.Options{})

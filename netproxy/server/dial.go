@@ -75,13 +75,13 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 			break
 		}
 		tried = append(tried, ses)
-		l, again, err := ses.dial(bound, t)
+		l, retry, err := ses.dial(bound, t)
 		if err == nil {
 			s.metrics.dialSeconds.Observe(time.Since(began).Seconds())
 			return l, ses, nil
 		}
 		last = s.explain(ctx, bound, ses, t, err)
-		if !again || bound.Err() != nil {
+		if !retry || bound.Err() != nil {
 			break
 		}
 		s.metrics.retries.Inc()
@@ -118,7 +118,7 @@ func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err
 
 // dial asks the agent for a connection. After a failed dial, the boolean result reports whether
 // another agent may succeed.
-func (s *session) dial(ctx context.Context, t target) (l link, again bool, err error) {
+func (s *session) dial(ctx context.Context, t target) (l link, retry bool, err error) {
 	s.load.Add(1)
 	defer func() {
 		if err != nil {

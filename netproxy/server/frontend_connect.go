@@ -54,10 +54,10 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 			break
 		}
 	}
-	again := headReaders.Get().(*bufio.Reader)
-	again.Reset(&head)
-	defer func() { again.Reset(nil); headReaders.Put(again) }()
-	req, err := http.ReadRequest(again)
+	headReader := headReaders.Get().(*bufio.Reader)
+	headReader.Reset(&head)
+	defer func() { headReader.Reset(nil); headReaders.Put(headReader) }()
+	req, err := http.ReadRequest(headReader)
 	if err != nil {
 		return nil, &refusal{http.StatusBadRequest, "the request is not a valid HTTP/1.1 request"}
 	}

@@ -23,12 +23,12 @@ func TestSeveralServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	roundTrip(t, mustDial(t, dialer{"http-connect", two.dialConnect}, target(t, echo)), "hello")
-	again := newBench(t, func(c *server.Config) {
+	restarted := newBench(t, func(c *server.Config) {
 		c.ID = "one"
 		c.Agents.Close()
 		c.Agents = listen(t, "tcp", one.agents)
 	})
-	again.await("the agent to connect again", func() bool { return again.has("a") })
+	restarted.await("the agent to connect again", func() bool { return restarted.has("a") })
 }
 
 // If several servers share an address, the agent calls this address until it has a session with
@@ -36,10 +36,10 @@ func TestSeveralServers(t *testing.T) {
 func TestServersBehindOneAddress(t *testing.T) {
 	one := newBench(t, func(c *server.Config) { c.ID, c.Count = "one", 2 })
 	two := newBench(t, func(c *server.Config) { c.ID, c.Count = "two", 2 })
-	turn := make(chan string, 2)
-	turn <- one.agents
-	turn <- two.agents
-	one.agent("a", func(c *agent.Config) { c.Servers = []string{balancer(t, turn)} })
+	addrs := make(chan string, 2)
+	addrs <- one.agents
+	addrs <- two.agents
+	one.agent("a", func(c *agent.Config) { c.Servers = []string{balancer(t, addrs)} })
 	two.await("the agent", func() bool { return two.has("a") })
 }
 
@@ -129,11 +129,11 @@ func TestServersAreCounted(t *testing.T) {
 	for name, c := range map[string]agent.Counter{"counted": fixedCounter{2, nil}, "max": fixedCounter{2, nil}} {
 		one := newBench(t, func(c *server.Config) { c.ID = "one" })
 		two := newBench(t, func(c *server.Config) { c.ID = "two" })
-		turn := make(chan string, 2)
-		turn <- one.agents
-		turn <- two.agents
+		addrs := make(chan string, 2)
+		addrs <- one.agents
+		addrs <- two.agents
 		one.agent("a", func(cfg *agent.Config) {
-			cfg.Servers, cfg.Counter = []string{balancer(t, turn)}, c
+			cfg.Servers, cfg.Counter = []string{balancer(t, addrs)}, c
 			if name == "max" {
 				cfg.CountSource = agent.CountMax
 			}

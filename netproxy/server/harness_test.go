@@ -152,11 +152,11 @@ func (b *bench) has(id string) bool {
 	return false
 }
 
-func (b *bench) await(what string, ok func() bool) {
+func (b *bench) await(condition string, ok func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("waited %s for %s", testTimeout, what)
+			b.Fatalf("waited %s for %s", testTimeout, condition)
 		}
 	}
 }

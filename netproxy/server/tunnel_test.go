@@ -172,11 +172,11 @@ func TestHalfClose(t *testing.T) {
 func TestTargetHalfCloses(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	addr := target(t, func(c *net.TCPConn) {
 		_ = c.CloseWrite()
 		all, _ := io.ReadAll(c)
-		heard <- string(all)
+		received <- string(all)
 	})
 	c := mustDial(t, dialer{"http-connect", b.dialConnect}, addr)
 	if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
@@ -186,7 +186,7 @@ func TestTargetHalfCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if got := <-heard; got != "still here" {
+	if got := <-received; got != "still here" {
 		t.Errorf("the target got %q, want still here", got)
 	}
 }

@@ -100,11 +100,11 @@ func BenchmarkHAProxy(b *testing.B) {
 	}
 }
 
-// ofTurns computes ours[i] / theirs[i] for each turn i, and returns the median of these ratios.
-func ofTurns(ours, theirs []float64) float64 {
-	all := make([]float64, len(ours))
+// ofTurns computes lb[i] / haproxy[i] for each turn i, and returns the median of these ratios.
+func ofTurns(lb, haproxy []float64) float64 {
+	all := make([]float64, len(lb))
 	for i := range all {
-		all[i] = ours[i] / theirs[i]
+		all[i] = lb[i] / haproxy[i]
 	}
 	return median(all)
 }

@@ -52,7 +52,7 @@ type way struct {
 func startWays(b *testing.B, mode string) (us, them way) {
 	b.Helper()
 	var out [2]way
-	for i, s := range []proxylab.Side{proxylab.Ours, proxylab.Theirs} {
+	for i, s := range []proxylab.Implementation{proxylab.Ours, proxylab.Theirs} {
 		l := proxylab.New(b)
 		server := l.Server(s, mode)
 		agent := l.Agent(s)

@@ -14,7 +14,7 @@ import (
 // ccmFigures lists metrics of the cloud controller manager. A description with "SLO" contains the
 // metric's service level objective from a KEP. Most of the metrics come from the upstream
 // framework. The metrics of calls to the cloud come from this project.
-var ccmFigures = []struct{ what, metric, labels string }{
+var ccmFigures = []struct{ description, metric, labels string }{
 	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
 	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},
 	{"service: a sync, with its load balancer", "workqueue_work_duration_seconds", `name="service"`},
@@ -36,22 +36,22 @@ func (l *labRun) testFigures(t *testing.T) {
 		t.Fatalf("the command line of the CCM has no --secure-port: %q", raw)
 	}
 	page := l.kubectl("--server=https://127.0.0.1:"+port[1], "get", "--raw", "/metrics")
-	var said strings.Builder
+	var report strings.Builder
 	for _, f := range ccmFigures {
 		sum, n := sample(page, f.metric+"_sum", f.labels), sample(page, f.metric+"_count", f.labels)
 		if n == 0 {
-			fmt.Fprintf(&said, "%-48s never happened here\n", f.what)
+			fmt.Fprintf(&report, "%-48s never happened here\n", f.description)
 			continue
 		}
-		fmt.Fprintf(&said, "%-48s %8.3f s, the mean of %.0f\n", f.what, sum/n, n)
-		if strings.Contains(f.what, "SLO") && sum/n > 60 {
-			t.Errorf("mean of %q: got %.0f s, want at most 60 s", f.what, sum/n)
+		fmt.Fprintf(&report, "%-48s %8.3f s, the mean of %.0f\n", f.description, sum/n, n)
+		if strings.Contains(f.description, "SLO") && sum/n > 60 {
+			t.Errorf("mean of %q: got %.0f s, want at most 60 s", f.description, sum/n)
 		}
 	}
-	t.Log("\n" + said.String())
+	t.Log("\n" + report.String())
 	dir := filepath.Join(filepath.Dir(l.allinone), "figures") // make e2e prints these files
 	lab, _, _ := strings.Cut(t.Name(), "/")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, lab), []byte(said.String()), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, lab), []byte(report.String()), 0o600)); err != nil {
 		t.Error(err)
 	}
 	if sample(page, "node_controller_initial_node_sync_delay_seconds_count", "") == 0 {

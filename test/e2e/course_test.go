@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
-// coursePatience is the time limit for each wait of a lab page. It is long enough for a busy
+// courseTimeout is the time limit for each wait of a lab page. It is long enough for a busy
 // machine.
-const coursePatience = 90 * time.Second
+const courseTimeout = 90 * time.Second
 
 // TestCourse does every lab of docs/labs as a user would. It runs the commands of each page and
 // compares their output with the page. The command verify must fail before each step and pass after
@@ -45,8 +45,8 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, stepFn func(*testing.T, 
 		l.checkVerifyFails(s)
 		stepFn(t, s)
 		if len(s.Checks) > 0 {
-			if said := l.lab("verify", "--wait", coursePatience.String()); strings.Count(said, "✔ ") != len(s.Checks) {
-				t.Errorf("step %q: verify did not confirm all %d checks:\n%s", s.Title, len(s.Checks), said)
+			if output := l.lab("verify", "--wait", courseTimeout.String()); strings.Count(output, "✔ ") != len(s.Checks) {
+				t.Errorf("step %q: verify did not confirm all %d checks:\n%s", s.Title, len(s.Checks), output)
 			}
 		}
 		l.lab("next")
@@ -54,8 +54,8 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, stepFn func(*testing.T, 
 	if list := l.lab("list"); !regexp.MustCompile(`(?m)^` + page.ID + ` .* done$`).MatchString(list) {
 		t.Errorf("%s is not done:\n%s", page.ID, list)
 	}
-	if again := l.lab("start", page.ID); !strings.Contains(again, "All changes of lab "+page.ID+" are undone") || !strings.Contains(again, "step 1 of ") {
-		t.Errorf("a complete lab did not start again: %s", again)
+	if startOutput := l.lab("start", page.ID); !strings.Contains(startOutput, "All changes of lab "+page.ID+" are undone") || !strings.Contains(startOutput, "step 1 of ") {
+		t.Errorf("a complete lab did not start again: %s", startOutput)
 	}
 	began := time.Now()
 	t.Log(l.lab("reset"))
@@ -70,12 +70,12 @@ func (l *labRun) checkVerifyFails(s course.Step) {
 	if len(s.Checks) == 0 {
 		return
 	}
-	said, err := l.runProgram(l.allinone, "lab", "verify", "--wait", "0s")
+	output, err := l.runProgram(l.allinone, "lab", "verify", "--wait", "0s")
 	if err == nil {
-		l.t.Fatalf("step %q: verify succeeds before the step is done:\n%s", s.Title, said)
+		l.t.Fatalf("step %q: verify succeeds before the step is done:\n%s", s.Title, output)
 	}
-	if !strings.Contains(said, "    saw  ") || !strings.Contains(said, "    expected  ") {
-		l.t.Errorf("step %q: verify does not print what it found: %v\n%s", s.Title, err, said)
+	if !strings.Contains(output, "    saw  ") || !strings.Contains(output, "    expected  ") {
+		l.t.Errorf("step %q: verify does not print what it found: %v\n%s", s.Title, err, output)
 	}
 }
 
@@ -87,7 +87,7 @@ func (l *labRun) lab(args ...string) string {
 // typeStep runs the commands of a step, and compares their output with the page.
 func (l *labRun) typeStep(t *testing.T, s course.Step) {
 	for _, c := range s.Do {
-		if _, err := c.Run(l.t.Context(), course.NewShell(process.Dir(l.dir).EnvFile()), coursePatience); err != nil {
+		if _, err := c.Run(l.t.Context(), course.NewShell(process.Dir(l.dir).EnvFile()), courseTimeout); err != nil {
 			t.Fatalf("step %q: the output differs from the page:\n%v", s.Title, err)
 		}
 	}

@@ -57,7 +57,7 @@ func TestShippedCSIPermissions(t *testing.T) {
 
 // startProgram starts a program that is not a part of the lab. The program runs until the test
 // ends. The returned function returns the output of the program.
-func (l *labRun) startProgram(name string, args ...string) (said func() string) {
+func (l *labRun) startProgram(name string, args ...string) (output func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")
 	log, err := os.Create(path)
@@ -72,7 +72,7 @@ func (l *labRun) startProgram(name string, args ...string) (said func() string) 
 	if err := cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
-	said = func() string {
+	output = func() string {
 		raw, err := os.ReadFile(path)
 		if err != nil {
 			l.t.Fatal(err)
@@ -85,11 +85,11 @@ func (l *labRun) startProgram(name string, args ...string) (said func() string) 
 			l.t.Errorf("%s: %v", filepath.Base(name), err)
 		}
 		_ = log.Close()
-		if raw := []byte(said()); l.t.Failed() {
+		if raw := []byte(output()); l.t.Failed() {
 			l.t.Logf("--- %s\n%s", filepath.Base(name), raw[max(0, len(raw)-3000):])
 		}
 	})
-	return said
+	return output
 }
 
 // asAccount writes a kubeconfig with which programs act as a service account in kube-system.
@@ -101,8 +101,8 @@ func (l *labRun) asAccount(name string) (path string) {
 	}
 	l.kubectl("--kubeconfig", path, "config", "set-credentials", name, "--token", l.kubectl("create", "token", name, "--namespace=kube-system"))
 	l.kubectl("--kubeconfig", path, "config", "set-context", "--current", "--user="+name)
-	if who := l.kubectl("--kubeconfig", path, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "system:serviceaccount:kube-system:"+name {
-		l.t.Fatalf("the user is %q", who)
+	if user := l.kubectl("--kubeconfig", path, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); user != "system:serviceaccount:kube-system:"+name {
+		l.t.Fatalf("the user is %q", user)
 	}
 	return path
 }
@@ -125,7 +125,7 @@ func (l *labRun) testShippedPods(*testing.T) {
 // the permission to read pods and replica sets. Upstream's containers need this last permission to
 // find the owners of their own pods. The service account csi-node has no permissions.
 func (l *labRun) testShippedRights(*testing.T) {
-	for _, c := range []struct{ who, verb, what, namespace, want string }{
+	for _, c := range []struct{ account, verb, resource, namespace, want string }{
 		{"csi-controller", "get", "pods", "kube-system", "yes"},
 		{"csi-controller", "get", "replicasets.apps", "kube-system", "yes"},
 		{"csi-controller", "update", "leases.coordination.k8s.io/csi-sidecars", "kube-system", "yes"},
@@ -139,8 +139,8 @@ func (l *labRun) testShippedRights(*testing.T) {
 		{"csi-node", "get", "nodes", "", "no"},
 		{"csi-node", "get", "persistentvolumes", "", "no"},
 	} {
-		l.awaitEmpty(fmt.Sprintf("may %s %s %s in %q: %s", c.who, c.verb, c.what, c.namespace, c.want), func() string {
-			got, _ := l.runProgram(l.kubectlPath(), "auth", "can-i", c.verb, c.what, "--namespace="+c.namespace, "--as=system:serviceaccount:kube-system:"+c.who) // the command also fails if the answer is no
+		l.awaitEmpty(fmt.Sprintf("may %s %s %s in %q: %s", c.account, c.verb, c.resource, c.namespace, c.want), func() string {
+			got, _ := l.runProgram(l.kubectlPath(), "auth", "can-i", c.verb, c.resource, "--namespace="+c.namespace, "--as=system:serviceaccount:kube-system:"+c.account) // the command also fails if the answer is no
 			if strings.TrimSpace(got) != c.want {
 				return fmt.Sprintf("%q", got)
 			}

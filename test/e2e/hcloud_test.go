@@ -73,7 +73,7 @@ func TestHetznerCCM(t *testing.T) {
 	url := "http://" + ip + ":8080/"
 	h.answers(url)
 	h.awaitEmpty("all three nodes receive connections", func() string {
-		if seen := h.spread(url); len(seen) != 3 {
+		if seen := h.answersByNode(url); len(seen) != 3 {
 			return fmt.Sprint(seen)
 		}
 		return ""

@@ -95,22 +95,22 @@ func TestYourProviderGuide(t *testing.T) {
 	if cmd.Process != nil {
 		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // an error means that all programs have ended
 	}
-	said, readErr := os.ReadFile(log.Name())
+	output, readErr := os.ReadFile(log.Name())
 	if err := errors.Join(err, readErr, log.Close()); err != nil {
 		logs, _ := filepath.Glob(filepath.Join(work, "*.log"))
 		for _, path := range logs {
 			raw, _ := os.ReadFile(path)
-			said = fmt.Appendf(said, "--- last lines of %s\n%s", path, raw[max(0, len(raw)-1000):])
+			output = fmt.Appendf(output, "--- last lines of %s\n%s", path, raw[max(0, len(raw)-1000):])
 		}
-		t.Fatalf("%v\n%s", err, said)
+		t.Fatalf("%v\n%s", err, output)
 	}
 	for _, want := range []string{"hcloud://1\n", "hcloud://2\n", "\nweb-", "mount-tester new file"} {
-		if !strings.Contains(string(said), want) {
+		if !strings.Contains(string(output), want) {
 			t.Errorf("the output of the commands does not contain %q", want)
 		}
 	}
 	if t.Failed() {
-		t.Logf("%s", said)
+		t.Logf("%s", output)
 	}
 }
 

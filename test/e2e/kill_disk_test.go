@@ -30,7 +30,7 @@ func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 		case verb == 5:
 			return c.ResizeDisk(ctx, id, cloudsim.ResizeDisk{SizeGiB: 8 + size})
 		case verb == 6:
-			w.asked[string(id)] = true
+			w.deleteSent[string(id)] = true
 			return c.DeleteDisk(ctx, id)
 		}
 		return c.GetDisk(ctx, id)
@@ -60,7 +60,7 @@ func (w *writer) snap(ctx context.Context, c *client.Client) error {
 		case id == "":
 			return c.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: name, Disk: w.disks[0]})
 		case verb == 0:
-			w.asked[string(id)] = true
+			w.deleteSent[string(id)] = true
 			return c.DeleteSnapshot(ctx, id)
 		}
 		return c.GetSnapshot(ctx, id)

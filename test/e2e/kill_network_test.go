@@ -18,7 +18,7 @@ func (w *writer) network(ctx context.Context, c *client.Client) error {
 		case id == "":
 			return c.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: fmt.Sprintf("net-%d", w.n), IPv4: fmt.Sprintf("10.%d.0.0/16", 50+w.n)})
 		case verb == 0:
-			w.asked[string(id)] = true
+			w.deleteSent[string(id)] = true
 			return c.DeleteNetwork(ctx, id)
 		}
 		return c.GetNetwork(ctx, id)
@@ -43,7 +43,7 @@ func (w *writer) sub(ctx context.Context, c *client.Client) error {
 		case id == "":
 			return c.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: name, Network: w.net, IPv4: fmt.Sprintf("10.%d.1.0/24", 50+w.n)})
 		case verb == 0:
-			w.asked[string(id)] = true
+			w.deleteSent[string(id)] = true
 			return c.DeleteSubnet(ctx, id)
 		}
 		return c.GetSubnet(ctx, id)
@@ -68,7 +68,7 @@ func (w *writer) route(ctx context.Context, c *client.Client) error {
 		case id == "":
 			return c.CreateRoute(ctx, cloudsim.CreateRoute{Name: name, Destination: fmt.Sprintf("10.%d.0.0/16", 150+w.n), NextHop: to})
 		case verb == 0:
-			w.asked[string(id)] = true
+			w.deleteSent[string(id)] = true
 			return c.DeleteRoute(ctx, id)
 		}
 		return c.GetRoute(ctx, id)

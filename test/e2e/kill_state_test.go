@@ -116,11 +116,11 @@ func (v *victim) fillDisks(c *client.Client, stateName string) {
 // with the given name.
 func (v *victim) haveDisks(stateName string) {
 	v.t.Helper()
-	there, err := filepath.Glob(v.image("*"))
-	if err != nil || len(there) != len(disksOf[stateName]) {
-		v.t.Fatalf("disk files of state %s: %v, error %v", stateName, there, err)
+	files, err := filepath.Glob(v.image("*"))
+	if err != nil || len(files) != len(disksOf[stateName]) {
+		v.t.Fatalf("disk files of state %s: %v, error %v", stateName, files, err)
 	}
-	for _, path := range there {
+	for _, path := range files {
 		f, err := os.Open(path)
 		if err != nil {
 			v.t.Fatal(err)

@@ -38,7 +38,7 @@ func TestKill(t *testing.T) {
 	t.Logf("repeat with -kill-seed=%d", seed)
 	v := &victim{t: t, dir: t.TempDir(), ledger: newLedger(), rng: rand.New(rand.NewPCG(seed, 0))}
 	for w := range 4 {
-		v.writers = append(v.writers, &writer{v: v, n: w, rng: rand.New(rand.NewPCG(seed, uint64(w)+1)), asked: map[string]bool{}})
+		v.writers = append(v.writers, &writer{v: v, n: w, rng: rand.New(rand.NewPCG(seed, uint64(w)+1)), deleteSent: map[string]bool{}})
 	}
 	for v.kills < kills && !t.Failed() {
 		if v.rng.IntN(6) == 0 {
@@ -219,8 +219,8 @@ var errDead = errors.New("no answer")
 
 // say makes a request and records the result in the ledger.
 func say[T cloudsim.Resource](ctx context.Context, w *writer, kind cloudsim.ResourceKind, id func(T) string, do func(context.Context) (T, error)) (T, error) {
-	w.said++
-	request := fmt.Sprintf("writer-%d-%d", w.n, w.said)
+	w.requests++
+	request := fmt.Sprintf("writer-%d-%d", w.n, w.requests)
 	out, err := do(context.WithValue(ctx, signKey{}, request))
 	l := w.v.ledger
 	l.mu.Lock()

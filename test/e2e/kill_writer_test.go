@@ -14,11 +14,11 @@ import (
 // writer creates, changes and deletes its own resources. Other writers do not use these resources,
 // so a resource may be missing only if this writer has deleted it.
 type writer struct {
-	v     *victim
-	n     int
-	rng   *rand.Rand
-	said  int
-	asked map[string]bool // ids of resources for which the writer has sent a delete request
+	v          *victim
+	n          int
+	rng        *rand.Rand
+	requests   int
+	deleteSent map[string]bool // ids of resources for which the writer has sent a delete request
 
 	instances [3]cloudsim.InstanceID
 	addresses [2]cloudsim.Address
@@ -79,7 +79,7 @@ func (w *writer) checkNotFound(err error, id string) bool {
 	if !errors.Is(err, cloudsim.NotFound) {
 		return false
 	}
-	if !w.asked[id] {
+	if !w.deleteSent[id] {
 		w.v.t.Errorf("writer %d: %s does not exist, but no writer deleted it", w.n, id)
 	}
 	return true
@@ -112,7 +112,7 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	case 4:
 		return do(c.GetInstance)
 	default:
-		w.asked[string(*id)] = true
+		w.deleteSent[string(*id)] = true
 		return do(c.DeleteInstance)
 	}
 }
@@ -130,7 +130,7 @@ func (w *writer) address(ctx context.Context, c *client.Client, n int) error {
 		*a = got
 		return err
 	}
-	w.asked[string(a.ID)] = true
+	w.deleteSent[string(a.ID)] = true
 	_, err := say(ctx, w, cloudsim.KindAddress, idOf, func(ctx context.Context) (cloudsim.Address, error) {
 		return goneAddress(a.ID), c.DeleteAddress(ctx, a.ID)
 	})
@@ -168,7 +168,7 @@ func (w *writer) balancer(ctx context.Context, c *client.Client, n int) error {
 		case verb == 2:
 			return c.GetLoadBalancer(ctx, lb.ID)
 		default:
-			w.asked[string(lb.ID)] = true
+			w.deleteSent[string(lb.ID)] = true
 			return c.DeleteLoadBalancer(ctx, lb.ID)
 		}
 	})

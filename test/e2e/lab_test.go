@@ -140,31 +140,31 @@ func (l *labRun) kubectl(args ...string) string {
 
 // awaitEmpty calls checkFn until checkFn returns "". If checkFn does not return "" within 90
 // s, the test fails with the last text that checkFn returned.
-func (l *labRun) awaitEmpty(what string, checkFn func() string) {
+func (l *labRun) awaitEmpty(condition string, checkFn func() string) {
 	l.t.Helper()
-	l.within(90*time.Second, what, checkFn)
+	l.within(90*time.Second, condition, checkFn)
 }
 
-func (l *labRun) within(most time.Duration, what string, ok func() string) {
+func (l *labRun) within(most time.Duration, condition string, ok func() string) {
 	l.t.Helper()
 	most, begin := scaled(most), time.Now()
 	for {
 		reason := ok()
 		if reason == "" {
-			l.t.Logf("%s after %.1f s", what, time.Since(begin).Seconds())
+			l.t.Logf("%s after %.1f s", condition, time.Since(begin).Seconds())
 			return
 		}
 		if time.Since(begin) > most {
-			l.t.Fatalf("timeout after %s: %s: %s", most, what, reason)
+			l.t.Fatalf("timeout after %s: %s: %s", most, condition, reason)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
 // untilPrints waits until the output of kubectl equals the expected output.
-func (l *labRun) untilPrints(what, expected string, args ...string) {
+func (l *labRun) untilPrints(condition, expected string, args ...string) {
 	l.t.Helper()
-	l.awaitEmpty(what, func() string {
+	l.awaitEmpty(condition, func() string {
 		if got, err := l.runProgram(l.kubectlPath(), args...); err != nil || got != expected {
 			return fmt.Sprintf("%q, %v; want %q", got, err, expected)
 		}
@@ -208,16 +208,16 @@ func (l *labRun) processIDs() map[string]int {
 // page fetches a URL. It finds the first line of the form KEY: VALUE that begins with key, and
 // returns VALUE.
 func page(url, key string) (string, error) {
-	said, err := fetch(url)
+	body, err := fetch(url)
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(body) {
 		if v, ok := strings.CutPrefix(line, key+":"); ok {
 			return strings.TrimSpace(v), nil
 		}
 	}
-	return "", fmt.Errorf("no %s in %q", key, said)
+	return "", fmt.Errorf("no %s in %q", key, body)
 }
 
 // fetch gets a URL over a new connection.
@@ -257,8 +257,8 @@ func (l *labRun) answers(url string) {
 	})
 }
 
-// spread sends 60 requests and counts the answers of each node. No request may fail.
-func (l *labRun) spread(url string) map[string]int {
+// answersByNode sends 60 requests and counts the answers of each node. No request may fail.
+func (l *labRun) answersByNode(url string) map[string]int {
 	l.t.Helper()
 	seen := map[string]int{}
 	for range 60 {
@@ -390,21 +390,21 @@ func (l *labRun) testConsole(t *testing.T) {
 func (l *labRun) testLoadBalancer(*testing.T) {
 	url := l.serve("web")
 	l.awaitEmpty("all three nodes receive connections", func() string {
-		if seen := l.spread(url); len(seen) != 3 || slices.Min([]int{seen["node-1"], seen["node-3"], seen["node-4"]}) < 10 {
+		if seen := l.answersByNode(url); len(seen) != 3 || slices.Min([]int{seen["node-1"], seen["node-3"], seen["node-4"]}) < 10 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.cloud("instances", "stop", "node-3", "--wait")
 	l.awaitEmpty("a stopped node receives no connections, and no client gets an error", func() string {
-		if seen := l.spread(url); seen["node-3"] != 0 {
+		if seen := l.answersByNode(url); seen["node-3"] != 0 {
 			return fmt.Sprint(seen)
 		}
 		return ""
 	})
 	l.cloud("instances", "start", "node-3", "--wait")
 	l.awaitEmpty("the started node receives connections again", func() string {
-		if seen := l.spread(url); seen["node-3"] == 0 {
+		if seen := l.answersByNode(url); seen["node-3"] == 0 {
 			return fmt.Sprint(seen)
 		}
 		return ""
@@ -445,7 +445,7 @@ func (l *labRun) testKillComponents(t *testing.T) {
 	l.cloud("instances", "create", "node-5", "--zone", "sim-1a", "--wait")
 	l.untilPrints("a new instance's node is initialised", "cloudsim://sim-1/sim-1a/i-000005", "get", "node", "node-5", "--ignore-not-found", "-o", "jsonpath={.spec.providerID}")
 	l.awaitEmpty("the new node receives connections", func() string {
-		if seen := l.spread(url); seen["node-5"] == 0 {
+		if seen := l.answersByNode(url); seen["node-5"] == 0 {
 			return fmt.Sprint(seen)
 		}
 		return ""

@@ -20,11 +20,11 @@ import (
 // ledger checks the data file of a killed cloud. It compares this file with the answers and events
 // that the cloud's callers received before the kill.
 type ledger struct {
-	mu      sync.Mutex
-	acks    []ack               // acknowledged answers since the last audit
-	refused map[string]bool     // ids of requests to which the cloud answered with an error
-	heard   map[uint64][32]byte // digests of the events that watchers received, by revision
-	lastRev uint64              // last revision that watchers received
+	mu       sync.Mutex
+	acks     []ack               // acknowledged answers since the last audit
+	refused  map[string]bool     // ids of requests to which the cloud answered with an error
+	received map[uint64][32]byte // digests of the events that watchers received, by revision
+	lastRev  uint64              // last revision that watchers received
 
 	checked uint64                    // last revision of the journal that an audit has read
 	journal map[uint64][32]byte       // digests of all events, by revision
@@ -43,7 +43,7 @@ type ack struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		refused: map[string]bool{}, heard: map[uint64][32]byte{},
+		refused: map[string]bool{}, received: map[uint64][32]byte{},
 		journal: map[uint64][32]byte{}, now: map[string]cloudsim.Event{},
 	}
 }
@@ -61,7 +61,7 @@ func (l *ledger) hear(e cloudsim.Event) error {
 	if e.Rev != l.lastRev+1 {
 		return fmt.Errorf("the watch sent revision %d after %d", e.Rev, l.lastRev)
 	}
-	l.lastRev, l.heard[e.Rev] = e.Rev, digest(e)
+	l.lastRev, l.received[e.Rev] = e.Rev, digest(e)
 	return nil
 }
 
@@ -131,12 +131,12 @@ func (l *ledger) checkAcks() error {
 // checkHeard checks that the journal contains every event that watchers received. The cloud may
 // send an event only after the change is durable.
 func (l *ledger) checkHeard() error {
-	for rev, sum := range l.heard {
+	for rev, sum := range l.received {
 		if l.journal[rev] != sum {
 			return fmt.Errorf("the watch sent revision %d, which the journal lacks or has with other content", rev)
 		}
 	}
-	clear(l.heard) // checked events stay valid, because the journal only grows
+	clear(l.received) // checked events stay valid, because the journal only grows
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 // TestLedgerFindsWrongAnswers proves that the ledger finds each kind of wrong answer.
 func TestLedgerFindsWrongAnswers(t *testing.T) {
 	put := cloudsim.Event{Rev: 1, Type: cloudsim.EventPut, Kind: cloudsim.KindAddress, ID: "addr-000001", Object: json.RawMessage(`{}`)}
-	for name, told := range map[string]ack{
+	for name, answer := range map[string]ack{
 		"object is missing":           {kind: put.Kind, id: "addr-000002", rev: 1, object: []byte(`{}`)},
 		"object differs":              {kind: put.Kind, id: put.ID, rev: 1, object: []byte(`{"ip":"127.65.0.1"}`)},
 		"revision is too old":         {kind: put.Kind, id: put.ID, rev: 2, object: []byte(`{}`)},
@@ -198,7 +198,7 @@ func TestLedgerFindsWrongAnswers(t *testing.T) {
 	} {
 		l := newLedger()
 		l.journal[1], l.now["address addr-000001"] = digest(put), put
-		l.acks = []ack{told}
+		l.acks = []ack{answer}
 		if l.checkAcks() == nil {
 			t.Errorf("%s: checkAcks returned no error", name)
 		}

@@ -23,11 +23,11 @@ func (w *wholeness) bad(format string, args ...any) {
 	w.all = append(w.all, fmt.Errorf(format, args...))
 }
 
-func (w *wholeness) hold(what, id string) {
-	if other, twice := w.holder[what]; twice {
-		w.bad("%s is held by %s and by %s", what, other, id)
+func (w *wholeness) hold(key, id string) {
+	if other, twice := w.holder[key]; twice {
+		w.bad("%s is held by %s and by %s", key, other, id)
 	}
-	w.holder[what] = id
+	w.holder[key] = id
 }
 
 // checkOperation records an error if the object has no operation, or if the operation contradicts
@@ -89,9 +89,9 @@ func (w *wholeness) balancers() error {
 func (w *wholeness) disks() error {
 	ds, _, err1 := cloudsim.All(w.ctx, w.e.ListDisks, cloudsim.ListOptions{})
 	ss, _, err2 := cloudsim.All(w.ctx, w.e.ListSnapshots, cloudsim.ListOptions{})
-	there := map[string]bool{"": true}
+	exists := map[string]bool{"": true}
 	for _, d := range ds {
-		there[string(d.ID)] = true
+		exists[string(d.ID)] = true
 		w.hold("disk "+d.Name, string(d.ID))
 		w.checkOperation(d.Meta, string(d.ID), string(d.State), string(cloudsim.DiskAvailable), string(cloudsim.DiskInUse), string(cloudsim.DiskFailed))
 		if d.State == cloudsim.DiskInUse && len(d.Attachments) == 0 || d.State == cloudsim.DiskAvailable && len(d.Attachments) > 0 {
@@ -105,15 +105,15 @@ func (w *wholeness) disks() error {
 		}
 	}
 	for _, s := range ss {
-		there[string(s.ID)] = true
+		exists[string(s.ID)] = true
 		w.hold("snapshot "+s.Name, string(s.ID))
 		w.checkOperation(s.Meta, string(s.ID), string(s.State), string(cloudsim.SnapshotReady), string(cloudsim.SnapshotFailed))
-		if (s.State == cloudsim.SnapshotCreating || s.State == cloudsim.SnapshotCopying) && !there[string(s.Disk)] {
+		if (s.State == cloudsim.SnapshotCreating || s.State == cloudsim.SnapshotCopying) && !exists[string(s.Disk)] {
 			w.bad("%s is %s of %s, which is not there", s.ID, s.State, s.Disk)
 		}
 	}
 	for _, d := range ds {
-		if (d.State == cloudsim.DiskCreating || d.State == cloudsim.DiskCopying) && !there[d.Source()] {
+		if (d.State == cloudsim.DiskCreating || d.State == cloudsim.DiskCopying) && !exists[d.Source()] {
 			w.bad("%s is %s of %s, which is not there", d.ID, d.State, d.Source())
 		}
 	}
@@ -150,8 +150,8 @@ func (w *wholeness) networks() error {
 	for _, r := range rs {
 		w.hold(fmt.Sprint("route of ", r.Network, " to ", r.Destination), string(r.ID))
 		w.checkOperation(r.Meta, string(r.ID), string(r.State), string(cloudsim.RouteActive), string(cloudsim.RouteBlackhole))
-		i, there := w.is[r.NextHop]
-		if carries := there && i.Carries(); r.State == cloudsim.RouteActive && !carries || r.State == cloudsim.RouteBlackhole && carries {
+		i, ok := w.is[r.NextHop]
+		if carries := ok && i.Carries(); r.State == cloudsim.RouteActive && !carries || r.State == cloudsim.RouteBlackhole && carries {
 			w.bad("%s is %s by %s, which is %q", r.ID, r.State, r.NextHop, i.State)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func TestProxyInterop(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20<<10) // many packets
 	for _, mode := range []struct{ name, protocol string }{{"grpc", "GRPC"}, {"http-connect", "HTTPConnect"}} {
-		for _, pair := range [][2]proxylab.Side{{proxylab.Ours, proxylab.Ours}, {proxylab.Ours, proxylab.Theirs}, {proxylab.Theirs, proxylab.Ours}} {
+		for _, pair := range [][2]proxylab.Implementation{{proxylab.Ours, proxylab.Ours}, {proxylab.Ours, proxylab.Theirs}, {proxylab.Theirs, proxylab.Ours}} {
 			t.Run(fmt.Sprintf("%s/server-%s/agent-%s", mode.name, pair[0].Name, pair[1].Name), func(t *testing.T) {
 				l := proxylab.New(t)
 				l.Server(pair[0], mode.name)

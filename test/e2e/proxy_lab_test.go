@@ -16,8 +16,8 @@ func (l *labRun) awaitOutput(expected string, args ...string) {
 	l.t.Helper()
 	l.awaitEmpty("kubectl "+strings.Join(args, " "), func() string {
 		out, err := l.runProgram(l.kubectlPath(), args...)
-		if said := fmt.Sprint(out, err); !strings.Contains(said, expected) {
-			return fmt.Sprintf("%q, want %q", said, expected)
+		if text := fmt.Sprint(out, err); !strings.Contains(text, expected) {
+			return fmt.Sprintf("%q, want %q", text, expected)
 		}
 		return ""
 	})

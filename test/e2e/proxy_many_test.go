@@ -112,7 +112,7 @@ func (l *labRun) hostAddress() string {
 	return ""
 }
 
-func (l *labRun) testTunnelWithTwoServers(what tunnelTargets) {
+func (l *labRun) testTunnelWithTwoServers(targets tunnelTargets) {
 	t, p := l.t, proxylab.New(l.t)
 	servers, agentPorts := p.Many(2)
 	config, err := egress.Selector{
@@ -138,29 +138,29 @@ func (l *labRun) testTunnelWithTwoServers(what tunnelTargets) {
 		}
 	}
 	agents := []*os.Process{agent("a"), agent("b"), agent("c")}
-	l.must(l.allinone, append([]string{"up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.File("egress.yaml")}, what.up...)...)
-	l.awaitOutput("created", what.pod...)
+	l.must(l.allinone, append([]string{"up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.File("egress.yaml")}, targets.up...)...)
+	l.awaitOutput("created", targets.pod...)
 	l.kubectl("wait", "pod", "web", "--for=condition=Ready", "--timeout=90s")
-	l.extend(what)
+	l.extend(targets)
 
-	l.checkTunnel("with all", what)
+	l.checkTunnel("with all", targets)
 	kill(p.Running[0])
-	l.checkTunnel("without a server", what)
+	l.checkTunnel("without a server", targets)
 	kill(agents[0], agents[1])
-	l.checkTunnel("with one of each", what)
+	l.checkTunnel("with one of each", targets)
 	kill(agents[2])
 	l.awaitOutput("no network proxy agent is connected", "logs", "web")
 	l.awaitOutput("no network proxy agent is connected", "create", "configmap", "refused")
 	l.awaitOutput("the server is currently unable to handle the request", "get", "--raw", "/apis/shop.example/v1")
 	agent("d")
-	l.checkTunnel("with a new agent", what)
+	l.checkTunnel("with a new agent", targets)
 }
 
 // checkTunnel checks that kube-apiserver reaches all targets through the network proxy.
-func (l *labRun) checkTunnel(when string, what tunnelTargets) {
+func (l *labRun) checkTunnel(when string, targets tunnelTargets) {
 	l.t.Helper()
 	l.t.Log(when)
-	what.carries(l)
+	targets.carries(l)
 	l.awaitOutput("the webhook was asked", "create", "configmap", "refused")
 	l.awaitOutput(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
@@ -194,20 +194,20 @@ func pass(c net.Conn, servers []string) {
 			continue
 		}
 		defer s.Close()
-		var there sync.WaitGroup
-		there.Go(func() { _, _ = io.Copy(s, c); s.Close() })
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = io.Copy(s, c); s.Close() })
 		_, _ = io.Copy(c, s)
 		c.Close()
-		there.Wait()
+		wg.Wait()
 		return
 	}
 }
 
 // extend starts an aggregated API, and a webhook that refuses a ConfigMap. It registers the API and
 // the webhook in the cluster.
-func (l *labRun) extend(what tunnelTargets) {
+func (l *labRun) extend(targets tunnelTargets) {
 	l.t.Helper()
-	t, host := l.t, what.at(l)
+	t, host := l.t, targets.at(l)
 	dir := filepath.Join(t.TempDir(), "certs")
 	if err := certs.Make(dir, []string{"extension.default.svc"}, time.Now()); err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func (l *labRun) extend(what tunnelTargets) {
 	t.Cleanup(func() { srv.Close(); <-done })
 
 	manifest := filepath.Join(t.TempDir(), "extension.yaml")
-	text := fmt.Sprintf(what.service+extension, ln.Addr().(*net.TCPAddr).Port, base64.StdEncoding.EncodeToString(ca), host)
+	text := fmt.Sprintf(targets.service+extension, ln.Addr().(*net.TCPAddr).Port, base64.StdEncoding.EncodeToString(ca), host)
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

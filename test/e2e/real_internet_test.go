@@ -333,8 +333,8 @@ func (l *labRun) testInternetRate(t *testing.T) {
 		t.Fatalf("manifest without a layer: %s", manifest)
 	}
 	args := []string{"curl", "-sf", "-o", "/dev/null", "-w", "%{speed_download}", "http://" + net.JoinHostPort(world4, registryPort) + "/v2/large/blobs/sha256:" + digest[:64]}
-	speed := func(said string) float64 {
-		n, err := strconv.ParseFloat(said, 64)
+	speed := func(output string) float64 {
+		n, err := strconv.ParseFloat(output, 64)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,9 +91,9 @@ func (l *labRun) testSmallSizes(t *testing.T) {
 func (l *labRun) testSmallDelete(t *testing.T) {
 	l.cloud("instances", "delete", "node-1", "--wait")
 	l.untilPrints("the node goes", "", "get", "node", "node-1", "--ignore-not-found", "-o", "name")
-	for _, what := range l.hostResources() {
-		if strings.Contains(what, "i-000001") {
-			t.Errorf("%s still exists after the deletion of the machine", what)
+	for _, resource := range l.hostResources() {
+		if strings.Contains(resource, "i-000001") {
+			t.Errorf("%s still exists after the deletion of the machine", resource)
 		}
 	}
 }

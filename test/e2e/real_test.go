@@ -183,8 +183,8 @@ func (l *labRun) podsByNode(name string) map[string][2]string {
 // testRealPods proves that pods run on every node. The pods reach each other by address and through
 // the Service, and reach the API server. kubectl can read their logs.
 func (l *labRun) testRealPods(t *testing.T) {
-	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
-		t.Errorf("hostname on node-1: got %q", who)
+	if hostname := l.must(l.allinone, "enter", "node-1", "hostname"); hostname != "node-1" {
+		t.Errorf("hostname on node-1: got %q", hostname)
 	}
 	if _, err := l.runProgram(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine has the name "node-9"`) {
 		t.Errorf("enter of a missing node: %v", err)
@@ -210,9 +210,9 @@ func (l *labRun) testRealPods(t *testing.T) {
 // connects returns as soon as a pod can connect to the given address. A pod may be Ready before its
 // program listens, and before every kube-proxy has rules for the pod. A node may be Ready before
 // the route controller has created the route to the node's pods.
-func (l *labRun) connects(what, pod, address string) {
+func (l *labRun) connects(condition, pod, address string) {
 	l.t.Helper()
-	l.awaitEmpty(what, func() string {
+	l.awaitEmpty(condition, func() string {
 		if _, err := l.runProgram(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=5s", address); err != nil {
 			return err.Error()
 		}
@@ -269,11 +269,11 @@ func (l *labRun) testRouteRepair(t *testing.T, pod, to string) {
 func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
 	seen := map[string]int{}
 	for range n {
-		who, err := fetch(url + "hostname")
+		pod, err := fetch(url + "hostname")
 		if err != nil {
 			return seen, err
 		}
-		seen[who]++
+		seen[pod]++
 	}
 	return seen, nil
 }

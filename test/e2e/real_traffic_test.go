@@ -67,12 +67,12 @@ func (l *labRun) testRealClientAddress(t *testing.T) {
 	sees := func(client bool) func() string {
 		return func() string {
 			for range 10 {
-				who, err := c.fetch(url)
+				source, err := c.fetch(url)
 				if err != nil {
 					return err.Error()
 				}
-				if strings.HasPrefix(who, c.address+":") != client {
-					return "a pod sees " + who
+				if strings.HasPrefix(source, c.address+":") != client {
+					return "a pod sees " + source
 				}
 			}
 			return ""
@@ -108,17 +108,17 @@ func (l *labRun) testRealUDP(t *testing.T) {
 		}
 		answer := make([]byte, 256)
 		n, err := c.Read(answer)
-		if who := string(answer[:n]); err != nil || !strings.HasPrefix(who, "web-") {
-			return fmt.Sprintf("%q %v", who, err)
+		if pod := string(answer[:n]); err != nil || !strings.HasPrefix(pod, "web-") {
+			return fmt.Sprintf("%q %v", pod, err)
 		}
 		return ""
 	})
 	client := l.newOutsider(t)
 	l.kubectl("patch", "service", "udp", "-p", `{"spec":{"externalTrafficPolicy":"Local"}}`)
 	l.awaitEmpty("a pod sees the address of the sender of a datagram", func() string {
-		who, err := client.datagram(host, "53", "clientip")
-		if err != nil || !strings.HasPrefix(who, client.address+":") {
-			return fmt.Sprintf("%q %v", who, err)
+		source, err := client.datagram(host, "53", "clientip")
+		if err != nil || !strings.HasPrefix(source, client.address+":") {
+			return fmt.Sprintf("%q %v", source, err)
 		}
 		return ""
 	})
@@ -161,11 +161,11 @@ func (l *labRun) testRealDraining(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		who, err := bufio.NewReader(resp.Body).ReadString('\n')
-		if who == "" {
+		hostname, err := bufio.NewReader(resp.Body).ReadString('\n')
+		if hostname == "" {
 			t.Fatal(err)
 		}
-		return who
+		return hostname
 	}
 	pod := ask()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
@@ -177,17 +177,17 @@ func (l *labRun) testRealDraining(t *testing.T) {
 		}
 		return ""
 	})
-	if again := ask(); again != pod {
-		t.Errorf("answer on the open connection: got the pod %s, want %s", again, pod)
+	if got := ask(); got != pod {
+		t.Errorf("answer on the open connection: got the pod %s, want %s", got, pod)
 	}
 	l.kubectl("label", "node", node, excluded+"-")
 }
 
 // watch contains the results of many requests.
 type watch struct {
-	asked, lost int
-	last        time.Time // time of the last failure
-	why         error     // error of the last failure
+	requests, lost int
+	last           time.Time // time of the last failure
+	why            error     // error of the last failure
 }
 
 // startWatch sends requests to a load balancer until the test calls stop. The call of
@@ -203,7 +203,7 @@ func startWatch(url string) (stop func() watch) {
 				return
 			default:
 			}
-			if w.asked++; w.asked%10 == 0 {
+			if w.requests++; w.requests%10 == 0 {
 				time.Sleep(5 * time.Millisecond) // leaves processor time for other programs
 			}
 			if _, err := fetch(url + "hostname"); err != nil {
@@ -231,7 +231,7 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	time.Sleep(healthWindow + 5*time.Second)
 	w := stop()
 	after := w.last.Sub(began)
-	t.Logf("%d of %d requests were lost, the last one after %s: %v", w.lost, w.asked, max(after, 0).Round(time.Millisecond), w.why)
+	t.Logf("%d of %d requests were lost, the last one after %s: %v", w.lost, w.requests, max(after, 0).Round(time.Millisecond), w.why)
 	if w.lost > 0 && after > healthWindow {
 		t.Errorf("requests still fail %s after the change", after)
 	}
@@ -296,8 +296,8 @@ func (l *labRun) testRealReplacement(t *testing.T) {
 		l.cloud("instances", "delete", node, "--wait")
 	}
 	w := stop()
-	t.Logf("%d requests while %d instances were replaced", w.asked, len(old))
-	if w.lost > 0 || w.asked < 100 {
-		t.Errorf("got %d lost of %d requests, the last at %s: %v; want 0 lost of at least 100", w.lost, w.asked, w.last.Format(time.TimeOnly), w.why)
+	t.Logf("%d requests while %d instances were replaced", w.requests, len(old))
+	if w.lost > 0 || w.requests < 100 {
+		t.Errorf("got %d lost of %d requests, the last at %s: %v; want 0 lost of at least 100", w.lost, w.requests, w.last.Format(time.TimeOnly), w.why)
 	}
 }

@@ -33,8 +33,8 @@ func (l *labRun) awaitForward(pod string) {
 		defer func() { _ = forward.Process.Kill(); _ = forward.Wait() }()
 		line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40123 -> 8080
 		at, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
-		if who, failed := fetch("http://" + at + "/hostname"); failed != nil || who != pod {
-			return fmt.Sprintf("%q, %v: %q %v", line, err, who, failed)
+		if hostname, failed := fetch("http://" + at + "/hostname"); failed != nil || hostname != pod {
+			return fmt.Sprintf("%q, %v: %q %v", line, err, hostname, failed)
 		}
 		return ""
 	})
@@ -49,10 +49,10 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 		t.Fatalf("the pods are not on three different nodes: %v", pods)
 	}
 	l.untilAgents(3) // the previous step rebooted a node
-	there := l.withoutAgents("node-1", "node-2", "node-3")
+	restore := l.withoutAgents("node-1", "node-2", "node-3")
 	l.untilAgents(0)
 	l.awaitOutput("no network proxy agent is connected", "logs", pods["node-2"][0])
-	there()
+	restore()
 	l.untilAgents(3)
 	for node, pod := range pods {
 		l.awaitOutput("Started HTTP server", "logs", pod[0])
@@ -68,14 +68,14 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	l.awaitOutput("netexec", "exec", pod, "--", "/agnhost", "--help")
 	l.awaitForward(pod)
 
-	there = l.withoutAgents("node-2")
+	restore = l.withoutAgents("node-2")
 	l.untilAgents(2)
 	l.awaitOutput("Started HTTP server", "logs", pod)
 	l.awaitOutput("netexec", "exec", pod, "--", "/agnhost", "--help")
 	if by := l.tunnelsTo(l.kubeletOf("node-2")); len(by) == 0 || slices.Contains(by, "node-2") {
 		t.Errorf("agents for the logs of node-2 while its own agent is dead: got %v, want other agents", by)
 	}
-	there()
+	restore()
 	l.untilAgents(3)
 	l.awaitOutput("netexec", "exec", pod, "--", "/agnhost", "--help") // kube-apiserver makes a new connection for exec
 	for _, a := range l.tunnel().Agents {
@@ -88,7 +88,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 // withoutAgents kills the proxy agents on the given nodes. It also renames the key file of the
 // agents, so that the agents cannot start again. The returned function restores the name of the
 // file.
-func (l *labRun) withoutAgents(nodes ...string) (there func()) {
+func (l *labRun) withoutAgents(nodes ...string) (restore func()) {
 	l.t.Helper()
 	const key, away = "/etc/kubernetes/proxy-agent.key", "/etc/kubernetes/away"
 	move := func(from, to string) {

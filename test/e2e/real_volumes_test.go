@@ -412,8 +412,8 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 
 // loopFiles returns the files of the lab's cloud for which the host has loop devices.
 func (l *labRun) loopFiles() (files []string) {
-	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, f := range there {
+	paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range paths {
 		if raw, err := os.ReadFile(f); err == nil && strings.Contains(string(raw), "/cloudsim-"+l.hash()+"/") {
 			files = append(files, strings.TrimSpace(string(raw)))
 		}

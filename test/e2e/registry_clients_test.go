@@ -59,10 +59,10 @@ func TestRegistryClients(t *testing.T) {
 	}
 	tools := map[string]func(*registryRun) registryTool{"crane": crane, "skopeo": skopeo, "docker": dockerClient, "ctr": ctr}
 	cloud, host, dir := registryCloud(t)
-	for what, tool := range tools {
-		t.Run(what, func(t *testing.T) {
+	for name, tool := range tools {
+		t.Run(name, func(t *testing.T) {
 			r := &registryRun{t: t, host: host, ca: filepath.Join(dir, "registry", "ca.crt"), image: filepath.Join(t.TempDir(), "image.tar"), dir: t.TempDir(), cloud: cloud}
-			r.scenario("tools/"+what, tool(r))
+			r.scenario("tools/"+name, tool(r))
 		})
 	}
 }
@@ -107,11 +107,11 @@ func (r *registryRun) scenario(repo string, tool registryTool) {
 	if err := errors.Join(tool.push(ref), tool.pull(ref)); err != nil {
 		t.Fatal(err)
 	}
-	refused := func(what string, err error, words ...string) {
+	refused := func(operation string, err error, words ...string) {
 		t.Helper()
-		said := strings.ToLower(fmt.Sprint(err))
-		if err == nil || !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(said, w) }) {
-			t.Errorf("%s: %v; want one of %q", what, err, words)
+		message := strings.ToLower(fmt.Sprint(err))
+		if err == nil || !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(message, w) }) {
+			t.Errorf("%s: %v; want one of %q", operation, err, words)
 		}
 	}
 	tool.login("a-guess")
@@ -161,11 +161,11 @@ func (r *registryRun) makeImage(ref string) {
 
 // program returns the path of a program in the PATH. If the program is missing, the method skips
 // the test. The skip message contains installHint, which explains how to install the program.
-func (r *registryRun) program(what, installHint string) string {
+func (r *registryRun) program(name, installHint string) string {
 	r.t.Helper()
-	path, err := exec.LookPath(what)
+	path, err := exec.LookPath(name)
 	if err != nil {
-		r.t.Skipf("NOT RUN: %s is missing: %s", what, installHint)
+		r.t.Skipf("NOT RUN: %s is missing: %s", name, installHint)
 	}
 	return path
 }

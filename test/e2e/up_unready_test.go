@@ -17,11 +17,11 @@ func TestUpWithANodeThatIsNotReady(t *testing.T) {
 	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")
 	l.cloud("faults", "create", "dark", "--zone", "sim-1b", "--effect", "zoneOutage", "--scope", "data")
 	l.must(l.allinone, "down")
-	said, err := l.runProgram(l.allinone, "up", "--detach", "--timeout", "1m")
+	output, err := l.runProgram(l.allinone, "up", "--detach", "--timeout", "1m")
 	const want = "2 of 3 nodes are Ready; not Ready: 1 × a fault makes zone sim-1b dark (node-2)"
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 10 || !strings.Contains(err.Error(), want) || !strings.Contains(said, want) {
-		t.Fatalf("up: %v\n%s\nwant exit code 10 and %q", err, said, want)
+	if !errors.As(err, &exit) || exit.ExitCode() != 10 || !strings.Contains(err.Error(), want) || !strings.Contains(output, want) {
+		t.Fatalf("up: %v\n%s\nwant exit code 10 and %q", err, output, want)
 	}
 	if l.status().PID == 0 {
 		t.Error("the lab stopped")

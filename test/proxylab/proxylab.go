@@ -81,9 +81,9 @@ func FreePort(t testing.TB) int {
 // File returns the path of a file in the lab's folder.
 func (l *Lab) File(name string) string { return filepath.Join(l.dir, name) }
 
-// Side is an implementation of the proxy server and the agent, either this project's or
+// Implementation is an implementation of the proxy server and the agent, either this project's or
 // upstream's.
-type Side struct {
+type Implementation struct {
 	Name    string
 	program string
 	prefix  []string
@@ -91,12 +91,12 @@ type Side struct {
 
 // The implementations.
 var (
-	Ours   = Side{"ours", ourselves, []string{"proxy"}}
-	Theirs = Side{"upstream", UpstreamProgram, nil}
+	Ours   = Implementation{"ours", ourselves, []string{"proxy"}}
+	Theirs = Implementation{"upstream", UpstreamProgram, nil}
 )
 
 // Start runs a program until the test ends.
-func (l *Lab) Start(s Side, args ...string) *os.Process {
+func (l *Lab) Start(s Implementation, args ...string) *os.Process {
 	l.Helper()
 	var log bytes.Buffer
 	cmd := exec.Command(s.program, append(append([]string{}, s.prefix...), args...)...)
@@ -117,7 +117,7 @@ func (l *Lab) Start(s Side, args ...string) *os.Process {
 
 // Server starts a proxy server that accepts clients on the lab's socket. The flags do not depend
 // on the implementation, because this project's flags must be compatible with upstream's.
-func (l *Lab) Server(s Side, mode string, more ...string) *os.Process {
+func (l *Lab) Server(s Implementation, mode string, more ...string) *os.Process {
 	return l.Start(s, append(append(l.forAgents(l.AgentPort), "--mode="+mode, "--uds-name="+l.Socket, "--server-port=0",
 		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(FreePort(l)), "--v=1",
 	), more...)...)
@@ -133,7 +133,7 @@ func (l *Lab) forAgents(port int) []string {
 }
 
 // Agent starts an agent, and waits until the server reports that it has an agent.
-func (l *Lab) Agent(s Side, more ...string) *os.Process {
+func (l *Lab) Agent(s Implementation, more ...string) *os.Process {
 	if s.program == ourselves { // the targets are on loopback, and only this project's agent needs a flag to dial loopback
 		more = append(more, "--dial-local")
 	}
@@ -161,9 +161,9 @@ func (l *Lab) awaitReady() {
 	})
 }
 
-func (l *Lab) await(what string, ok func() bool) {
+func (l *Lab) await(condition string, ok func() bool) {
 	l.Helper()
-	eventually.True(l, what, ok)
+	eventually.True(l, condition, ok)
 }
 
 // EgressFile writes a configuration file for kube-apiserver, and returns the path of the file. With
@@ -223,8 +223,8 @@ func (l *Lab) Through(program, command, path, text string) error {
 	if err != nil {
 		return err
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (l *Lab) Through(program, command, path, text string) error {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(out, got); err != nil {
-		return fmt.Errorf("%w: %s", err, said.String())
+		return fmt.Errorf("%w: %s", err, stderr.String())
 	}
 	if string(got) != text {
 		return fmt.Errorf("got %.100q, want %.100q", got, text)

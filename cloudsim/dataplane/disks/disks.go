@@ -241,15 +241,15 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	if d.SourceSnapshot != "" {
 		c.from = SnapshotPath(k.dir, d.SourceSnapshot)
 	}
-	said := d.Status
+	lastStatus := d.Status
 	k.start(ctx, string(d.ID), func(ctx context.Context) error {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {
 			status = cloudsim.DiskStatus{Error: "cannot copy the source: " + reason(err), Lost: errors.Is(err, errLost) && !k.notCreated(d.SourceDisk)}
 		}
-		return k.reportResult(ctx, d.ID, err, status == said, func() error {
-			said = status
+		return k.reportResult(ctx, d.ID, err, status == lastStatus, func() error {
+			lastStatus = status
 			return k.reportDisk(ctx, d.ID, status)
 		}, status.Lost)
 	})

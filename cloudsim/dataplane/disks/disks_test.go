@@ -177,13 +177,13 @@ func fileNames(t *testing.T, dir string) string {
 	return strings.Join(all, " ")
 }
 
-func write(t *testing.T, path string, at int64, what string) {
+func write(t *testing.T, path string, at int64, data string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.WriteAt([]byte(what), at)
+	_, err = f.WriteAt([]byte(data), at)
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -293,13 +293,13 @@ func TestDamagedData(t *testing.T) {
 	for at := len(good) - 4000; at < len(good); at += 500 {
 		bad := bytes.Clone(good)
 		bad[at] ^= 1
-		for what, bad := range map[string][]byte{"flipped": bad, "cut": good[:at]} {
+		for damage, bad := range map[string][]byte{"flipped": bad, "cut": good[:at]} {
 			if _, err := c.ImportState(t.Context(), "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
-				t.Fatalf("%s at byte %d of %d: import: got error %v, want Invalid", what, at, len(good), err)
+				t.Fatalf("%s at byte %d of %d: import: got error %v, want Invalid", damage, at, len(good), err)
 			}
 			ok(t, os.WriteFile(path, bad, 0o600))
 			if err := c.LoadState(t.Context(), "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) {
-				t.Fatalf("%s at byte %d of %d: load: got error %v, want Invalid", what, at, len(good), err)
+				t.Fatalf("%s at byte %d of %d: load: got error %v, want Invalid", damage, at, len(good), err)
 			}
 		}
 	}

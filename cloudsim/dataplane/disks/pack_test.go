@@ -51,7 +51,7 @@ func dataOf(t *testing.T, parts ...part) *statefile.Reader {
 // Stage refuses malicious disk data with an Invalid error, and leaves no files from this data
 // in the folder.
 func TestHostileData(t *testing.T) {
-	for what, bad := range map[string][]part{
+	for name, bad := range map[string][]part{
 		"disk id with a path":    {{id: "../disk-000001"}},
 		"id of another resource": {{id: "i-000001"}},
 		"too large a disk":       {{id: "disk-000001", size: (cloudsim.MaxDiskGiB + 1) << 30}},
@@ -63,10 +63,10 @@ func TestHostileData(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		if _, err := disks.NewFiles(dir).Stage(t.Context(), dataOf(t, bad...), nil); !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%s: got error %v, want Invalid", what, err)
+			t.Errorf("%s: got error %v, want Invalid", name, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
-			t.Errorf("%s: temporary files exist: %v", what, left)
+			t.Errorf("%s: temporary files exist: %v", name, left)
 		}
 	}
 }

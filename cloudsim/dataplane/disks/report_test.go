@@ -19,7 +19,7 @@ func TestReports(t *testing.T) {
 	if len(got) != 2 || got["disk-1"].SizeGiB != 2 || got["disk-3"].SizeGiB != 3 {
 		t.Errorf("reports: got %v, want disk-1 with 2 GiB and disk-3 with 3 GiB", got)
 	}
-	if again := r.take(); len(again) != 0 {
-		t.Errorf("second take: got reports %v, want none", again)
+	if second := r.take(); len(second) != 0 {
+		t.Errorf("second take: got reports %v, want none", second)
 	}
 }

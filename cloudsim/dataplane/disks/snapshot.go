@@ -104,10 +104,10 @@ func (k *manager) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 // of the same instant. The job ends with one report for all snapshots.
 func (k *manager) takeSnapshots(ctx context.Context, name string, snapshots []cloudsim.Snapshot) {
 	var cs []fileCopy
-	var said []cloudsim.SnapshotReport
+	var lastReports []cloudsim.SnapshotReport
 	for _, s := range snapshots {
 		cs = append(cs, fileCopy{from: Path(k.dir, s.Disk), to: SnapshotPath(k.dir, s.ID), bytes: int64(s.SizeGiB) << 30, mode: snapshotMode})
-		said = append(said, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
+		lastReports = append(lastReports, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
 	}
 	k.start(ctx, name, func(ctx context.Context) error {
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, cs) })
@@ -119,8 +119,8 @@ func (k *manager) takeSnapshots(ctx context.Context, name string, snapshots []cl
 				reports[i].Status = cloudsim.DiskStatus{Error: "cannot copy the disk: " + reason(err), Lost: lost}
 			}
 		}
-		return k.reportResult(ctx, name, err, slices.Equal(reports, said), func() error {
-			said = reports
+		return k.reportResult(ctx, name, err, slices.Equal(reports, lastReports), func() error {
+			lastReports = reports
 			return k.cloud.ReportSnapshots(ctx, reports)
 		}, lost)
 	})

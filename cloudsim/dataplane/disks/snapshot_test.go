@@ -76,7 +76,7 @@ func TestCopies(t *testing.T) {
 	}
 	restored := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: s.ID, SizeGiB: 3})
 	copied := copyOf(t, c, cloudsim.CreateDisk{Name: "copied", SourceDisk: d.ID})
-	for what, tc := range map[string]struct {
+	for name, tc := range map[string]struct {
 		d    cloudsim.Disk
 		size int64
 		mid  string
@@ -85,11 +85,11 @@ func TestCopies(t *testing.T) {
 		path := disks.Path(dir, tc.d.ID)
 		info, err := os.Stat(path)
 		if err != nil || info.Size() != tc.size<<30 || info.Mode().Perm() != 0o600 {
-			t.Fatalf("%s: got %v, error %v; want %d GiB and mode 0600", what, info, err, tc.size)
+			t.Fatalf("%s: got %v, error %v; want %d GiB and mode 0600", name, info, err, tc.size)
 		}
 		for at, want := range map[int64]string{0: "then", 1 << 30: tc.mid, 2<<30 - 4: "then"} {
 			if got := read(t, path, at); got != want {
-				t.Errorf("%s: got data %q at %d, want %q", what, got, at, want)
+				t.Errorf("%s: got data %q at %d, want %q", name, got, at, want)
 			}
 		}
 		write(t, path, 0, "own.")
@@ -101,9 +101,9 @@ func TestCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.True(t, "disk file is removed", func() bool { return isGone(path) })
-	again := copyOf(t, c, cloudsim.CreateDisk{Name: "again", SourceSnapshot: s.ID})
-	awaitOperation(t, c, again)
-	if got := read(t, disks.Path(dir, again.ID), 1<<30); got != "then" {
+	secondCopy := copyOf(t, c, cloudsim.CreateDisk{Name: "again", SourceSnapshot: s.ID})
+	awaitOperation(t, c, secondCopy)
+	if got := read(t, disks.Path(dir, secondCopy.ID), 1<<30); got != "then" {
 		t.Errorf(`disk of the snapshot: got data %q, want "then"`, got)
 	}
 	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {

@@ -40,7 +40,7 @@ func BenchmarkDialect(b *testing.B) {
 	if _, err := w.cloud.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 10}); err != nil {
 		b.Fatal(err)
 	}
-	theirs := func(form url.Values) func() error {
+	dialectCall := func(form url.Values) func() error {
 		return func() error {
 			resp, err := http.DefaultClient.Do(w.request(b, time.Now(), form))
 			if err != nil {
@@ -61,12 +61,12 @@ func BenchmarkDialect(b *testing.B) {
 				_, listErr := w.cloud.ListDisks(ctx, cloudsim.ListOptions{Instances: []cloudsim.InstanceID{"i-000007"}})
 				return errors.Join(err, listErr)
 			},
-			Theirs: theirs(url.Values{"Action": {"DescribeInstances"}, "InstanceId.1": {"i-00000000000000007"}}),
+			Theirs: dialectCall(url.Values{"Action": {"DescribeInstances"}, "InstanceId.1": {"i-00000000000000007"}}),
 		},
 		{
 			Name: "volume", N: 400, Most: 2,
 			Ours:   func() error { _, err := w.cloud.GetDisk(ctx, "disk-000001"); return err },
-			Theirs: theirs(url.Values{"Action": {"DescribeVolumes"}, "VolumeId.1": {"vol-00000000000000001"}}),
+			Theirs: dialectCall(url.Values{"Action": {"DescribeVolumes"}, "VolumeId.1": {"vol-00000000000000001"}}),
 		},
 		{
 			Name: "list", N: 15, Most: 3,
@@ -74,7 +74,7 @@ func BenchmarkDialect(b *testing.B) {
 				_, _, err := cloudsim.All(ctx, w.cloud.ListInstances, cloudsim.ListOptions{})
 				return err
 			},
-			Theirs: theirs(url.Values{"Action": {"DescribeInstances"}}),
+			Theirs: dialectCall(url.Values{"Action": {"DescribeInstances"}}),
 		},
 	})
 }

@@ -66,10 +66,10 @@ func Compare(b *testing.B, pairs []Pair) {
 			var ratio float64
 			for b.Loop() {
 				p.medians(b, p.N/5) // warm up
-				ours, theirs := p.medians(b, p.N)
-				ratio = float64(theirs) / float64(ours)
-				b.ReportMetric(float64(ours.Microseconds()), "cloud-us")
-				b.ReportMetric(float64(theirs.Microseconds()), "dialect-us")
+				cloudTime, dialectTime := p.medians(b, p.N)
+				ratio = float64(dialectTime) / float64(cloudTime)
+				b.ReportMetric(float64(cloudTime.Microseconds()), "cloud-us")
+				b.ReportMetric(float64(dialectTime.Microseconds()), "dialect-us")
 			}
 			b.ReportMetric(ratio, "ratio")
 			if ratio > p.Most {
@@ -81,7 +81,7 @@ func Compare(b *testing.B, pairs []Pair) {
 
 // medians calls p.Ours n times and p.Theirs n times, and returns the median durations. It calls the
 // two functions alternately, so that other load on the machine affects both durations.
-func (p Pair) medians(b *testing.B, n int) (ours, theirs time.Duration) {
+func (p Pair) medians(b *testing.B, n int) (cloudTime, dialectTime time.Duration) {
 	b.Helper()
 	all := [2][]time.Duration{}
 	for range n {

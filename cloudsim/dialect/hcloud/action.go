@@ -88,8 +88,8 @@ func actionStarted(a action) (int, any, error) { return http.StatusCreated, acti
 
 // errLocked returns the error of a call that cannot change a resource, because an action runs on
 // the resource.
-func errLocked(what string, state string) error {
-	return cloudsim.Errorf(cloudsim.Conflict, "the %s is locked, because an action is running on it; its status is %s", what, state)
+func errLocked(resource string, state string) error {
+	return cloudsim.Errorf(cloudsim.Conflict, "the %s is locked, because an action is running on it; its status is %s", resource, state)
 }
 
 func (a *api) getAction(r *dialect.Request) (int, any, error) {

@@ -113,15 +113,15 @@ func catalogueCalls(t *testing.T, w *world) {
 	if err != nil || len(p.ServerTypes) != 3 || p.ServerTypes[0].ServerType.Name != types[0].Name || len(p.LoadBalancerTypes) != 3 {
 		t.Fatalf("prices: got %+v, error %v", p, err)
 	}
-	for what, prices := range map[string][]sdk.ServerTypeLocationPricing{"all": p.ServerTypes[0].Pricings, "server type": small.Pricings} {
+	for source, prices := range map[string][]sdk.ServerTypeLocationPricing{"all": p.ServerTypes[0].Pricings, "server type": small.Pricings} {
 		if got := names(prices, func(p sdk.ServerTypeLocationPricing) string { return p.Location.Name + " " + p.Hourly.Net }); !slices.Equal(got, []string{"sim-1a 0.0000000000", "sim-1b 0.0000000000", "sim-1c 0.0000000000"}) {
-			t.Errorf("prices (%s): got %v", what, got)
+			t.Errorf("prices (%s): got %v", source, got)
 		}
 	}
 	if got := names(lb.Pricings, func(p sdk.LoadBalancerTypeLocationPricing) string { return p.Location.Name }); !slices.Equal(got, []string{"sim-1a", "sim-1b", "sim-1c"}) {
 		t.Errorf("prices of the load balancer type: got %v", got)
 	}
-	for what, list := range map[string]func() (int, error){
+	for kind, list := range map[string]func() (int, error){
 		"certificates": func() (int, error) { v, err := w.Certificate.All(ctx); return len(v), err },
 		"firewalls":    func() (int, error) { v, err := w.Firewall.All(ctx); return len(v), err },
 		"floating IPs": func() (int, error) { v, err := w.FloatingIP.All(ctx); return len(v), err },
@@ -129,7 +129,7 @@ func catalogueCalls(t *testing.T, w *world) {
 		"primary IPs":  func() (int, error) { v, err := w.PrimaryIP.All(ctx); return len(v), err },
 	} {
 		if n, err := list(); n != 0 || err != nil {
-			t.Errorf("%s: got %d, error %v; want none", what, n, err)
+			t.Errorf("%s: got %d, error %v; want none", kind, n, err)
 		}
 	}
 }

@@ -298,7 +298,7 @@ func TestLocked(t *testing.T) {
 	if server.Server.Status != sdk.ServerStatusInitializing || !server.Server.Locked {
 		t.Errorf("new server: got %+v, want status initializing and locked", server.Server)
 	}
-	for what, locked := range map[string]func() error{
+	for name, locked := range map[string]func() error{
 		"server": func() error { _, _, err := w.Server.Poweroff(ctx, server.Server); return err },
 		"attachment to a network": func() error {
 			_, _, err := w.Server.AttachToNetwork(ctx, server.Server, sdk.ServerAttachToNetworkOpts{Network: &sdk.Network{ID: 1}})
@@ -317,7 +317,7 @@ func TestLocked(t *testing.T) {
 		"deletion of the volume":        func() error { _, err := w.Volume.Delete(ctx, volume.Volume); return err },
 	} {
 		if err := locked(); !sdk.IsError(err, sdk.ErrorCodeLocked) {
-			t.Errorf("%s: got error %v, want locked", what, err)
+			t.Errorf("%s: got error %v, want locked", name, err)
 		}
 	}
 	for _, a := range []*sdk.Action{server.Action, volume.Action, lb.Action} {

@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// FuzzService adds a service with a random request, and then changes the service with another random
-// request. If the dialect accepts both requests, the interval and the timeout of the health check
-// must be at most 60 seconds. Then FuzzService reads the service from the dialect, and sends the
-// values of this service in a third request. The third request must not change the service.
+// FuzzService adds a service with a random request, and then changes the service with another
+// random request. If the dialect accepts both requests, the interval and the timeout of the health
+// check must be at most 60 seconds. Then FuzzService reads the service from the dialect, and sends
+// the values of this service in a third request. The third request must not change the service.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":30080}`), []byte(`{"listen_port":80,"proxyprotocol":true}`))
 	f.Add([]byte(`{"protocol":"tcp","listen_port":80,"destination_port":1,"health_check":{"protocol":"http","port":2,"interval":3,"timeout":1,"retries":2,"http":{"path":"/x","status_codes":["2??","30?","404"],"tls":true}}}`),
@@ -32,14 +32,14 @@ func FuzzService(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again serviceRequest
-		if err := dialect.Decode(raw, &again); err != nil {
+		var request serviceRequest
+		if err := dialect.Decode(raw, &request); err != nil {
 			t.Fatalf("decode of the shown service %s: got error %v", raw, err)
 		}
 		if shown.HealthCheck.Interval > 60 || shown.HealthCheck.Timeout > 60 {
 			t.Fatalf("got health check %+v, want at most 60 seconds", shown.HealthCheck)
 		}
-		if err := updateService(&l, again); err != nil {
+		if err := updateService(&l, request); err != nil {
 			t.Fatalf("update with the shown service %s: got error %v", raw, err)
 		}
 		if second, _ := json.Marshal(loadBalancerOf(l).Services[0]); string(second) != string(raw) {

@@ -70,11 +70,11 @@ func retrying(r *dialect.Request) *dialect.Request {
 // detached returns a copy of the request r. The copy has a client that retries. The context of the
 // copy ends after one minute, and does not end when the client disconnects. The caller must call
 // cancel.
-func detached(r *dialect.Request) (still *dialect.Request, cancel context.CancelFunc) {
+func detached(r *dialect.Request) (out *dialect.Request, cancel context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
-	still = retrying(r)
-	still.Request = r.WithContext(ctx)
-	return still, cancel
+	out = retrying(r)
+	out.Request = r.WithContext(ctx)
+	return out, cancel
 }
 
 // bearer returns the token in the header Authorization. It returns "" if the header contains no

@@ -42,15 +42,15 @@ func TestPages(t *testing.T) {
 			t.Errorf("pages of size %d: got %v, want %v", size, got, want)
 		}
 	}
-	again := start(t)
+	freshWorld := start(t)
 	for i := range 7 {
-		again.instance(t, fmt.Sprintf("node-%d", i))
+		freshWorld.instance(t, fmt.Sprintf("node-%d", i))
 	}
-	all, resp, err := again.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 3, PerPage: 2}})
+	all, resp, err := freshWorld.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 3, PerPage: 2}})
 	if must(t, all, resp, err); len(all) != 2 || all[0].ID != 5 || resp.Meta.Pagination.TotalEntries != 7 {
 		t.Errorf("page 3 without page 2: got %v, %+v; want 2 servers of 7", all, resp.Meta.Pagination)
 	}
-	all, resp, err = again.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 1 << 62, PerPage: 50}})
+	all, resp, err = freshWorld.Server.List(ctx, sdk.ServerListOpts{ListOpts: sdk.ListOpts{Page: 1 << 62, PerPage: 50}})
 	if must(t, all, resp, err); len(all) != 0 {
 		t.Errorf("page after the last page: got %v, want none", all)
 	}

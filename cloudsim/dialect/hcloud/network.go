@@ -199,11 +199,11 @@ func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSu
 // discardNetwork deletes a new network if the creation of its subnets failed, because the client
 // does not know this network. It deletes the network even if the client has already disconnected.
 func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
-	still, cancel := detached(r)
+	detachedReq, cancel := detached(r)
 	defer cancel()
-	all, _, err := cloudsim.All(still.Context(), still.Cloud.ListSubnets, cloudsim.ListOptions{Network: id})
+	all, _, err := cloudsim.All(detachedReq.Context(), detachedReq.Cloud.ListSubnets, cloudsim.ListOptions{Network: id})
 	if err == nil {
-		_ = removeNetwork(still, id, networkParts{subnets: all}) // the answer contains the error of the creation
+		_ = removeNetwork(detachedReq, id, networkParts{subnets: all}) // the answer contains the error of the creation
 	}
 }
 

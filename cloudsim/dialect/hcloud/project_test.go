@@ -30,9 +30,9 @@ func TestOtherProject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := *w.cloud
-	theirs.Project = p.ID
-	owner, other := w.clientOf(t, cloudtest.As(t, w.cloud, "owner", cloudsim.RoleWriter)), cloudtest.As(t, &theirs, "someone", cloudsim.RoleWriter)
+	otherCloud := *w.cloud
+	otherCloud.Project = p.ID
+	owner, other := w.clientOf(t, cloudtest.As(t, w.cloud, "owner", cloudsim.RoleWriter)), cloudtest.As(t, &otherCloud, "someone", cloudsim.RoleWriter)
 	stranger := w.clientOf(t, other)
 	secret, err := other.Token()
 	if err != nil {
@@ -103,7 +103,7 @@ func TestOtherProject(t *testing.T) {
 		check(422, "POST", "/v1/"+path, body)
 	}
 
-	for what, list := range map[string]func(c *sdk.Client) (int, error){
+	for kind, list := range map[string]func(c *sdk.Client) (int, error){
 		"servers":          func(c *sdk.Client) (int, error) { all, err := c.Server.All(ctx); return len(all), err },
 		"volumes":          func(c *sdk.Client) (int, error) { all, err := c.Volume.All(ctx); return len(all), err },
 		"load_balancers":   func(c *sdk.Client) (int, error) { all, err := c.LoadBalancer.All(ctx); return len(all), err },
@@ -112,14 +112,14 @@ func TestOtherProject(t *testing.T) {
 		"placement_groups": func(c *sdk.Client) (int, error) { all, err := c.PlacementGroup.All(ctx); return len(all), err },
 	} {
 		want := 0
-		if what == "servers" || what == "volumes" || what == "load_balancers" {
+		if kind == "servers" || kind == "volumes" || kind == "load_balancers" {
 			want = 1
 		}
 		if got, err := list(stranger); err != nil || got != want {
-			t.Errorf("%s of the other project: got %d, error %v; want %d", what, got, err, want)
+			t.Errorf("%s of the other project: got %d, error %v; want %d", kind, got, err, want)
 		}
 		if got, err := list(owner); err != nil || got != 1 {
-			t.Errorf("%s of the owner: got %d, error %v; want 1", what, got, err)
+			t.Errorf("%s of the owner: got %d, error %v; want 1", kind, got, err)
 		}
 	}
 	if s, resp, err = owner.Server.GetByID(ctx, s.ID); must(t, s, resp, err).Status != sdk.ServerStatusRunning || len(s.Labels) != 0 || s.Protection.Delete || len(s.Volumes) != 0 {

@@ -22,7 +22,7 @@ func protectionCalls(t *testing.T, w *world) {
 	l := must(t, made, resp, err).LoadBalancer
 	labels := map[string]string{"a": "b"}
 
-	for what, of := range map[string]struct {
+	for kind, of := range map[string]struct {
 		change func(on *bool) (*sdk.Action, *sdk.Response, error)
 		update func() error
 		shown  func() (bool, error)
@@ -79,7 +79,7 @@ func protectionCalls(t *testing.T, w *world) {
 		check := func(want bool) {
 			t.Helper()
 			if got, err := of.shown(); err != nil || got != want {
-				t.Errorf("%s: got protection %t, error %v; want %t", what, got, err, want)
+				t.Errorf("%s: got protection %t, error %v; want %t", kind, got, err, want)
 			}
 		}
 		set := func(on *bool) {
@@ -95,7 +95,7 @@ func protectionCalls(t *testing.T, w *world) {
 		set(nil) // changes nothing
 		check(true)
 		expectError(t, of.remove(), sdk.ErrorCodeProtected)
-		if what == "server" {
+		if kind == "server" {
 			_, _, err := w.Server.ChangeProtection(ctx, s, sdk.ServerChangeProtectionOpts{Delete: sdk.Ptr(false)})
 			expectError(t, err, sdk.ErrorCodeInvalidInput)
 			check(true)

@@ -29,13 +29,13 @@ func sshKeyCalls(t *testing.T, w *world) {
 	if must(t, k, resp, err); k.Name != createdKey || k.PublicKey != publicKey || len(k.Fingerprint) != 47 || k.Labels["a"] != "b" || k.Created.IsZero() {
 		t.Fatalf("SSH key: got %+v", k)
 	}
-	for what, get := range map[string]func() (*sdk.SSHKey, *sdk.Response, error){
+	for field, get := range map[string]func() (*sdk.SSHKey, *sdk.Response, error){
 		"id":          func() (*sdk.SSHKey, *sdk.Response, error) { return w.SSHKey.GetByID(ctx, k.ID) },
 		"name":        func() (*sdk.SSHKey, *sdk.Response, error) { return w.SSHKey.GetByName(ctx, k.Name) },
 		"fingerprint": func() (*sdk.SSHKey, *sdk.Response, error) { return w.SSHKey.GetByFingerprint(ctx, k.Fingerprint) },
 	} {
 		if one, _, err := get(); err != nil || one == nil || one.ID != k.ID || one.PublicKey != publicKey {
-			t.Errorf("SSH key by %s: got %+v, error %v", what, one, err)
+			t.Errorf("SSH key by %s: got %+v, error %v", field, one, err)
 		}
 	}
 	if one, _, err := w.SSHKey.GetByFingerprint(ctx, "00:00"); one != nil || err != nil {

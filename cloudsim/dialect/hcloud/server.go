@@ -171,8 +171,8 @@ type createPublicNet struct {
 func (c createServer) checkSupported() error {
 	off := func(b *bool) bool { return b != nil && !*b }
 	for _, f := range []struct {
-		given     bool
-		what, why string
+		given        bool
+		feature, why string
 	}{
 		{off(c.StartAfterCreate), "start_after_create with the value false", "stop the server after its creation"},
 		{len(c.Volumes) > 0, "the field volumes", "attach volumes after the creation of the server"},
@@ -182,7 +182,7 @@ func (c createServer) checkSupported() error {
 		{c.PublicNet != nil && (c.PublicNet.IPv4 != nil && *c.PublicNet.IPv4 != 0 || c.PublicNet.IPv6 != nil && *c.PublicNet.IPv6 != 0), "a choice of primary IPs", "the cloud chooses the addresses"},
 	} {
 		if f.given {
-			return dialect.Unsupported{What: f.what, Why: f.why}
+			return dialect.Unsupported{What: f.feature, Why: f.why}
 		}
 	}
 	return nil
@@ -352,8 +352,8 @@ func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instan
 	}
 }
 
-// powerCall returns a call that changes the state of an instance with changeState. If the instance is
-// already in the wanted state, the call changes nothing.
+// powerCall returns a call that changes the state of an instance with changeState. If the instance
+// is already in the wanted state, the call changes nothing.
 func powerCall(command string, wanted cloudsim.InstanceState, changeState func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)

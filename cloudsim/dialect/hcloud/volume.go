@@ -118,10 +118,10 @@ func attachNewDisk(r *dialect.Request, d cloudsim.Disk, server int64) (cloudsim.
 // this volume. It deletes the volume even if the client has already disconnected. It waits until
 // the deletion ends, so that the client can repeat its call.
 func discardVolume(r *dialect.Request, id cloudsim.DiskID) {
-	still, cancel := detached(r)
+	detachedReq, cancel := detached(r)
 	defer cancel()
-	if d, err := still.Cloud.DeleteDisk(still.Context(), id); err == nil {
-		_ = finish(still, d.Operation) // the answer contains the error of the creation
+	if d, err := detachedReq.Cloud.DeleteDisk(detachedReq.Context(), id); err == nil {
+		_ = finish(detachedReq, d.Operation) // the answer contains the error of the creation
 	}
 }
 

@@ -117,19 +117,19 @@ func load(t *testing.T, raw []byte) (all []Image, err error) {
 func TestFormats(t *testing.T) {
 	m := newImage(t, runtime.GOARCH)
 	docker, oci := dockerTar(t, m), tarOf(t, layoutDir(t, m, map[string]string{"org.opencontainers.image.ref.name": "web:v1"}))
-	for what, raw := range map[string][]byte{
+	for format, raw := range map[string][]byte{
 		"docker-archive": docker, "docker-archive, gzip": gz(t, docker), "docker-archive, zstd": zst(t, docker),
 		"OCI archive": oci, "OCI archive, gzip": gz(t, oci), "OCI archive, zstd": zst(t, oci),
 	} {
 		all, err := load(t, raw)
 		if err != nil || len(all) != 1 || all[0].Name != "docker.io/library/web:v1" {
-			t.Errorf("%s: got %+v, %v", what, all, err)
+			t.Errorf("%s: got %+v, %v", format, all, err)
 			continue
 		}
 		want, err1 := m.ConfigName()
 		got, err2 := all[0].image.ConfigName()
 		if err := errors.Join(err1, err2); err != nil || got != want {
-			t.Errorf("%s: configuration %s, want %s, %v", what, got, want, err)
+			t.Errorf("%s: configuration %s, want %s, %v", format, got, want, err)
 		}
 	}
 	all, err := Open(t.Context(), layoutDir(t, m, map[string]string{nameAnnotation: "example.org/a:1"}), t.TempDir())
@@ -148,9 +148,9 @@ func TestWrite(t *testing.T) {
 	if unpacked, err := all[0].Write(&b); err != nil || unpacked < 2*4096 {
 		t.Fatalf("unpacked size %d, %v", unpacked, err)
 	}
-	again, err := load(t, b.Bytes())
-	if err != nil || len(again) != 1 || again[0].Name != all[0].Name {
-		t.Errorf("Read of the output of Write: got %+v, %v", again, err)
+	got, err := load(t, b.Bytes())
+	if err != nil || len(got) != 1 || got[0].Name != all[0].Name {
+		t.Errorf("Read of the output of Write: got %+v, %v", got, err)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestBadArchives(t *testing.T) {
 	if _, err := Open(t.Context(), other, t.TempDir()); err == nil || !strings.Contains(err.Error(), "the folder that contains index.json") {
 		t.Errorf("another folder: got error %v", err)
 	}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		raw  []byte
 		want []string
 	}{
@@ -267,7 +267,7 @@ func TestBadArchives(t *testing.T) {
 		_, err := load(t, c.raw)
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: got error %v, want %q in it", what, err, want)
+				t.Errorf("%s: got error %v, want %q in it", name, err, want)
 			}
 		}
 	}

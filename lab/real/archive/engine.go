@@ -68,6 +68,6 @@ func save(ctx context.Context, socket, image string) (io.ReadCloser, error) {
 	if resp.StatusCode == http.StatusOK {
 		return resp.Body, nil
 	}
-	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	return nil, errors.Join(fmt.Errorf("the container engine answers %s: %s; pull or build the image first", resp.Status, strings.TrimSpace(string(said))), err, resp.Body.Close())
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	return nil, errors.Join(fmt.Errorf("the container engine answers %s: %s; pull or build the image first", resp.Status, strings.TrimSpace(string(body))), err, resp.Body.Close())
 }

@@ -37,8 +37,8 @@ func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	said := make([]byte, len(Go))
-	if _, err := io.ReadFull(start, said); err != nil || string(said) != Go {
+	message := make([]byte, len(Go))
+	if _, err := io.ReadFull(start, message); err != nil || string(message) != Go {
 		return errors.New("the hypervisor ended before the machine was complete")
 	}
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
@@ -167,11 +167,11 @@ func (m *machine) reapChildren(doneCtx, stopCtx context.Context, noChildren chan
 	defer stop()
 	tick := time.NewTicker(time.Second) // the kernel drops a SIGCHLD while an earlier SIGCHLD is pending
 	defer tick.Stop()
-	told := false
+	closed := false
 	for {
 		none := m.reapAll()
-		if none && stopCtx.Err() != nil && !told {
-			told = true
+		if none && stopCtx.Err() != nil && !closed {
+			closed = true
 			close(noChildren)
 		}
 		select {

@@ -83,9 +83,9 @@ func Load(path string) (Spec, error) {
 // Validate returns one error that lists all invalid fields of s.
 func (s Spec) Validate() error {
 	var errs []error
-	abs := func(what, path string) {
+	abs := func(field, path string) {
 		if !filepath.IsAbs(path) {
-			errs = append(errs, fmt.Errorf("%s must be an absolute path, got %q", what, path))
+			errs = append(errs, fmt.Errorf("%s must be an absolute path, got %q", field, path))
 		}
 	}
 	if s.Hostname == "" {

@@ -40,10 +40,10 @@ func TestSpecValidate(t *testing.T) {
 
 // A machine runs no programs if the hypervisor died during the machine's start.
 func TestNothingRunsWithoutGoMessage(t *testing.T) {
-	for _, said := range []string{"", "g", "stop"} {
-		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(said))
+	for _, message := range []string{"", "g", "stop"} {
+		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(message))
 		if err == nil || !strings.Contains(err.Error(), "hypervisor") {
-			t.Errorf("message %q from the hypervisor: the boot ended with error %v", said, err)
+			t.Errorf("message %q from the hypervisor: the boot ended with error %v", message, err)
 		}
 	}
 }

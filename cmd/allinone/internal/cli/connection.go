@@ -227,12 +227,12 @@ func (c *Connection) Complete(listFn func(context.Context, *client.Client) ([]Ca
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		there, err := listFn(ctx, cl)
+		candidates, err := listFn(ctx, cl)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		var words []cobra.Completion
-		for _, n := range there {
+		for _, n := range candidates {
 			if !slices.Contains(given, n.Name) {
 				words = append(words, cobra.CompletionWithDesc(n.Name, n.About))
 			}
@@ -245,8 +245,8 @@ func (c *Connection) Complete(listFn func(context.Context, *client.Client) ([]Ca
 type Candidate struct{ Name, About string }
 
 func projectNames(ctx context.Context, cl *client.Client) (all []Candidate, err error) {
-	there, err := cl.ListProjects(ctx, cloudsim.ListOptions{})
-	for _, p := range there.Items {
+	projects, err := cl.ListProjects(ctx, cloudsim.ListOptions{})
+	for _, p := range projects.Items {
 		all = append(all, Candidate{p.Name, string(p.ID)})
 	}
 	return all, err

@@ -79,15 +79,15 @@ func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, value
 	if value != "" {
 		return value, nil
 	}
-	there, err := k.list(cl, ctx, cloudsim.ListOptions{Limit: maxHints + 1})
+	resources, err := k.list(cl, ctx, cloudsim.ListOptions{Limit: maxHints + 1})
 	switch {
 	case err != nil:
 		return "", err
-	case len(there.Items) == 0:
+	case len(resources.Items) == 0:
 		return "", cloudsim.Errorf(cloudsim.Invalid, "the cloud has no %s", k.plural)
-	case len(there.Items) > 1:
+	case len(resources.Items) > 1:
 		return "", cloudsim.Errorf(cloudsim.Invalid, "--%s is required: the cloud has %s", flag,
-			k.hints(there.Items, func(t T) string { return t.Head().Name }))
+			k.hints(resources.Items, func(t T) string { return t.Head().Name }))
 	}
-	return there.Items[0].Head().Name, nil
+	return resources.Items[0].Head().Name, nil
 }

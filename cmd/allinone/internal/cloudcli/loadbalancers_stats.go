@@ -16,7 +16,7 @@ import (
 // statsRow contains the counters of one listener or one target of a load balancer.
 type statsRow struct {
 	name                string // name of the load balancer
-	what                string
+	endpoint            string
 	connections, failed uint64
 	active              int
 	bytes               [2]string // bytes in and bytes out; empty for a listener
@@ -24,7 +24,7 @@ type statsRow struct {
 }
 
 var statsColumns = []cli.Column[statsRow]{
-	{Head: "LISTENER/TARGET", Cell: func(r statsRow) string { return r.what }},
+	{Head: "LISTENER/TARGET", Cell: func(r statsRow) string { return r.endpoint }},
 	{Head: "CONNECTIONS", Cell: func(r statsRow) string { return strconv.FormatUint(r.connections, 10) }},
 	{Head: "ACTIVE", Cell: func(r statsRow) string { return strconv.Itoa(r.active) }},
 	{Head: "FAILED", Cell: func(r statsRow) string { return strconv.FormatUint(r.failed, 10) }},
@@ -38,15 +38,15 @@ func statsRows(name string, s cloudsim.LoadBalancerStats) []statsRow {
 	for _, l := range s.Listeners {
 		r := l.Refused
 		rows = append(rows, statsRow{
-			name: name,
-			what: fmt.Sprintf("%s:%d", l.Protocol, l.Port), connections: l.Accepted, active: l.Active,
+			name:     name,
+			endpoint: fmt.Sprintf("%s:%d", l.Protocol, l.Port), connections: l.Accepted, active: l.Active,
 			failed: r.SourceRange + r.NoHealthyTarget + r.DialFailed + r.TooManyConnections, why: refusalWords(r),
 		})
 	}
 	for _, t := range s.Targets {
 		rows = append(rows, statsRow{
-			name: name,
-			what: t.Key().String(), connections: t.Connections, active: t.Active, failed: t.FailedDials,
+			name:     name,
+			endpoint: t.Key().String(), connections: t.Connections, active: t.Active, failed: t.FailedDials,
 			bytes: [2]string{strconv.FormatUint(t.BytesIn, 10), strconv.FormatUint(t.BytesOut, 10)},
 		})
 	}
@@ -56,11 +56,11 @@ func statsRows(name string, s cloudsim.LoadBalancerStats) []statsRow {
 func refusalWords(r cloudsim.Refusals) string {
 	var words []string
 	for _, w := range []struct {
-		n    uint64
-		what string
+		n      uint64
+		reason string
 	}{{r.SourceRange, "source range"}, {r.NoHealthyTarget, "no healthy target"}, {r.DialFailed, "dial failed"}, {r.TooManyConnections, "too many connections"}} {
 		if w.n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", w.n, w.what))
+			words = append(words, fmt.Sprintf("%d %s", w.n, w.reason))
 		}
 	}
 	return strings.Join(words, ", ")
@@ -81,7 +81,7 @@ Without NAME, show the counters of all load balancers that forward connections.`
   allinone cloud load-balancers stats shop -o json`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: inOrder(completeNames(c, loadBalancers)),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
-			p := cli.Printer[statsRow]{Output: o, Writer: c.Stdout, ID: func(r statsRow) string { return r.what }, Columns: statsColumns}
+			p := cli.Printer[statsRow]{Output: o, Writer: c.Stdout, ID: func(r statsRow) string { return r.endpoint }, Columns: statsColumns}
 			encoded := o.Format == cli.FormatJSON || o.Format == cli.FormatYAML
 			if len(args) == 0 {
 				all, _, err := cloudsim.All(ctx, cl.ListLoadBalancerStats, cloudsim.ListOptions{})

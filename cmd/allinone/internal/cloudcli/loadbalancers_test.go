@@ -21,12 +21,12 @@ func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := cloudsim.UpdateLoadBalancer{Labels: map[string]string{"theirs": "1"}, LoadBalancerSpec: spec}
-	if _, err := cl.UpdateLoadBalancer(ctx, stale.ID, theirs, 0); err != nil {
+	otherUpdate := cloudsim.UpdateLoadBalancer{Labels: map[string]string{"theirs": "1"}, LoadBalancerSpec: spec}
+	if _, err := cl.UpdateLoadBalancer(ctx, stale.ID, otherUpdate, 0); err != nil {
 		t.Fatal(err)
 	}
-	ours := specFlags{labels: []string{"ours=1"}, listeners: []string{"81:30081"}}
-	got, err := ours.update(ctx, cl, func(flag string) bool { return flag == "listener" }, stale, nil)
+	flags := specFlags{labels: []string{"ours=1"}, listeners: []string{"81:30081"}}
+	got, err := flags.update(ctx, cl, func(flag string) bool { return flag == "listener" }, stale, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
 	if _, err := cl.DeleteLoadBalancer(ctx, stale.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ours.update(ctx, cl, func(string) bool { return false }, got, nil); cloudsim.KindOf(err) != cloudsim.NotFound {
+	if _, err := flags.update(ctx, cl, func(string) bool { return false }, got, nil); cloudsim.KindOf(err) != cloudsim.NotFound {
 		t.Errorf("update of a deleted load balancer: %v, want NotFound", err)
 	}
 }

@@ -87,15 +87,15 @@ func (k kind[T, ID]) findResource(ctx context.Context, cl *client.Client, nameOr
 		return none, cloudsim.Errorf(cloudsim.Invalid, "%d %s are named %q: %s; use an id or --project",
 			len(named.Items), k.plural, nameOrID, k.hints(named.Items, k.id))
 	}
-	there, err := k.list(cl, ctx, cloudsim.ListOptions{Limit: maxHints + 1})
+	resources, err := k.list(cl, ctx, cloudsim.ListOptions{Limit: maxHints + 1})
 	switch {
 	case err != nil:
 		return none, err
-	case len(there.Items) == 0:
+	case len(resources.Items) == 0:
 		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s is named %q; there are no %s", k.noun, nameOrID, k.plural)
 	}
 	return none, cloudsim.Errorf(cloudsim.NotFound, "no %s is named %q; existing %s: %s", k.noun, nameOrID, k.plural,
-		k.hints(there.Items, func(t T) string { return t.Head().Name }))
+		k.hints(resources.Items, func(t T) string { return t.Head().Name }))
 }
 
 func (k kind[T, ID]) hints(ts []T, word func(T) string) string {
@@ -293,8 +293,8 @@ func printResult[T any](p cli.Printer[T], single bool, resources []T) error {
 // names that the command line already contains.
 func completeNames[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T, ID]) cobra.CompletionFunc {
 	return c.Complete(func(ctx context.Context, cl *client.Client) (all []cli.Candidate, err error) {
-		there, err := k.list(cl, ctx, cloudsim.ListOptions{})
-		for _, t := range there.Items {
+		resources, err := k.list(cl, ctx, cloudsim.ListOptions{})
+		for _, t := range resources.Items {
 			about := k.id(t)
 			if k.state != nil {
 				about += " " + k.state(t)

@@ -115,10 +115,10 @@ func (w *listWatch[T, ID]) printDifferences(ctx context.Context, cl *client.Clie
 		return 0, err
 	}
 	var news []change[T]
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for _, t := range things {
 		id := w.kind.id(t)
-		there[id] = true
+		exists[id] = true
 		if have, ok := w.printed[id]; !ok || have.Head().Revision != t.Head().Revision {
 			ev, err := w.newEvent(t, cloudsim.EventPut)
 			if err != nil {
@@ -129,7 +129,7 @@ func (w *listWatch[T, ID]) printDifferences(ctx context.Context, cl *client.Clie
 		}
 	}
 	for id, t := range w.printed {
-		if !there[id] {
+		if !exists[id] {
 			ev, err := w.newEvent(t, cloudsim.EventDelete)
 			if err != nil {
 				return 0, err

@@ -82,15 +82,15 @@ func whyText(w cloudsim.Why) string {
 		fmt.Fprintf(&b, "the cloud no longer stores the events up to revision %d\n", w.Since)
 	}
 	for _, s := range w.Steps {
-		who := cli.Printable(cmp.Or(strings.TrimSpace(s.Caller+" "+s.Cause), "the cloud"))
+		origin := cli.Printable(cmp.Or(strings.TrimSpace(s.Caller+" "+s.Cause), "the cloud"))
 		if s.RequestID != "" {
-			who += " (" + cli.Printable(s.RequestID) + ")"
+			origin += " (" + cli.Printable(s.RequestID) + ")"
 		}
-		what := cli.Printable(s.Text)
+		text := cli.Printable(s.Text)
 		if s.ID != w.ID {
-			what = cli.Printable(s.ID) + ": " + what
+			text = cli.Printable(s.ID) + ": " + text
 		}
-		fmt.Fprintf(&b, "%6d  %s  %s\n        by %s\n", s.Rev, s.Time.Format(time.RFC3339), what, who)
+		fmt.Fprintf(&b, "%6d  %s  %s\n        by %s\n", s.Rev, s.Time.Format(time.RFC3339), text, origin)
 	}
 	for _, wait := range w.Waits {
 		fmt.Fprintf(&b, "now: %s\n", cli.Printable(wait.Text))

@@ -19,8 +19,8 @@ var libraryFlags = pflag.CommandLine
 // flags in libraryFlags. newRootCommand replaces the global flag set by an empty flag set, so the
 // other commands do not have these flags.
 func NewCCMCommand(e cli.Env) *cobra.Command {
-	ours := pflag.CommandLine
+	original := pflag.CommandLine
 	pflag.CommandLine = libraryFlags
-	defer func() { pflag.CommandLine = ours }()
+	defer func() { pflag.CommandLine = original }()
 	return ccm.NewCommand(e.Getenv, e.Stderr)
 }

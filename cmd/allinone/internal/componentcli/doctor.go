@@ -82,7 +82,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 		return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
 	fmt.Fprintf(e.Stdout, "image: the kubelet requests credentials for %s\n", name)
-	asked := 0
+	providerCount := 0
 	for _, provider := range c.Providers {
 		p := doctor.Provider(provider)
 		all, ok := p.Matches(name)
@@ -96,7 +96,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 			fmt.Fprintf(e.Stdout, "provider %s: %s\n", p.Name, why)
 			continue
 		}
-		asked++
+		providerCount++
 		if t := p.TokenAttributes; t != nil {
 			fmt.Fprintf(e.Stdout, "provider %s: gets tokens for the audience %s if kubelets may request such tokens; to check this permission: kubectl auth can-i request-serviceaccounts-token-audience %s --as system:node:NODE --as-group system:nodes\n", p.Name, t.ServiceAccountTokenAudience, t.ServiceAccountTokenAudience)
 		}
@@ -108,7 +108,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 		}
 	}
 	switch {
-	case asked == 0:
+	case providerCount == 0:
 		return cloudsim.Errorf(cloudsim.NotFound, "the kubelet runs no provider for %s: it pulls without credentials and reports no error", name)
 	case len(problems) > 0:
 		return cloudsim.Errorf(cloudsim.Invalid, "problems of the configuration: %d; see the lines with 'problem:' above", len(problems))
@@ -161,8 +161,8 @@ func (d credproviderDoctor) runPlugin(ctx context.Context, e cli.Env, p doctor.P
 	ctx, cancel := context.WithTimeout(ctx, pluginTimeout)
 	defer cancel()
 	run := exec.CommandContext(ctx, path, p.Args...)
-	var out, said bytes.Buffer
-	run.Stdin, run.Stdout, run.Stderr = bytes.NewReader(in), &out, &said
+	var out, stderr bytes.Buffer
+	run.Stdin, run.Stdout, run.Stderr = bytes.NewReader(in), &out, &stderr
 	run.WaitDelay = time.Second
 	for _, v := range p.Env {
 		run.Env = append(run.Environ(), v.Name+"="+v.Value)
@@ -171,7 +171,7 @@ func (d credproviderDoctor) runPlugin(ctx context.Context, e cli.Env, p doctor.P
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("the plugin did not end within %s", pluginTimeout)
 		}
-		text := strings.TrimSpace(said.String())
+		text := strings.TrimSpace(stderr.String())
 		if text != "" {
 			text = "; the plugin wrote: " + text
 		}

@@ -42,21 +42,21 @@ func TestDetachedUnready(t *testing.T) {
 			"1 of 3 nodes are Ready; not Ready: 2 × the condition Ready is Unknown: NodeStatusUnknown (node-2, node-3)"},
 		{process.NodesReport{Error: "no route to host"}, "it is unknown which nodes are Ready: no route to host"},
 	} {
-		var pipe, said bytes.Buffer
+		var pipe, output bytes.Buffer
 		detachedReporter{out: json.NewEncoder(&pipe), pipe: io.NopCloser(&pipe)}.ready(t.Context(), process.Report{Machines: &tc.nodes})
-		report, err := listen(t.Context(), &pipe, &said)
+		report, err := listen(t.Context(), &pipe, &output)
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = unreadyNodes(report)
 		if tc.want == "" {
-			if err != nil || !strings.Contains(said.String(), "The lab is ready.") {
-				t.Errorf("lab with all nodes Ready: got error %v and output %q, want no error and \"The lab is ready.\"", err, said.String())
+			if err != nil || !strings.Contains(output.String(), "The lab is ready.") {
+				t.Errorf("lab with all nodes Ready: got error %v and output %q, want no error and \"The lab is ready.\"", err, output.String())
 			}
 			continue
 		}
-		if !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(said.String(), tc.want) || strings.Contains(said.String(), "The lab is ready.") {
-			t.Errorf("error %v, output:\n%s\nwant %q in both", err, said.String(), tc.want)
+		if !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(output.String(), tc.want) || strings.Contains(output.String(), "The lab is ready.") {
+			t.Errorf("error %v, output:\n%s\nwant %q in both", err, output.String(), tc.want)
 		}
 	}
 }

@@ -43,9 +43,9 @@ func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) err
 		if ctx.Err() != nil || !errors.Is(err, cloudsim.Unavailable) {
 			return fmt.Errorf("--agent-identifiers-from-metadata: %w", err)
 		}
-		if said := err.Error(); said != was {
+		if msg := err.Error(); msg != was {
 			log.Warn("waiting for the metadata service", "err", err)
-			was = said
+			was = msg
 		}
 		backoff.Sleep(ctx, pauseMetadata)
 	}

@@ -41,9 +41,9 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	early := &proxyAgentFlags{metadataURL: "http://" + addr}
 	learned := make(chan error, 1)
-	said := newAwaited("waiting for the metadata service")
-	go func() { learned <- early.askMetadata(ctx, slog.New(slog.NewTextHandler(said, nil))) }()
-	<-said.matched
+	output := newAwaited("waiting for the metadata service")
+	go func() { learned <- early.askMetadata(ctx, slog.New(slog.NewTextHandler(output, nil))) }()
+	<-output.matched
 	serveMetadata(t, addr, cl, i.ID)
 	if err := <-learned; err != nil {
 		t.Fatal(err)
@@ -52,13 +52,13 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 		t.Errorf("agent: got ID %s, zone %s and identifiers %s, want ID %s, zone sim-1b and identifiers %s", early.ID, early.Zone, early.Identifiers, i.ID, want)
 	}
 
-	told := &proxyAgentFlags{metadataURL: "http://" + addr, agentID: "mine"}
-	told.ID, told.Zone, told.Identifiers.Host = "mine", "elsewhere", []string{"node-1", "db"}
-	if err := told.askMetadata(ctx, slog.New(slog.DiscardHandler)); err != nil {
+	preset := &proxyAgentFlags{metadataURL: "http://" + addr, agentID: "mine"}
+	preset.ID, preset.Zone, preset.Identifiers.Host = "mine", "elsewhere", []string{"node-1", "db"}
+	if err := preset.askMetadata(ctx, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"node-1", "db"}, told.Identifiers.Host); diff != "" || told.ID != "mine" || told.Zone != "elsewhere" {
-		t.Errorf("agent with flags: got ID %s and zone %s, want mine and elsewhere, hosts (-want +got):\n%s", told.ID, told.Zone, diff)
+	if diff := cmp.Diff([]string{"node-1", "db"}, preset.Identifiers.Host); diff != "" || preset.ID != "mine" || preset.Zone != "elsewhere" {
+		t.Errorf("agent with flags: got ID %s and zone %s, want mine and elsewhere, hosts (-want +got):\n%s", preset.ID, preset.Zone, diff)
 	}
 
 	over, cancel := context.WithCancel(ctx)
