@@ -38,7 +38,7 @@ func (r *rig) createMachines(t testing.TB, n int) []*v1.Node {
 			t.Error(err)
 			return
 		}
-		nodes[i] = initialisedNode(m)
+		nodes[i] = initializedNode(m)
 	})
 	if t.Failed() {
 		t.FailNow()
@@ -61,11 +61,11 @@ func runConcurrently(workers, n int, work func(i int)) {
 	all.Wait()
 }
 
-// BenchmarkInitialiseNodes measures how fast upstream's controller initialises 5,000 Nodes with
+// BenchmarkInitializeNodes measures how fast upstream's controller initializes 5,000 Nodes with
 // this provider. It also measures the controller with upstream's fake provider, which answers from
 // memory. The metric "of-limit" is the time with the fake provider, divided by the time with this
 // provider. This ratio should be at least 0.8.
-func BenchmarkInitialiseNodes(b *testing.B) {
+func BenchmarkInitializeNodes(b *testing.B) {
 	r := newRig(b)
 	r.createMachines(b, benchNodes)
 	r.startMirror(b)
@@ -84,7 +84,7 @@ func BenchmarkInitialiseNodes(b *testing.B) {
 	b.ReportMetric(least.Seconds()/own.Seconds(), "of-limit(>=0.8)")
 }
 
-// measureInit returns the time that upstream's controller needs to initialise all
+// measureInit returns the time that upstream's controller needs to initialize all
 // Nodes.
 func measureInit(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 	b.Helper()

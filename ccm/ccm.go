@@ -1,5 +1,5 @@
 // Package ccm implements k8s.io/cloud-provider for a simulated cloud
-// (KEP-2392). The cloud controller manager (CCM) initialises Nodes, deletes
+// (KEP-2392). The cloud controller manager (CCM) initializes Nodes, deletes
 // Nodes without an instance, and creates load balancers for Services. The
 // module k8s.io/cloud-provider contains most of the controllers. Comments call
 // this module upstream or the framework. This package contains the provider

@@ -241,7 +241,7 @@ func (r *rig) createMachine(t testing.TB, name string) cloudsim.Instance {
 }
 
 // newNode returns a Node in the form in which a kubelet registers it, before
-// the CCM initialises the Node.
+// the CCM initializes the Node.
 func newNode(name string) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
@@ -249,8 +249,8 @@ func newNode(name string) *v1.Node {
 	}
 }
 
-// initialisedNode returns the initialised Node of the instance i.
-func initialisedNode(i cloudsim.Instance) *v1.Node {
+// initializedNode returns the initialized Node of the instance i.
+func initializedNode(i cloudsim.Instance) *v1.Node {
 	n := newNode(i.Name)
 	n.Spec.Taints, n.Spec.ProviderID = nil, i.ProviderID
 	return n

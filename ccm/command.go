@@ -75,7 +75,7 @@ creates load balancers for Services.`
 // defaultOptions returns upstream's options with changed default values. The
 // limits for calls and for concurrent work are higher than upstream's defaults,
 // because a cloud on the same machine can answer more calls than a remote
-// cloud. If a thousand Nodes join at the same time, the CCM can then initialise
+// cloud. If a thousand Nodes join at the same time, the CCM can then initialize
 // all of them within one minute, as KEP-2395 requires. The result has no
 // webhook options, because this package has no webhooks.
 func defaultOptions() (*options.CloudControllerManagerOptions, error) {

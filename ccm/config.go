@@ -21,7 +21,7 @@ import (
 )
 
 // Config is the cloud configuration: the URL of the cloud, the credentials and
-// the behaviour of the controllers. The flag --cloud-config contains the path
+// the behavior of the controllers. The flag --cloud-config contains the path
 // of the YAML file with this configuration.
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180

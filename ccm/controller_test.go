@@ -190,9 +190,9 @@ func setReady(n *v1.Node) *v1.Node {
 }
 
 // The CCM writes the cloud's data into a new Node and removes the taint of
-// uninitialised Nodes. This also works if the Node registers before its
+// uninitialized Nodes. This also works if the Node registers before its
 // instance exists.
-func TestNodeIsInitialised(t *testing.T) {
+func TestNodeIsInitialized(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
 	early := setReady(newNode("node-1"))
@@ -218,7 +218,7 @@ func TestNodeIsInitialised(t *testing.T) {
 }
 
 // If the address in the kubelet's --node-ip does not belong to the instance,
-// the CCM does not initialise the Node.
+// the CCM does not initialize the Node.
 func TestProvidedNodeIP(t *testing.T) {
 	r := newRig(t)
 	a, b := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
@@ -228,11 +228,11 @@ func TestProvidedNodeIP(t *testing.T) {
 	bad.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: "192.0.2.1"}
 	p.join(t, bad)
 	p.join(t, good)
-	eventually.True(t, "node-1 is initialised", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually.True(t, "node-1 is initialized", func() bool { return !hasTaint(p.getNode(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
 	r.wire.spoil(nil)
 	eventually.True(t, "the CCM calls the cloud again for node-2", func() bool { return len(r.wire.takeCalls(false)) > 3 })
 	if n := p.getNode(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
-		t.Errorf("the CCM initialised a Node with an address that instance %s does not have: %+v", b.ID, n.Spec)
+		t.Errorf("the CCM initialized a Node with an address that instance %s does not have: %+v", b.ID, n.Spec)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestNodeSurvivesCloudOutage(t *testing.T) {
 	r := newRig(t)
 	i, other := r.createMachine(t, "node-1"), r.createMachine(t, "node-2")
 	p := r.start(t)
-	p.join(t, setReady(initialisedNode(other))) // this Node proves that the CCM calls the correct cloud
+	p.join(t, setReady(initializedNode(other))) // this Node proves that the CCM calls the correct cloud
 	var down atomic.Bool
 	down.Store(true)
 	r.wire.spoil(func(n int, _ *http.Request) fault {
@@ -251,7 +251,7 @@ func TestNodeSurvivesCloudOutage(t *testing.T) {
 		}
 		return []fault{{cut: true}, {status: 503, body: "<html>"}, {status: 401, body: `{"status":401,"kind":"unauthenticated"}`}, {loseReply: true}}[n%4]
 	})
-	p.join(t, initialisedNode(i))
+	p.join(t, initializedNode(i))
 	eventually.True(t, "the CCM calls the cloud many times", func() bool { return len(r.wire.takeCalls(false)) > 40 })
 	if p.getNode(t, "node-1") == nil {
 		t.Fatal("the CCM deleted the Node while the cloud did not answer")
@@ -274,7 +274,7 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.Shutdown = 200 * time.Millisecond }))
 	i := r.createMachine(t, "node-1")
 	p := r.start(t)
-	p.join(t, initialisedNode(i))
+	p.join(t, initializedNode(i))
 	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -319,12 +319,12 @@ func TestServiceThroughTheController(t *testing.T) {
 			return slices.Equal(got, want)
 		}
 	}
-	p.join(t, setReady(initialisedNode(a)))
-	excluded := setReady(initialisedNode(c))
+	p.join(t, setReady(initializedNode(a)))
+	excluded := setReady(initializedNode(c))
 	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: "junk"}
 	p.join(t, excluded)
 	eventually.True(t, "node-1 is the target", targets(a.ID))
-	p.join(t, initialisedNode(b)) // this Node is not ready, but it is a target, because health checks choose the targets that get traffic
+	p.join(t, initializedNode(b)) // this Node is not ready, but it is a target, because health checks choose the targets that get traffic
 	eventually.True(t, "node-1 and node-2 are the targets", targets(a.ID, b.ID))
 	for _, step := range []struct {
 		label string

@@ -112,11 +112,11 @@ func (c *crashRig) nothingLeft(t *testing.T) {
 // than n calls.
 func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}
+	nodes := []*v1.Node{initializedNode(c.createMachine(t, "node-1"))}
 	c.ensured(t, newService(), nodes, 1)
 	first := c.onlyLoadBalancer(t)
 	c.ensured(t, newService(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nodes, 1)
-	nodes = append(nodes, initialisedNode(c.createMachine(t, "node-2")))
+	nodes = append(nodes, initializedNode(c.createMachine(t, "node-2")))
 	c.until(t, "update", func() error {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, newService(), nodes)
 	})
@@ -132,7 +132,7 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 // back.
 func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}
+	nodes := []*v1.Node{initializedNode(c.createMachine(t, "node-1"))}
 	of := func(fs ...v1.IPFamily) *v1.Service { return newService(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
 	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
 	first := c.onlyLoadBalancer(t)
@@ -150,13 +150,13 @@ func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 // removes them.
 func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
-	nodes := []*v1.Node{initialisedNode(c.createMachine(t, "node-1"))}
+	nodes := []*v1.Node{initializedNode(c.createMachine(t, "node-1"))}
 	one, two := sharingService("01", 80), sharingService("02", 81)
 	c.ensured(t, one, nodes, 1)
 	first := c.onlyLoadBalancer(t)
 	c.ensured(t, two, nodes, 1)
 	c.ensured(t, sharingService("01", 82), nodes, 1)
-	nodes = append(nodes, initialisedNode(c.createMachine(t, "node-2")))
+	nodes = append(nodes, initializedNode(c.createMachine(t, "node-2")))
 	c.until(t, "update", func() error {
 		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, two, nodes)
 	})
@@ -177,7 +177,7 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 func podCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f, podRanges)
 	i := c.createMachine(t, "node-1")
-	nodes := []*v1.Node{initialisedNode(i)}
+	nodes := []*v1.Node{initializedNode(i)}
 	runs := func(all ...discoveryv1.Endpoint) {
 		c.pods = []*discoveryv1.EndpointSlice{newSlice(v1.IPv4Protocol, 8080, all...)}
 		c.provider.WithPods(c.pods...)

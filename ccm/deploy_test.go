@@ -97,7 +97,7 @@ func TestDeploymentManifest(t *testing.T) {
 		}
 	}
 	if !d.Spec.Template.Spec.HostNetwork {
-		t.Error("the pod is not in the host network, but no pod network exists before nodes are initialised")
+		t.Error("the pod is not in the host network, but no pod network exists before nodes are initialized")
 	}
 	if r := d.Spec.Strategy.RollingUpdate; r == nil || r.MaxSurge == nil || r.MaxSurge.IntValue() != 0 || r.MaxUnavailable == nil || r.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("the strategy is %+v, so an update waits forever if the cluster has only two nodes: an old pod uses the port of each node", d.Spec.Strategy)
@@ -109,7 +109,7 @@ func TestDeploymentManifest(t *testing.T) {
 		if !slices.ContainsFunc(d.Spec.Template.Spec.Tolerations, func(tol v1.Toleration) bool {
 			return tol.ToleratesTaint(klog.Background(), &v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule}, false)
 		}) {
-			t.Errorf("the pod does not tolerate %s, so it cannot start on a Node that it has to initialise", key)
+			t.Errorf("the pod does not tolerate %s, so it cannot start on a Node that it has to initialize", key)
 		}
 	}
 }

@@ -214,7 +214,7 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	for _, p := range pods {
 		id, here := of[p.node]
 		switch {
-		case !here: // the pod's node is excluded, not selected, or not initialised yet
+		case !here: // the pod's node is excluded, not selected, or not initialized yet
 		case !p.hasPorts(backends.ports):
 			leave(p, "its ports are %v, but most pods have the ports %v, and a load balancer has only one target port for each port of the Service", p.numbers, backends.ports)
 		case !b.acceptsTarget(id, p.ip):

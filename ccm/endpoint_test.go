@@ -149,7 +149,7 @@ func TestPodsAreTargets(t *testing.T) {
 					svc = withoutNodePorts()
 				}
 				svc.UID = types.UID(fmt.Sprintf("%036d", len(name)*10+len(r.balancersInCloud(t))))
-				r.ensure(t, svc, initialisedNode(one), initialisedNode(two))
+				r.ensure(t, svc, initializedNode(one), initializedNode(two))
 				l, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: r.balancers().GetLoadBalancerName(t.Context(), cluster, svc)})
 				if err != nil || len(l.Items) != 1 {
 					t.Fatalf("load balancers of the Service: got %+v, error %v; want 1", l.Items, err)
@@ -179,7 +179,7 @@ func TestPodsAreTargets(t *testing.T) {
 // nodes.
 func TestPodHealthCheckHasPath(t *testing.T) {
 	r := newRig(t, podRanges)
-	r.ensure(t, withoutNodePorts(annotate("health-check-protocol", "http")), initialisedNode(r.createMachine(t, "node-1")))
+	r.ensure(t, withoutNodePorts(annotate("health-check-protocol", "http")), initializedNode(r.createMachine(t, "node-1")))
 	if c := r.onlyLoadBalancer(t).HealthCheck; c.Protocol != cloudsim.HealthHTTP || c.Path != "/healthz" {
 		t.Errorf("health check: got %+v, want the protocol http and the path /healthz", c)
 	}
@@ -189,7 +189,7 @@ func TestPodHealthCheckHasPath(t *testing.T) {
 // has no health check.
 func TestUDPPodsHaveNoHealthCheck(t *testing.T) {
 	r := newRig(t, podRanges)
-	r.ensure(t, withoutNodePorts(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialisedNode(r.createMachine(t, "node-1")))
+	r.ensure(t, withoutNodePorts(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initializedNode(r.createMachine(t, "node-1")))
 	if h := r.onlyLoadBalancer(t).HealthCheck; h.Protocol != cloudsim.HealthNone {
 		t.Errorf("health check: got %+v, want the protocol none", h)
 	}
@@ -203,7 +203,7 @@ func TestTargetsFollowPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)
 		i := p.createMachine(t, "node-1")
-		p.join(t, setReady(initialisedNode(i)))
+		p.join(t, setReady(initializedNode(i)))
 		time.Sleep(10 * time.Second) // upstream's service controller has a data race if a Service and a Node change at the same time
 		ctx := t.Context()
 		slicesAPI := p.kube.DiscoveryV1().EndpointSlices("default")
@@ -259,10 +259,10 @@ func TestTargetsStayUntilPodsAreListed(t *testing.T) {
 	i := r.createMachine(t, "node-1")
 	r.pods = []*discoveryv1.EndpointSlice{newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
 	r.provider = r.restarted()
-	r.ensure(t, withoutNodePorts(), initialisedNode(i))
+	r.ensure(t, withoutNodePorts(), initializedNode(i))
 	r.provider.Unread()
-	_, ensured := r.balancers().EnsureLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initialisedNode(i)})
-	updated := r.balancers().UpdateLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initialisedNode(i)})
+	_, ensured := r.balancers().EnsureLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initializedNode(i)})
+	updated := r.balancers().UpdateLoadBalancer(t.Context(), cluster, withoutNodePorts(), []*v1.Node{initializedNode(i)})
 	for call, err := range map[string]error{"EnsureLoadBalancer": ensured, "UpdateLoadBalancer": updated} {
 		if err == nil || !strings.Contains(err.Error(), "endpointslices") {
 			t.Errorf("%s before the list of pods: got error %v, want an error that names endpointslices", call, err)

@@ -57,7 +57,7 @@ func TestHandover(t *testing.T) {
 	awaitSlow(t, "the new CCM holds its own lease", func() error { return s.checkHolders(t.Context(), leaseAfter) })
 
 	s.register(t, cloud, "node-1")
-	awaitSlow(t, "the new CCM runs the controllers that do not move", func() error { return s.initialised(t.Context(), "node-1") })
+	awaitSlow(t, "the new CCM runs the controllers that do not move", func() error { return s.initialized(t.Context(), "node-1") })
 	first := s.serve(t, cloud, "one", 30081)
 	if now := s.leaseHolder(t.Context(), leaseMoves); now != holder {
 		t.Fatalf("%s leads, want %s", now, holder)
@@ -160,7 +160,7 @@ func (s *apiServer) register(t *testing.T, cloud *client.Client, name string) {
 	}
 }
 
-func (s *apiServer) initialised(ctx context.Context, name string) error {
+func (s *apiServer) initialized(ctx context.Context, name string) error {
 	n, err := s.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err != nil:

@@ -101,7 +101,7 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 //   - The URL does not lead to a cloud, or the project does not exist.
 //   - The Node's provider id is invalid, or the cloud's instance with the same
 //     instance id has another provider id.
-//   - The Node has no provider id and does not wait for initialisation by a
+//   - The Node has no provider id and does not wait for initialization by a
 //     cloud. The machine of such a Node may be outside of this cloud.
 //   - This process has not yet found an instance of this cluster in the
 //     project. The project may be wrong, or the URL may lead to another cloud.
@@ -155,7 +155,7 @@ func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	return true
 }
 
-// awaitsCloud reports whether the Node still waits for initialisation by a
+// awaitsCloud reports whether the Node still waits for initialization by a
 // cloud. Such a Node has the taint that a kubelet with
 // --cloud-provider=external sets.
 func awaitsCloud(node *v1.Node) bool {
@@ -192,7 +192,7 @@ func (s *instances) lastObservation(node *v1.Node) (cloudsim.Instance, bool) {
 
 // InstanceMetadata returns the cloud's data about the Node's instance. If the
 // instance is absent, it returns an error, so that the Node keeps the taint of
-// an uninitialised Node and the framework calls InstanceMetadata again. The
+// an uninitialized Node and the framework calls InstanceMetadata again. The
 // result contains all addresses of the instance, in the cloud's order. The
 // framework selects addresses according to the Node's provided-node-ip
 // annotation.
@@ -366,7 +366,7 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 }
 
 // nodeLabels returns the labels of the instance that are valid on a Node. With an invalid label the
-// API server would refuse the update that initialises the Node. The result may contain labels with
+// API server would refuse the update that initializes the Node. The result may contain labels with
 // the prefix kubernetes.io or k8s.io. Upstream's cloud-provider framework, which calls this
 // provider, removes these labels.
 func nodeLabels(i cloudsim.Instance) map[string]string {

@@ -84,7 +84,7 @@ func TestUnclearCasesReturnErrors(t *testing.T) {
 			if tc.move == nil {
 				r.letFind(t, i)
 			}
-			n := initialisedNode(i)
+			n := initializedNode(i)
 			switch tc.providerID {
 			case "":
 			case "-":
@@ -137,7 +137,7 @@ func (r *rig) otherProject(t *testing.T) *client.Client {
 // an instance does not exist.
 func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
-	if _, err := r.instances().InstanceMetadata(t.Context(), initialisedNode(i)); err != nil {
+	if _, err := r.instances().InstanceMetadata(t.Context(), initializedNode(i)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -153,7 +153,7 @@ func TestAbsenceNeedsAnotherFoundInstance(t *testing.T) {
 	r.deleteInstance(t, gone)
 	checkAbsence := func(when string, wantErr bool) {
 		t.Helper()
-		exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
+		exists, err := r.instances().InstanceExists(t.Context(), initializedNode(gone))
 		if exists || (err != nil) != wantErr {
 			t.Errorf("InstanceExists %s: got %v, error %v; want false, and an error: %t", when, exists, err, wantErr)
 		}
@@ -226,7 +226,7 @@ func TestExistsAndShutdownInEachState(t *testing.T) {
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil && now.State != tc.want {
 				t.Fatalf("state of the instance: got %s, want %s", now.State, tc.want)
 			}
-			n := initialisedNode(i)
+			n := initializedNode(i)
 			if got, err := r.instances().InstanceExists(t.Context(), n); err != nil || got != tc.exists {
 				t.Errorf("InstanceExists = %v, %v; want %v", got, err, tc.exists)
 			}
@@ -240,8 +240,8 @@ func TestExistsAndShutdownInEachState(t *testing.T) {
 }
 
 // A new instance may have the name of a deleted instance. The CCM nevertheless deletes the Node of
-// the deleted instance, because the ids differ. The CCM finds the instance of an uninitialised Node
-// by name. If no instance has the name, InstanceExists returns false for an uninitialised Node.
+// the deleted instance, because the ids differ. The CCM finds the instance of an uninitialized Node
+// by name. If no instance has the name, InstanceExists returns false for an uninitialized Node.
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.createMachine(t, "node-1")
@@ -253,10 +253,10 @@ func TestNamesAndIDs(t *testing.T) {
 		t.Errorf("exists for a Node without an instance: got %v, %v; want false", ok, err)
 	}
 	current := r.createMachine(t, "node-1")
-	if ok, err := r.instances().InstanceExists(t.Context(), initialisedNode(old)); ok || err != nil {
+	if ok, err := r.instances().InstanceExists(t.Context(), initializedNode(old)); ok || err != nil {
 		t.Errorf("exists for the Node of the deleted instance: got %v, %v; want false", ok, err)
 	}
-	if m, err := r.instances().InstanceMetadata(t.Context(), initialisedNode(old)); err == nil {
+	if m, err := r.instances().InstanceMetadata(t.Context(), initializedNode(old)); err == nil {
 		t.Errorf("metadata of the deleted instance: got %+v, want an error", m)
 	}
 	if m, err := r.instances().InstanceMetadata(t.Context(), newNode("node-1")); err != nil || m.ProviderID != current.ProviderID {
@@ -368,7 +368,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
 	for n := range 20 {
-		nodes = append(nodes, initialisedNode(r.createMachine(t, fmt.Sprintf("node-%d", n))))
+		nodes = append(nodes, initializedNode(r.createMachine(t, fmt.Sprintf("node-%d", n))))
 	}
 	r.wire.spoil(nil)
 	for range 3 {
@@ -408,7 +408,7 @@ func TestNodeDeletionGrace(t *testing.T) {
 	i := r.createMachine(t, "node-1")
 	r.letFind(t, i)
 	r.deleteInstance(t, i)
-	n, began := initialisedNode(i), time.Now()
+	n, began := initializedNode(i), time.Now()
 	eventually.True(t, "the CCM reports that the instance does not exist", func() bool {
 		exists, err := r.instances().InstanceExists(t.Context(), n)
 		if err != nil {
@@ -448,7 +448,7 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}
 	r.provider = r.restarted()
 	i := r.createMachine(t, "node-1")
-	n := initialisedNode(i)
+	n := initializedNode(i)
 	r.letFind(t, i)
 	r.deleteInstance(t, i)
 	for _, when := range []string{"at first", "much later"} {
@@ -469,7 +469,7 @@ func TestNodeDeletionGraceWithRareCalls(t *testing.T) {
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 5 * time.Minute}
 	r.provider = r.restarted().WithMonitorPeriod(2 * time.Minute)
 	i := r.createMachine(t, "node-1")
-	n := initialisedNode(i)
+	n := initializedNode(i)
 	r.letFind(t, i)
 	r.deleteInstance(t, i)
 	for minute := 0; minute <= 6; minute += 2 {

@@ -101,7 +101,7 @@ func (a *allocator) run(ctx context.Context) {
 
 // sync writes the pod ranges of the instance to a Node that belongs to the
 // cloud and has no ranges yet. It treats a Node that still waits for
-// initialisation as a Node of the cloud.
+// initialization as a Node of the cloud.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {

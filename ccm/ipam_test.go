@@ -77,7 +77,7 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	if len(i.PodRanges) != 2 {
 		t.Fatalf("pod ranges of the instance: got %v", i.PodRanges)
 	}
-	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", "", newNode("node-1")) // this Node is not initialised
+	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", "", newNode("node-1")) // this Node is not initialized
 	eventually.True(t, "the Node has its ranges", func() bool {
 		n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 		return err == nil && cmp.Equal(n.Spec.PodCIDRs, i.PodRanges) && n.Spec.PodCIDR == i.PodRanges[0]
@@ -228,7 +228,7 @@ func TestRangesWithoutARoute(t *testing.T) {
 func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	r := newPodRig(t)
 	i := r.createMachine(t, "node-1")
-	n := initialisedNode(i)
+	n := initializedNode(i)
 	n.Name = "other"
 	kube := r.runAllocator(t, "10.244.0.0/16,fd10:244::/56", cluster, n)
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })

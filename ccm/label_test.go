@@ -30,7 +30,7 @@ func TestNodeLabelsFollowInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.startMirror(t)
-	n := initialisedNode(i)
+	n := initializedNode(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
 	// The CCM must not trust this annotation. A kubelet may write the
 	// annotation of its own Node, but may not set the labels that the
@@ -98,7 +98,7 @@ func TestLabelSweepContinuesAfterError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes = append(nodes, initialisedNode(i))
+		nodes = append(nodes, initializedNode(i))
 	}
 	r.startMirror(t)
 	kube := fake.NewClientset(nodes[0], nodes[1], nodes[2])

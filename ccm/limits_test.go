@@ -27,7 +27,7 @@ func TestThousandNodesAreNotThrottled(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		var nodes []*v1.Node
 		for i := range many {
-			n := initialisedNode(r.createMachine(t, fmt.Sprintf("node-%d", i)))
+			n := initializedNode(r.createMachine(t, fmt.Sprintf("node-%d", i)))
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256)}
 			nodes = append(nodes, n)
 		}

@@ -31,7 +31,7 @@ func TestEnsureCreatesLoadBalancer(t *testing.T) {
 	s := newService(func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, NodePort: 30443})
 	})
-	st := r.ensure(t, s, initialisedNode(b), initialisedNode(a))
+	st := r.ensure(t, s, initializedNode(b), initializedNode(a))
 	lb := r.onlyLoadBalancer(t)
 	want := cloudsim.LoadBalancerSpec{
 		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080, Mode: cloudsim.ModeProxy}, {Protocol: cloudsim.TCP, Port: 443, TargetPort: 30443, Mode: cloudsim.ModeProxy}},
@@ -61,7 +61,7 @@ func TestEnsureCreatesLoadBalancer(t *testing.T) {
 // A different order of ports and nodes also changes nothing.
 func TestEnsureAgainChangesNothing(t *testing.T) {
 	r := newRig(t)
-	a, b := initialisedNode(r.createMachine(t, "node-1")), initialisedNode(r.createMachine(t, "node-2"))
+	a, b := initializedNode(r.createMachine(t, "node-1")), initializedNode(r.createMachine(t, "node-2"))
 	two := func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, NodePort: 30443})
 	}
@@ -204,7 +204,7 @@ func TestCallsEndIfCloudHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		r.api.HTTP.Timeout = 0
-		n, s, ctx := initialisedNode(r.createMachine(t, "node-1")), newService(), context.Background()
+		n, s, ctx := initializedNode(r.createMachine(t, "node-1")), newService(), context.Background()
 		r.ensure(t, s)
 		r.wire.spoil(func(int, *http.Request) fault { return fault{hang: true} })
 		for operation, call := range map[string]func() error{
@@ -361,7 +361,7 @@ func checkForeignLoadBalancer(t *testing.T, r *rig, key string) {
 	}
 	before := r.onlyLoadBalancer(t)
 	r.awaitMirror(t, before)
-	joined := initialisedNode(r.createMachine(t, "node-1"))
+	joined := initializedNode(r.createMachine(t, "node-1"))
 	r.wire.spoil(nil)
 	_, ensure := r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nil)
 	_, _, get := r.balancers().GetLoadBalancer(t.Context(), cluster, s)
@@ -413,10 +413,10 @@ func testTargets(t *testing.T, r *rig) {
 		t.Errorf("status without nodes: got %v, want an address", st)
 	}
 	r.awaitMirror(t, r.onlyLoadBalancer(t))
-	foreign, damaged := initialisedNode(a), initialisedNode(a)
+	foreign, damaged := initializedNode(a), initializedNode(a)
 	foreign.Name, foreign.Spec.ProviderID = "far-away", "aws:///us-east-1a/i-0abc"
 	damaged.Name, damaged.Spec.ProviderID = "broken", "cloudsim://sim-1"
-	nodes := []*v1.Node{newNode("not-yet"), foreign, damaged, initialisedNode(gone), initialisedNode(b), initialisedNode(a)}
+	nodes := []*v1.Node{newNode("not-yet"), foreign, damaged, initializedNode(gone), initializedNode(b), initializedNode(a)}
 	for operation, set := range map[string]func() error{
 		"Update": func() error { return r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nodes) },
 		"Ensure": func() error {
@@ -465,7 +465,7 @@ func updateWithoutLoadBalancer(t *testing.T, r *rig) {
 	}
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	n := initialisedNode(r.createMachine(t, "node-1"))
+	n := initializedNode(r.createMachine(t, "node-1"))
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{n}); err != nil {
 		t.Errorf("update of a load balancer in deletion: got error %v, want none", err)
 	}
@@ -477,7 +477,7 @@ func updateWithoutLoadBalancer(t *testing.T, r *rig) {
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := newService()
-	nodes := []*v1.Node{initialisedNode(r.createMachine(t, "node-2")), initialisedNode(r.createMachine(t, "node-1"))}
+	nodes := []*v1.Node{initializedNode(r.createMachine(t, "node-2")), initializedNode(r.createMachine(t, "node-1"))}
 	asGiven, nodesAsGiven := s.DeepCopy(), []*v1.Node{nodes[0].DeepCopy(), nodes[1].DeepCopy()}
 	var wg sync.WaitGroup
 	for n := range 8 {
@@ -512,7 +512,7 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	r.pods = []*discoveryv1.EndpointSlice{newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
 	r.provider = r.restarted()
 	r.startMirror(t)
-	nodes := []*v1.Node{initialisedNode(i)}
+	nodes := []*v1.Node{initializedNode(i)}
 	all := []*v1.Service{sharingService("01", 80), sharingService("02", 81), withoutNodePorts(func(s *v1.Service) { s.UID = "00000000-1111-2222-3333-000000000003" }), newService(
 		annotate("node-selector", "!nothing"), annotate("proxy-protocol", "v2"), annotate("idle-timeout", "1m"), annotate("drain-timeout", "0s"),
 		func(s *v1.Service) {

@@ -21,9 +21,9 @@ import (
 // InstancesV2 make no calls to the cloud.
 func TestMirrorAnswersForTheCloud(t *testing.T) {
 	r := newRig(t)
-	before := initialisedNode(r.createMachine(t, "node-1"))
+	before := initializedNode(r.createMachine(t, "node-1"))
 	r.startMirror(t)
-	after := initialisedNode(r.createMachine(t, "node-2")) // the mirror gets this instance from an event
+	after := initializedNode(r.createMachine(t, "node-2")) // the mirror gets this instance from an event
 	eventually.True(t, "the CCM makes no call", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
@@ -51,7 +51,7 @@ func TestMirrorNeverReportsAbsence(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	eventually.True(t, "the instance is gone", func() bool {
-		exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone))
+		exists, err := r.instances().InstanceExists(t.Context(), initializedNode(gone))
 		return err == nil && !exists
 	})
 	calls := strings.Join(r.wire.takeCalls(false), "\n")
@@ -61,7 +61,7 @@ func TestMirrorNeverReportsAbsence(t *testing.T) {
 		}
 	}
 	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
-	if exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(gone)); err == nil || exists {
+	if exists, err := r.instances().InstanceExists(t.Context(), initializedNode(gone)); err == nil || exists {
 		t.Errorf("InstanceExists during an outage of the cloud: got %v, %v", exists, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestMirrorIsUsedAfterOutage(t *testing.T) {
 		t.Errorf("Health = %v", err)
 	}
 	r.wire.spoil(nil)
-	if exists, err := r.instances().InstanceExists(t.Context(), initialisedNode(i)); err != nil || !exists || len(r.wire.takeCalls(false)) > 0 {
+	if exists, err := r.instances().InstanceExists(t.Context(), initializedNode(i)); err != nil || !exists || len(r.wire.takeCalls(false)) > 0 {
 		t.Errorf("InstanceExists = %v, %v with the calls %v; want true without calls", exists, err, r.wire.takeCalls(false))
 	}
 }
@@ -99,7 +99,7 @@ func TestMirrorIsUsedAfterOutage(t *testing.T) {
 // error for a Node of another cloud.
 func TestMirrorKnowsForeignNodes(t *testing.T) {
 	r := newRig(t)
-	n := initialisedNode(r.createMachine(t, "node-1"))
+	n := initializedNode(r.createMachine(t, "node-1"))
 	r.startMirror(t)
 	n.Spec.ProviderID = strings.Replace(n.Spec.ProviderID, "sim-1a", "sim-9z", 1)
 	if exists, err := r.instances().InstanceExists(t.Context(), n); err == nil {

@@ -18,7 +18,7 @@ func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t)
 		one, two := p.createMachine(t, "node-1"), p.createMachine(t, "node-2")
-		first, second := setReady(initialisedNode(one)), setReady(initialisedNode(two))
+		first, second := setReady(initializedNode(one)), setReady(initializedNode(two))
 		first.Labels, second.Labels = map[string]string{"pool": "web"}, map[string]string{"pool": "web"}
 		p.join(t, first)
 		p.join(t, second)

@@ -83,8 +83,8 @@ func another() *v1.Service {
 func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	p := normalPeriods(t)
-	p.join(t, setReady(initialisedNode(p.createMachine(t, "node-1"))))
-	p.join(t, initialisedNode(p.createMachine(t, "node-2")))
+	p.join(t, setReady(initializedNode(p.createMachine(t, "node-1"))))
+	p.join(t, initializedNode(p.createMachine(t, "node-2")))
 	time.Sleep(10 * time.Second)
 	p.postService(t, newService())
 	awaitEverySecond(t, time.Minute, "the Service has its address", func() bool { return addressed(p.getService(t)) })
@@ -120,7 +120,7 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 		p.createMachine(t, "node-3")
 		p.join(t, setReady(newNode("node-3")))
 		p.postService(t, another())
-		gone := initialisedNode(p.createMachine(t, "node-4"))
+		gone := initializedNode(p.createMachine(t, "node-4"))
 		if _, err := p.cloud.DeleteInstance(t.Context(), cloudsim.InstanceID(gone.Spec.ProviderID[len("cloudsim://sim-1/sim-1a/"):])); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 			t.Error("the CCM deleted a Node although it could not read whether the instance exists")
 		}
 		if !hasTaint(p.getNode(t, "node-3"), cloudapi.TaintExternalCloudProvider) || addressed(p.named(t, "late")) {
-			t.Error("the CCM initialised a Node, or gave a Service an address, during the outage of the cloud")
+			t.Error("the CCM initialized a Node, or gave a Service an address, during the outage of the cloud")
 		}
 		if err := p.provider.Health(); err == nil {
 			t.Error("/healthz reported no error")
@@ -145,7 +145,7 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 		awaitEverySecond(t, 20*time.Second, "the CCM watches the cloud again", func() bool { return p.provider.Health() == nil })
 		awaitEverySecond(t, 10*time.Second, "the Node of the deleted instance is deleted", func() bool { return p.getNode(t, "node-4") == nil })
 		awaitEverySecond(t, 6*time.Minute, "the Service gets its address", func() bool { return addressed(p.named(t, "late")) })
-		awaitEverySecond(t, 20*time.Minute, "the Node is initialised", func() bool {
+		awaitEverySecond(t, 20*time.Minute, "the Node is initialized", func() bool {
 			return !hasTaint(p.getNode(t, "node-3"), cloudapi.TaintExternalCloudProvider)
 		})
 	})
@@ -328,7 +328,7 @@ func TestPortsErrorCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := normalPeriods(t)
-				p.join(t, setReady(initialisedNode(p.createMachine(t, "node-1")))) // the network of this Node has no pod ranges
+				p.join(t, setReady(initializedNode(p.createMachine(t, "node-1")))) // the network of this Node has no pod ranges
 				time.Sleep(10 * time.Second)                                       // upstream's service controller has a data race if a Service and a Node change at the same time
 				p.postService(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)

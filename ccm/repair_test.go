@@ -98,7 +98,7 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 // difference before the first creation of the load balancer.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
-	existing, gone := initialisedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")
+	existing, gone := initializedNode(r.createMachine(t, "node-1")), r.createMachine(t, "node-2")
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestNoDrift(t *testing.T) {
 	} {
 		step()
 		eventually.True(t, "the repairer finds no difference", func() bool { // the mirror may get the change later
-			why, err := r.provider.Drift(t.Context(), cluster, s, existing, initialisedNode(gone))
+			why, err := r.provider.Drift(t.Context(), cluster, s, existing, initializedNode(gone))
 			return err == nil && why == ""
 		})
 	}

@@ -58,7 +58,7 @@ func TestRouteRepairWithFeatureGate(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
-		n := initialisedNode(r.createMachine(t, "node-1"))
+		n := initializedNode(r.createMachine(t, "node-1"))
 		n.Spec.PodCIDRs = []string{"10.244.0.0/24"}
 		r.startMirror(t)
 		r.wire.spoil(func(_ int, req *http.Request) fault {
@@ -138,7 +138,7 @@ func networkUnavailable(t *testing.T, kube *fake.Clientset, name string) v1.Cond
 func TestNodeWaitsForAllRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
-		n := initialisedNode(r.createMachine(t, "node-1"))
+		n := initializedNode(r.createMachine(t, "node-1"))
 		n.Spec.PodCIDRs = []string{"10.244.0.0/24", "fd10:244::/64"}
 		r.startMirror(t)
 		var posts atomic.Int32
@@ -185,7 +185,7 @@ func TestRoutesOfManyNodes(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
 		var nodes []*v1.Node
 		for i := range many {
-			n := initialisedNode(r.createMachine(t, fmt.Sprintf("node-%d", i)))
+			n := initializedNode(r.createMachine(t, fmt.Sprintf("node-%d", i)))
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.244.%d.0/24", i)}
 			nodes = append(nodes, n)
 		}

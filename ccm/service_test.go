@@ -119,7 +119,7 @@ func TestUnsupportedServiceIsRefused(t *testing.T) {
 		"two problems": {func(s *v1.Service) {
 			s.Spec.LoadBalancerSourceRanges, s.Spec.Ports[0].Protocol = []string{"everybody"}, v1.ProtocolSCTP
 		}, []string{"everybody", "SCTP"}},
-		"misspelt annotation":         {annotate("proxy-protocoll", "v1"), []string{"proxy-protocoll", "not known"}},
+		"misspelled annotation":       {annotate("proxy-protocoll", "v1"), []string{"proxy-protocoll", "not known"}},
 		"scheme of another cloud":     {annotate("scheme", "internet-facing"), []string{"scheme", "external or internal", "internet-facing"}},
 		"health check port 0":         {annotate("health-check-port", "0"), []string{"health-check-port", "1 and 65535"}},
 		"idle timeout without a unit": {annotate("idle-timeout", "never"), []string{"idle-timeout", "90s", "never"}},
@@ -291,7 +291,7 @@ func TestIPMode(t *testing.T) {
 
 func TestNodeSelector(t *testing.T) {
 	r := newRig(t)
-	front, back := initialisedNode(r.createMachine(t, "front")), initialisedNode(r.createMachine(t, "back"))
+	front, back := initializedNode(r.createMachine(t, "front")), initializedNode(r.createMachine(t, "back"))
 	front.Labels = map[string]string{"role": "front"}
 	s := newService(annotate("node-selector", "role in (front)"))
 	targets := func(when string, want ...string) {
@@ -337,7 +337,7 @@ func TestRegion(t *testing.T) {
 // the same order. The families of the nodes have no effect.
 func TestFamiliesOfAService(t *testing.T) {
 	r := newRig(t) // the instances in this cloud have only IPv4 addresses
-	n := initialisedNode(r.createMachine(t, "node-1"))
+	n := initializedNode(r.createMachine(t, "node-1"))
 	four, six := v1.IPv4Protocol, v1.IPv6Protocol
 	of := map[v1.IPFamily]string{}
 	for _, families := range [][]v1.IPFamily{{six, four}, {four, six}, {six}, {six, four}, {four}} {

@@ -155,8 +155,8 @@ func TestUpdateWithoutSharedAnnotation(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.createMachine(t, "node-1")
 	one, two := sharingService("01", 80), sharingService("02", 81)
-	r.ensure(t, one, initialisedNode(i))
-	r.ensure(t, two, initialisedNode(i))
+	r.ensure(t, one, initializedNode(i))
+	r.ensure(t, two, initializedNode(i))
 	before := r.onlyLoadBalancer(t)
 	for name, change := range map[string]func(*v1.Service){
 		"with other nodes": annotate("node-selector", "role=web"),
@@ -166,7 +166,7 @@ func TestUpdateWithoutSharedAnnotation(t *testing.T) {
 	} {
 		svc := sharingService("01", 80, change)
 		delete(svc.Annotations, ccm.AnnotationLoadBalancerShared)
-		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initialisedNode(i)}); err == nil || !strings.Contains(err.Error(), "shared load balancer") {
+		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initializedNode(i)}); err == nil || !strings.Contains(err.Error(), "shared load balancer") {
 			t.Errorf("%s: got error %v, want an error that says the load balancer is shared", name, err)
 		}
 		if after := r.onlyLoadBalancer(t); after.Revision != before.Revision {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// These errors state why an observed object does not fulfil a condition.
+// These errors state why an observed object does not fulfill a condition.
 var (
 	errUnseen  = errors.New("the watch has not reported the object yet")
 	errDeleted = errors.New("the object does not exist")
@@ -40,7 +40,7 @@ func (e *env) nodeBecomes(ctx context.Context, name, state string, condition fun
 	return awaitState(ctx, e, nodeKey(name), state, isPresent(condition))
 }
 
-// nodeStays waits for the observation time. It returns an error as soon as the Node does not fulfil
+// nodeStays waits for the observation time. It returns an error as soon as the Node does not fulfill
 // the condition or does not exist.
 func (e *env) nodeStays(ctx context.Context, name, state string, condition func(*v1.Node) error) error {
 	return staysInState(ctx, e, nodeKey(name), state, isPresent(condition))
@@ -57,7 +57,7 @@ func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, state string, c
 }
 
 // serviceStays watches the Service during the observation time. It returns an error as soon as the
-// Service does not fulfil the condition or does not exist.
+// Service does not fulfill the condition or does not exist.
 func (e *env) serviceStays(ctx context.Context, s *v1.Service, state string, condition func(*v1.Service) error) error {
 	return staysInState(ctx, e, serviceKey(s), state, isPresent(condition))
 }
@@ -100,7 +100,7 @@ func awaitState[T any](ctx context.Context, e *env, key, state string, condition
 }
 
 // staysInState waits for the observation time. It returns an error as soon as an object does not
-// fulfil the condition. It checks the condition only after the watch has reported the object.
+// fulfill the condition. It checks the condition only after the watch has reported the object.
 func staysInState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()

@@ -131,7 +131,7 @@ func checkThrottle(ctx context.Context, e *env, m Machine) error {
 // joinTogether is the number of Nodes in the check ops.slo.
 const joinTogether = 10
 
-// checkTogether checks that the CCM initialises many Nodes that join at the same time.
+// checkTogether checks that the CCM initializes many Nodes that join at the same time.
 func checkTogether(ctx context.Context, e *env) error {
 	errs := make([]error, joinTogether)
 	var joining sync.WaitGroup

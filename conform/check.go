@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Level states how strictly the contract requires the behaviour that a check tests.
+// Level states how strictly the contract requires the behavior that a check tests.
 type Level string
 
 // These are the levels of checks, from strict to optional.
 const (
-	Must   Level = "MUST"   // the contract of cloud-provider or a KEP requires the behaviour
-	Should Level = "SHOULD" // users rely on the behaviour, and most CCMs have it
+	Must   Level = "MUST"   // the contract of cloud-provider or a KEP requires the behavior
+	Should Level = "SHOULD" // users rely on the behavior, and most CCMs have it
 )
 
 // Check is one test of a CCM. The ID of a check never changes. docs/conformance.md describes every

@@ -86,7 +86,7 @@ var failingChecks = map[fake.Bug][]string{
 	fake.OtherProviderID:     {"node.providerid"},
 	fake.NoExternalIP:        {"node.addresses"},
 	fake.EveryAddress:        {"node.nodeip"},
-	fake.UnknownInitialised:  {"node.unknown"},
+	fake.UnknownInitialized:  {"node.unknown"},
 	fake.ForeignDeleted:      {"node.foreign"},
 	fake.NeverShutdown:       {"node.shutdown"},
 	fake.StoppedIsDeleted:    {"node.shutdown"},

@@ -270,7 +270,7 @@ func (e *env) keepAlive(ctx context.Context) {
 }
 
 // onNode returns a function for Check.run. The function creates the machine "a" and its Node, waits
-// until the CCM has initialised the Node, and calls check.
+// until the CCM has initialized the Node, and calls check.
 func onNode(check func(context.Context, *env, Machine) error) func(context.Context, *env) error {
 	return func(ctx context.Context, e *env) error {
 		m, err := e.joinNode(ctx, "a")
@@ -281,7 +281,7 @@ func onNode(check func(context.Context, *env, Machine) error) func(context.Conte
 	}
 }
 
-// joinNode creates a machine and its Node, and waits until the CCM has initialised the
+// joinNode creates a machine and its Node, and waits until the CCM has initialized the
 // Node.
 func (e *env) joinNode(ctx context.Context, suffix string, change ...func(*v1.Node)) (Machine, error) {
 	m, err := e.machine(ctx, suffix)
@@ -291,11 +291,11 @@ func (e *env) joinNode(ctx context.Context, suffix string, change ...func(*v1.No
 	if err := e.node(ctx, m.Name, change...); err != nil {
 		return m, err
 	}
-	return m, e.nodeBecomes(ctx, m.Name, "initialised", checkInitialised)
+	return m, e.nodeBecomes(ctx, m.Name, "initialized", checkInitialized)
 }
 
-// checkInitialised returns an error if the Node still has the taint taintUninitialized.
-func checkInitialised(n *v1.Node) error {
+// checkInitialized returns an error if the Node still has the taint taintUninitialized.
+func checkInitialized(n *v1.Node) error {
 	if hasTaint(n, taintUninitialized) {
 		return fmt.Errorf("the Node still has the taint %s", taintUninitialized)
 	}

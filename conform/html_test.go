@@ -74,7 +74,7 @@ func TestHTMLIsSafeAndSmall(t *testing.T) {
 	}
 }
 
-// TestHTMLContrast proves that each text colour has the contrast of WCAG AA, 4.5:1, on both
+// TestHTMLContrast proves that each text color has the contrast of WCAG AA, 4.5:1, on both
 // backgrounds of the light theme and on both backgrounds of the dark theme.
 func TestHTMLContrast(t *testing.T) {
 	source, err := os.ReadFile("report.gohtml")
@@ -86,26 +86,26 @@ func TestHTMLContrast(t *testing.T) {
 		t.Fatalf("got %d themes, want 2", len(themes))
 	}
 	for _, theme := range themes {
-		colours := map[string]float64{}
+		colors := map[string]float64{}
 		for _, m := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6})`).FindAllStringSubmatch(theme, -1) {
-			colours[m[1]] = luminance(t, m[2])
+			colors[m[1]] = luminance(t, m[2])
 		}
 		for _, back := range []string{"bg", "box"} {
 			for _, text := range []string{"text", "pass", "fail", "skip", "known-issue"} {
-				a, b := colours[text], colours[back]
+				a, b := colors[text], colors[back]
 				if ratio := (max(a, b) + 0.05) / (min(a, b) + 0.05); ratio < 4.5 {
 					t.Errorf("%s on %s: got contrast %.1f, want 4.5: %s", text, back, ratio, theme)
 				}
 			}
 		}
-		a, b := colours["line"], colours["bg"]
+		a, b := colors["line"], colors["bg"]
 		if ratio := (max(a, b) + 0.05) / (min(a, b) + 0.05); ratio < 3 {
 			t.Errorf("line on bg: got contrast %.1f, want 3: %s", ratio, theme)
 		}
 	}
 }
 
-// luminance returns the relative luminance of a colour. See WCAG 2.2, relative luminance.
+// luminance returns the relative luminance of a color. See WCAG 2.2, relative luminance.
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	n, err := strconv.ParseUint(hex, 16, 32)

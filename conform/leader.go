@@ -44,7 +44,7 @@ func (e *env) pause() error {
 	return nil
 }
 
-// excludedNode creates a machine and its Node, and waits until the CCM has initialised the Node. No
+// excludedNode creates a machine and its Node, and waits until the CCM has initialized the Node. No
 // load balancer uses this Node, so the Node causes no change of load balancers.
 func (e *env) excludedNode(ctx context.Context) error {
 	e.restarts++
@@ -161,7 +161,7 @@ func checkMigrate(ctx context.Context, e *env, m Machine) error {
 	if _, err := e.replica(ctx); err != nil {
 		return err
 	}
-	if err := e.excludedNode(ctx); err != nil { // the controller that initialises Nodes does not need this Lease
+	if err := e.excludedNode(ctx); err != nil { // the controller that initializes Nodes does not need this Lease
 		return fmt.Errorf("while another process holds the Lease of the migration: %w", err)
 	}
 	if err := e.deleteMachine(ctx, m.Name); err != nil {

@@ -20,13 +20,13 @@ var nodeChecks = []Check{
 	{ID: "node.addresses", Level: Must, run: onNode(checkAddresses),
 		Title: "A Node has the addresses of its machine and keeps the host name from the kubelet"},
 	{ID: "node.nodeip", Level: Must, run: checkNodeIP,
-		Title: "A Node with an unknown --node-ip stays uninitialised"},
+		Title: "A Node with an unknown --node-ip stays uninitialized"},
 	{ID: "node.labels", Level: Must, skipReason: needsZones, run: onNode(checkLabels),
 		Title: "A Node has labels with the machine's type, zone and region"},
 	{ID: "node.unknown", Level: Must, run: checkUnknown,
-		Title: "The CCM does not initialise a Node without a machine, and does not delete it while it is Ready"},
+		Title: "The CCM does not initialize a Node without a machine, and does not delete it while it is Ready"},
 	{ID: "node.create-race", Level: Must, run: checkCreateRace,
-		Title: "A Node that joins before the cloud shows its machine is not deleted, and is initialised later"},
+		Title: "A Node that joins before the cloud shows its machine is not deleted, and is initialized later"},
 	{ID: "node.labelrepair", Level: Should, skipReason: needsZones, run: onNode(checkLabelRepair),
 		Title: "The CCM restores a changed zone label of a Node"},
 	{ID: "node.foreign", Level: Must, run: checkForeign,
@@ -120,8 +120,8 @@ func checkNodeIP(ctx context.Context, e *env) error {
 	if err := e.node(ctx, m.Name, func(n *v1.Node) { n.Annotations = map[string]string{nodeIPAnnotation: documentation} }); err != nil {
 		return err
 	}
-	return e.nodeStays(ctx, m.Name, "uninitialised", func(n *v1.Node) error {
-		if checkInitialised(n) == nil {
+	return e.nodeStays(ctx, m.Name, "uninitialized", func(n *v1.Node) error {
+		if checkInitialized(n) == nil {
 			return fmt.Errorf("the annotation %s is %s, which is no address of the machine, but the CCM removed the taint", nodeIPAnnotation, documentation)
 		}
 		return nil
@@ -129,7 +129,7 @@ func checkNodeIP(ctx context.Context, e *env) error {
 }
 
 func checkLabels(ctx context.Context, e *env, m Machine) error {
-	return e.nodeBecomes(ctx, m.Name, "labelled", func(n *v1.Node) error {
+	return e.nodeBecomes(ctx, m.Name, "labeled", func(n *v1.Node) error {
 		for label, wanted := range wantedLabels(m, true) {
 			if wanted != "" && n.Labels[label] != wanted {
 				return fmt.Errorf("the label %s is %q; the machine has %q", label, n.Labels[label], wanted)
@@ -144,8 +144,8 @@ func checkUnknown(ctx context.Context, e *env) error {
 	if err := e.node(ctx, name); err != nil {
 		return err
 	}
-	return e.nodeStays(ctx, name, "uninitialised", func(n *v1.Node) error {
-		if checkInitialised(n) == nil {
+	return e.nodeStays(ctx, name, "uninitialized", func(n *v1.Node) error {
+		if checkInitialized(n) == nil {
 			return errors.New("the CCM removed the taint, but there is no machine with this name")
 		}
 		return nil
@@ -171,11 +171,11 @@ func checkCreateRace(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.nodeBecomes(ctx, name, "initialised", func(n *v1.Node) error {
+	return e.nodeBecomes(ctx, name, "initialized", func(n *v1.Node) error {
 		if n.Spec.ProviderID != m.ProviderID {
 			return fmt.Errorf("spec.providerID is %q; the machine has %q", n.Spec.ProviderID, m.ProviderID)
 		}
-		return checkInitialised(n)
+		return checkInitialized(n)
 	})
 }
 
@@ -183,7 +183,7 @@ func checkLabelRepair(ctx context.Context, e *env, m Machine) error {
 	if err := e.patchNode(ctx, m.Name, `{"metadata":{"labels":{"`+v1.LabelTopologyZone+`":"wrong"}}}`); err != nil {
 		return err
 	}
-	return e.nodeBecomes(ctx, m.Name, "labelled again", func(n *v1.Node) error {
+	return e.nodeBecomes(ctx, m.Name, "labeled again", func(n *v1.Node) error {
 		if got := n.Labels[v1.LabelTopologyZone]; got != m.Zone {
 			return fmt.Errorf("the label %s is %q; the machine is in %q", v1.LabelTopologyZone, got, m.Zone)
 		}
@@ -286,7 +286,7 @@ func checkReplaced(ctx context.Context, e *env, old Machine) error {
 		return err
 	}
 	return e.nodeBecomes(ctx, m.Name, "a Node of the new machine", func(n *v1.Node) error {
-		if err := checkInitialised(n); err != nil {
+		if err := checkInitialized(n); err != nil {
 			return err
 		}
 		if n.Spec.ProviderID != m.ProviderID {

@@ -28,7 +28,7 @@ var operationChecks = []Check{
 	{ID: "ops.budget", Level: Should, skipReason: requirements(needsLoadBalancers, needsCalls), exclusive: true, run: onNode(checkBudget),
 		Title: "Without a change of the cluster, the CCM makes few calls, and changes nothing in the cloud"},
 	{ID: "ops.slo", Level: Should, exclusive: true, run: checkTogether,
-		Title: "Ten Nodes that join at the same time are initialised in time"},
+		Title: "Ten Nodes that join at the same time are initialized in time"},
 }
 
 func checkRestart(ctx context.Context, e *env, _ Machine) error {
@@ -54,7 +54,7 @@ func checkRestart(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// restart kills the CCM and starts it again. It returns when the CCM has initialised a new Node.
+// restart kills the CCM and starts it again. It returns when the CCM has initialized a new Node.
 func (e *env) restart(ctx context.Context) error {
 	if err := e.subject.Kill(); err != nil {
 		return fmt.Errorf("kill the CCM: %w", err)

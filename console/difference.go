@@ -64,7 +64,7 @@ var pairRules = []rule{
 		}
 		d = Difference{Label: "no instance", Missing: true, Text: "The cluster has this Node, but the cloud has no instance for it.", Expected: "The CCM deletes the Node when its kubelet no longer reports."}
 		if p.node.ProviderID == "" {
-			d.Text, d.Expected = "The cluster has this Node without a provider id, and the cloud has no instance with its name.", "If the Node waits for its initialisation, the CCM deletes the Node when its kubelet no longer reports. Otherwise a person deletes the Node, or creates an instance with this name."
+			d.Text, d.Expected = "The cluster has this Node without a provider id, and the cloud has no instance with its name.", "If the Node waits for its initialization, the CCM deletes the Node when its kubelet no longer reports. Otherwise a person deletes the Node, or creates an instance with this name."
 		}
 		return d, true
 	}},

@@ -138,7 +138,7 @@ func TestBadRequests(t *testing.T) {
 		"unknown zone": {func(r *csi.CreateVolumeRequest) {
 			r.AccessibilityRequirements.Requisite = topologyOf(DefaultName, "mars")
 		}, codes.ResourceExhausted},
-		"unknown key":          {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"colour": "red"} }, codes.InvalidArgument},
+		"unknown key":          {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"color": "red"} }, codes.InvalidArgument},
 		"iops is not a number": {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
 		"unknown type":         {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "gold"} }, codes.InvalidArgument},
 		"type without regional volumes": {func(r *csi.CreateVolumeRequest) {

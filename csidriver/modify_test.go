@@ -43,7 +43,7 @@ func TestModify(t *testing.T) {
 	}{
 		"same parameters again": {v, faster, codes.OK},
 		"nothing":               {v, nil, codes.OK},
-		"unknown key":           {v, map[string]string{"colour": "red"}, codes.InvalidArgument},
+		"unknown key":           {v, map[string]string{"color": "red"}, codes.InvalidArgument},
 		"fixed key":             {v, map[string]string{"replication": "regional"}, codes.InvalidArgument},
 		"iops is not a number":  {v, map[string]string{"iops": "many"}, codes.InvalidArgument},
 		"too many iops":         {v, map[string]string{"iops": "100000000"}, codes.InvalidArgument},

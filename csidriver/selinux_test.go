@@ -100,7 +100,7 @@ func TestSELinuxLabelsStay(t *testing.T) {
 				if got := labelOf(t, file); got != shownLabel {
 					t.Errorf("label of the file: got %s, want %s", got, shownLabel)
 				}
-				wantCode(t, "publish with a label", b.show(v, "labelled", mounted(fsType, askedLabel), false), codes.FailedPrecondition)
+				wantCode(t, "publish with a label", b.show(v, "labeled", mounted(fsType, askedLabel), false), codes.FailedPrecondition)
 				b.clear(v)
 			}
 		})

@@ -8,17 +8,17 @@ import (
 
 // pipes is a listener for connections in memory within the process.
 type pipes struct {
-	dialled chan net.Conn
-	closed  chan struct{}
-	once    sync.Once
+	dialed chan net.Conn
+	closed chan struct{}
+	once   sync.Once
 }
 
-func newPipes() *pipes { return &pipes{dialled: make(chan net.Conn), closed: make(chan struct{})} }
+func newPipes() *pipes { return &pipes{dialed: make(chan net.Conn), closed: make(chan struct{})} }
 
 // Accept waits for the next connection and returns the server's end of this connection.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
-	case c := <-p.dialled:
+	case c := <-p.dialed:
 		return c, nil
 	case <-p.closed:
 		return nil, net.ErrClosed
@@ -37,7 +37,7 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)
 func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
-	case p.dialled <- far:
+	case p.dialed <- far:
 		return near, nil
 	case <-p.closed:
 		return nil, net.ErrClosed

@@ -15,7 +15,7 @@ import (
 // phase is the state of a connection:
 //
 //	phase       end of the phase                                next phase
-//	dialling    a target has answered                           forwarding
+//	dialing    a target has answered                           forwarding
 //	            no target answers, or the listener closes       gone
 //	forwarding  the client and the target have ended their
 //	            halves, or one of the two sockets has failed    gone
@@ -24,7 +24,7 @@ import (
 type phase int
 
 const (
-	dialling phase = iota
+	dialing phase = iota
 	forwarding
 	gone
 )
@@ -200,7 +200,7 @@ func (s *endpoint) handleEvents(events uint32) {
 			return
 		}
 		c.moveBytes()
-	case c.phase == dialling && s == &c.back:
+	case c.phase == dialing && s == &c.back:
 		c.handleDialResult(events)
 	}
 }
@@ -247,7 +247,7 @@ func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	if s != &c.front {
 		return never
 	}
-	if c.phase == dialling {
+	if c.phase == dialing {
 		if now < c.until {
 			return c.until
 		}
@@ -296,7 +296,7 @@ func (c *conn) cutSoon() {
 // endWaiting ends connection c only if the client of c connected to socket s, and the data plane
 // has not yet opened the connection to a target.
 func (c *conn) endWaiting(s *socket) {
-	if c.phase == dialling && c.socket == s {
+	if c.phase == dialing && c.socket == s {
 		c.b.abandon(c.l, c.choice)
 		c.resetUnserved()
 	}

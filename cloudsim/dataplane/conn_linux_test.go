@@ -62,7 +62,7 @@ func TestSilentTarget(t *testing.T) {
 
 // When a listener is removed, some of its connections may still wait for a target. The data
 // plane resets these connections at once.
-func TestListenerIsRemovedWhileDialling(t *testing.T) {
+func TestListenerIsRemovedWhileDialing(t *testing.T) {
 	t.Parallel()
 	f := quietFleet(t, 1)
 	counters := dataplane.NewCounters()

@@ -21,7 +21,7 @@ const (
 func (d direction) String() string { return [...]string{"in", "out"}[d] }
 
 // addrPort returns a target's address. If ip is not a valid address, the result is invalid and
-// cannot be dialled.
+// cannot be dialed.
 func addrPort(ip string, port int) netip.AddrPort {
 	a, _ := netip.ParseAddr(ip)
 	return netip.AddrPortFrom(a, uint16(port))

@@ -33,9 +33,9 @@ func TestConnectionsLeaveNoResources(t *testing.T) {
 	eventually.Empty(t, settled)
 	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors(t)
 
-	var dialling sync.WaitGroup
+	var dialing sync.WaitGroup
 	for i := range clients {
-		dialling.Go(func() {
+		dialing.Go(func() {
 			for range times {
 				c, refused := tryDial(t, f.address())
 				if refused {
@@ -52,7 +52,7 @@ func TestConnectionsLeaveNoResources(t *testing.T) {
 			}
 		})
 	}
-	dialling.Wait()
+	dialing.Wait()
 	eventually.Empty(t, settled)
 	eventually.Empty(t, func() string {
 		if n := runtime.NumGoroutine(); n > goroutines {

@@ -12,7 +12,7 @@ import (
 type slot struct {
 	target *target
 	order  int     // order in which slots were made; decides between otherwise equal slots
-	active int     // connections of this listener to the target, including those being dialled
+	active int     // connections of this listener to the target, including those being dialed
 	turn   float64 // virtual time at which the target's last turn ends
 	at     int     // index in the queue; -1 while the target takes no connections
 }

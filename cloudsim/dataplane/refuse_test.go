@@ -120,7 +120,7 @@ func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	neighbour, err := victim.CreateInstance(ctx, cloudsim.CreateInstance{Name: "n", Zone: "sim-1a", Type: "small"})
+	neighbor, err := victim.CreateInstance(ctx, cloudsim.CreateInstance{Name: "n", Zone: "sim-1a", Type: "small"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +167,8 @@ func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 		"routes: loopback":                         {route("127.0.0.1/32"), cloudsim.Invalid},
 		"routes: another network's range":          {route("10.50.7.0/24"), cloudsim.Conflict},
 		"routes: around another network's range":   {route("10.48.0.0/12"), cloudsim.Conflict},
-		"routes: pods of another instance":         {route(neighbour.PodRanges[0]), cloudsim.Conflict},
-		"routes: a pod of another instance":        {route(strings.Replace(neighbour.PodRanges[0], "/24", "/25", 1)), cloudsim.Conflict},
+		"routes: pods of another instance":         {route(neighbor.PodRanges[0]), cloudsim.Conflict},
+		"routes: a pod of another instance":        {route(strings.Replace(neighbor.PodRanges[0], "/24", "/25", 1)), cloudsim.Conflict},
 		"routes: all pods":                         {route("172.31.0.0/16"), cloudsim.Conflict},
 		"routes: the host's network":               {route("192.168.1.0/24"), cloudsim.Conflict},
 		"routes: load balancers":                   {route("127.65.0.0/16"), cloudsim.Conflict},

@@ -22,7 +22,7 @@ type target struct {
 	verdict
 	check     cloudsim.HealthCheck // health check of the running probes
 	stopProbe context.CancelFunc   // nil while no probes run
-	active    int                  // connections, including those being dialled
+	active    int                  // connections, including those being dialed
 	draining  int                  // connections that the drain timeout will end
 
 	connections, failedDials uint64

@@ -10,7 +10,7 @@ import (
 )
 
 // TestCancelCopies proves that a client can cancel the creation of a snapshot,
-// of a snapshot group, and of a disk that is a copy. Afterwards the new resource
+// of a snapshot group, and of a disk that is a copy. Afterward the new resource
 // does not exist, and the client can delete the source disk.
 func TestCancelCopies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
@@ -52,7 +52,7 @@ func TestCancelCopies(t *testing.T) {
 }
 
 // TestCancelUpdateOfANewLoadBalancer proves that a client cannot cancel an update of a load
-// balancer that the cloud is still creating. The load balancer exists afterwards.
+// balancer that the cloud is still creating. The load balancer exists afterward.
 func TestCancelUpdateOfANewLoadBalancer(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -59,7 +59,7 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 }
 
 // SetClock changes the time or the rate of the cloud's clock, or both. The change is effective when
-// SetClock returns. Soon afterwards, the loop in Run completes the work that is due at the new
+// SetClock returns. Soon afterward, the loop in Run completes the work that is due at the new
 // time. Unlike AdvanceClock, SetClock does not wait for this work. SetClock waits until a running
 // AdvanceClock ends, because AdvanceClock would overwrite the new time. If SetClock sets the clock
 // back, each caller begins with a full bucket of its rate limit.

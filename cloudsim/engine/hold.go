@@ -58,7 +58,7 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 // events in the journal would not always be the same for the same calls. If the operation is not
 // due yet, release puts the operation on the due list again. The list may no longer contain the
 // operation: the loop in Run removes a blocked operation at its due time, and a user may set the
-// clock back afterwards.
+// clock back afterward.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

@@ -27,7 +27,7 @@ const byHold = "hold"
 
 // begin creates an operation for work on a resource, and ends the resource's earlier operation. If
 // the work takes time, begin adds the work to the due list. begin changes m, the metadata of the
-// resource, and the caller must store m afterwards. begin returns true if the work takes time, or
+// resource, and the caller must store m afterward. begin returns true if the work takes time, or
 // if a hold or a fault blocks the operation. If begin returns false, the caller must complete the
 // work at once.
 func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, profile time.Duration) (waits bool, err error) {

@@ -64,7 +64,7 @@ func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
 				t.Errorf("redo log after open: got error %v, want ErrNotExist", err)
 			}
 			if err := s.View(func(tx *store.Tx) error {
-				if n := projects.Count(tx, "colour", "red", 10); n != 3 {
+				if n := projects.Count(tx, "color", "red", 10); n != 3 {
 					t.Errorf("projects: got %d, want 3", n)
 				}
 				return nil

@@ -23,7 +23,7 @@ var projects = store.Table[cloudsim.Project]{
 	Kind: cloudsim.KindProject, Prefix: "proj",
 	ID:    func(p *cloudsim.Project) string { return string(p.ID) },
 	Meta:  func(p *cloudsim.Project) *cloudsim.Meta { return &p.Meta },
-	Index: map[string]func(*cloudsim.Project) []string{"colour": func(p *cloudsim.Project) []string { return []string{p.Labels["colour"]} }},
+	Index: map[string]func(*cloudsim.Project) []string{"color": func(p *cloudsim.Project) []string { return []string{p.Labels["color"]} }},
 }
 
 // open opens a store, and registers a cleanup that checks the store at the end of the test.
@@ -46,20 +46,20 @@ func open(t *testing.T, path string) *store.Store {
 
 func temp(t *testing.T) *store.Store { return open(t, filepath.Join(t.TempDir(), "cloud.db")) }
 
-func put(s *store.Store, name, colour string) (p cloudsim.Project, err error) {
+func put(s *store.Store, name, color string) (p cloudsim.Project, err error) {
 	err = s.Update("req-1", func(tx *store.Tx) error {
-		p, err = putIn(tx, name, colour)
+		p, err = putIn(tx, name, color)
 		return err
 	})
 	return p, err
 }
 
-func putIn(tx *store.Tx, name, colour string) (p cloudsim.Project, err error) {
+func putIn(tx *store.Tx, name, color string) (p cloudsim.Project, err error) {
 	id, err := projects.NextID(tx)
 	if err != nil {
 		return p, err
 	}
-	p = cloudsim.Project{ID: cloudsim.ProjectID(id), Meta: cloudsim.Meta{Name: name, Labels: map[string]string{"colour": colour}}}
+	p = cloudsim.Project{ID: cloudsim.ProjectID(id), Meta: cloudsim.Meta{Name: name, Labels: map[string]string{"color": color}}}
 	return p, projects.Put(tx, &p)
 }
 
@@ -72,10 +72,10 @@ func TestTable(t *testing.T) {
 	if _, err := put(s, "b", "red"); err != nil {
 		t.Fatal(err)
 	}
-	lookup := func(colour string) (ids []string) {
+	lookup := func(color string) (ids []string) {
 		t.Helper()
 		if err := s.View(func(tx *store.Tx) error {
-			found, err := projects.Lookup(tx, "colour", colour)
+			found, err := projects.Lookup(tx, "color", color)
 			for _, p := range found {
 				ids = append(ids, string(p.ID))
 			}
@@ -88,7 +88,7 @@ func TestTable(t *testing.T) {
 	if got := lookup("red"); fmt.Sprint(got) != "[proj-000001 proj-000002]" {
 		t.Errorf("objects with red: got %v, want both projects", got)
 	}
-	a.Labels["colour"] = "blue"
+	a.Labels["color"] = "blue"
 	if err := s.Update("req-2", func(tx *store.Tx) error { return projects.Put(tx, &a) }); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +134,8 @@ func TestSeveralChangesInOneTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	change := func(tx *store.Tx, name, colour string) {
-		p.Name, p.Labels["colour"] = name, colour // changes the stored value in place, as callers do
+	change := func(tx *store.Tx, name, color string) {
+		p.Name, p.Labels["color"] = name, color // changes the stored value in place, as callers do
 		if err := projects.Put(tx, &p); err != nil {
 			t.Error(err)
 		}
@@ -158,8 +158,8 @@ func TestSeveralChangesInOneTransaction(t *testing.T) {
 	}
 	if err := s.View(func(tx *store.Tx) error {
 		got, err := projects.Named(tx, "", "e")
-		if err != nil || got.Labels["colour"] != "yellow" {
-			t.Errorf("got %v, error %v; want colour yellow", got, err)
+		if err != nil || got.Labels["color"] != "yellow" {
+			t.Errorf("got %v, error %v; want color yellow", got, err)
 		}
 		return nil
 	}); err != nil {
@@ -183,8 +183,8 @@ func TestCoalescedEvent(t *testing.T) {
 	}
 	if err := s.Update("", func(tx *store.Tx) error {
 		was := p
-		for _, colour := range []string{"green", "blue"} {
-			p.Labels = map[string]string{"colour": colour}
+		for _, color := range []string{"green", "blue"} {
+			p.Labels = map[string]string{"color": color}
 			if err := errors.Join(projects.Put(tx, &p), projects.Put(tx, &q)); err != nil {
 				return err
 			}
@@ -604,7 +604,7 @@ func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 	}
 	s := open(t, path) // the cleanup of open checks the file
 	if err := s.View(func(tx *store.Tx) error {
-		if n := projects.Count(tx, "colour", long, 4*each); n != 3*each {
+		if n := projects.Count(tx, "color", long, 4*each); n != 3*each {
 			t.Errorf("objects: got %d, want %d", n, 3*each)
 		}
 		return nil

@@ -23,13 +23,13 @@ import (
 // Bug is a defect of the CCM. Most of the bugs exist or existed in real CCMs.
 type Bug string
 
-// These are the bugs. Each comment describes the wrong behaviour.
+// These are the bugs. Each comment describes the wrong behavior.
 const (
 	NoZone              Bug = "NoZone"              // Nodes get no zone and no region
 	OtherProviderID     Bug = "OtherProviderID"     // Nodes get a provider ID that no machine has
 	NoExternalIP        Bug = "NoExternalIP"        // Nodes get only internal addresses
 	EveryAddress        Bug = "EveryAddress"        // the CCM reports any --node-ip as an address of the machine
-	UnknownInitialised  Bug = "UnknownInitialised"  // the CCM initialises a Node without a machine
+	UnknownInitialized  Bug = "UnknownInitialized"  // the CCM initializes a Node without a machine
 	ForeignDeleted      Bug = "ForeignDeleted"      // a machine of another provider counts as deleted
 	NeverShutdown       Bug = "NeverShutdown"       // a stopped machine counts as running
 	StoppedIsDeleted    Bug = "StoppedIsDeleted"    // a stopped machine counts as deleted
@@ -79,7 +79,7 @@ const (
 // Bugs returns all bugs.
 func Bugs() []Bug {
 	return []Bug{
-		NoZone, OtherProviderID, NoExternalIP, EveryAddress, UnknownInitialised, ForeignDeleted, NeverShutdown, StoppedIsDeleted, NotFoundError,
+		NoZone, OtherProviderID, NoExternalIP, EveryAddress, UnknownInitialized, ForeignDeleted, NeverShutdown, StoppedIsDeleted, NotFoundError,
 		ErrorIsDeleted, EmptyListIsDeleted, LookupByName, WrongNodePort, PortsNotUpdated, Recreate, NodesNotUpdated, Leak, EveryClass,
 		NameOnly, NoSourceRanges, UDPAsTCP, CachedLoadBalancers, Duplicate, RoutesNotRepaired, RoutesNotDeleted, NoRoutes, EveryRoute, WriteAtStart,
 		NewIsDeleted, NoBetaLabels, SlowCreation, OtherFinalizers, DrainedNodes, SilentSCTP, OneProtocol, NoAffinity, SingleStack, NoInternal, NoStaticIP,
@@ -167,7 +167,7 @@ func (p *provider) InstanceMetadata(ctx context.Context, n *v1.Node) (*cloudprov
 		}
 	}
 	if !found {
-		if p.bug != UnknownInitialised {
+		if p.bug != UnknownInitialized {
 			return nil, cloudprovider.InstanceNotFound
 		}
 		m = conform.Machine{ProviderID: Name + "://0", Type: machineType, Addresses: []conform.Address{{Type: "InternalIP", Address: "10.0.0.1"}}}

@@ -71,7 +71,7 @@ function SignIn() {
   return html`<main class="signin" id="main"><${Icon} name="cloud" size="40" /><h1>Sign in to the console</h1>
     ${signInError.value && html`<p class="problem" role="alert">${signInError.value}</p>`}
     <p>Run this command on the machine of the cloud. It prints a link that signs you in once:</p><pre class="cmd"><code>allinone console link</code></pre>
-    <form onSubmit=${(e) => { e.preventDefault(); if (secret.trim()) usePastedToken(secret); }}><label class="labelled"><span>Or paste a token of the cloud</span><input type="password" autocomplete="off" value=${secret} onInput=${(e) => setSecret(e.currentTarget.value)} /></label><button class="primary" type="submit">Sign in</button></form>
+    <form onSubmit=${(e) => { e.preventDefault(); if (secret.trim()) usePastedToken(secret); }}><label class="labeled"><span>Or paste a token of the cloud</span><input type="password" autocomplete="off" value=${secret} onInput=${(e) => setSecret(e.currentTarget.value)} /></label><button class="primary" type="submit">Sign in</button></form>
     <p class="muted small">A token is in the file admin.token of the cloud's data directory, or comes from <code>allinone cloud tokens create</code>.</p></main>`;
 }
 

@@ -121,7 +121,7 @@ function LoadBalancer({ lb }) {
     <${Edges} lb=${lb} limit=${6} /></section>`;
 }
 
-const colours = { ok: '--ok', good: '--ok', off: '--off', warn: '--warn', bad: '--bad' };
+const colors = { ok: '--ok', good: '--ok', off: '--off', warn: '--warn', bad: '--bad' };
 
 /** Squares draws one square for each instance of a zone. The table of instances has the same content as text. */
 function Squares({ list }) {
@@ -137,12 +137,12 @@ function Squares({ list }) {
     c.style.aspectRatio = `${columns} / ${rows}`;
     const g = c.getContext('2d');
     const style = getComputedStyle(document.documentElement);
-    const colour = Object.fromEntries([...new Set(Object.values(colours))].map((c) => [c, style.getPropertyValue(c)]));
+    const color = Object.fromEntries([...new Set(Object.values(colors))].map((c) => [c, style.getPropertyValue(c)]));
     g.scale(ratio, ratio);
     list.forEach((p, n) => {
       const tone = p.instance ? toneOf(stateOf(p.instance)) : 'bad';
       const [x, y] = [(n % columns) * size + 1, Math.floor(n / columns) * size + 1];
-      g.fillStyle = g.strokeStyle = colour[p.found.length ? '--warn' : colours[tone]];
+      g.fillStyle = g.strokeStyle = color[p.found.length ? '--warn' : colors[tone]];
       g.lineWidth = 2;
       if (tone === 'off') g.fillRect(x + 3, y + 3, size - 8, size - 8);
       else if (tone === 'ok' || tone === 'good') g.fillRect(x, y, size - 2, size - 2);

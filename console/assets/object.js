@@ -22,12 +22,12 @@ function useWhy(kind, id, project) {
   return why?.id && why.id !== id ? null : why;
 }
 
-const colour = { ok: '--ok', good: '--ok', warn: '--warn', bad: '--bad', off: '--off' };
+const color = { ok: '--ok', good: '--ok', warn: '--warn', bad: '--bad', off: '--off' };
 
 function Step({ s }) {
   const state = s.text.split(' ').pop();
   const tone = s.kind === 'fault' ? 'bad' : s.kind === 'operation' ? 'off' : toneOf(state);
-  return html`<li style=${{ '--c': `var(${colour[tone] ?? '--muted'})` }}><time datetime=${s.time}>${clockTime(s.time)}</time><div>
+  return html`<li style=${{ '--c': `var(${color[tone] ?? '--muted'})` }}><time datetime=${s.time}>${clockTime(s.time)}</time><div>
     ${s.caller && s.caller !== 'cloud' && html`<b>${s.caller}</b> `}${s.cause && html`<code>${s.cause}</code> `}<div>${s.kind !== 'instance' && html`<span class="muted">${s.kind} ${s.id}: </span>`}${s.text}</div>
     ${s.requestId && html`<div class="muted small mono">${s.requestId}</div>`}</div></li>`;
 }

@@ -38,7 +38,7 @@ const tones = {
 };
 export const toneOf = (state) => tones[state] ?? 'warn';
 
-/** State shows a state with a word, a shape and a colour. */
+/** State shows a state with a word, a shape and a color. */
 export const State = ({ is, tone = toneOf(is), small }) => is && html`<span class=${`state ${tone}${small ? ' small' : ''}`}><svg class="shape" width="11" height="11" viewBox="0 0 16 16" aria-hidden="true">${shapes[tone]}</svg>${is}</span>`;
 
 export const Chip = ({ tone = '', children, title }) => html`<span class=${`chip ${tone}`} title=${title}>${children}</span>`;

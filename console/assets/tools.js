@@ -5,7 +5,7 @@ import { activeFaults, all, call, can, cloudNow, get, head, identity, isActive, 
 import { Chip, Command, Empty, State, age, clockTime, since } from './parts.js';
 import { Actions, actionsFor, asking, deletion, inProject, perform, removal, word } from './actions.js';
 
-const Field = ({ label, children }) => html`<label class="labelled"><span>${label}</span>${children}</label>`;
+const Field = ({ label, children }) => html`<label class="labeled"><span>${label}</span>${children}</label>`;
 const Pick = ({ value, set, options }) => html`<select value=${value} onChange=${(e) => set(e.currentTarget.value)}>${options.map((o) => html`<option value=${o} selected=${o === value}>${o}</option>`)}</select>`;
 
 export function Create() {

@@ -388,7 +388,7 @@ func TestUnfinishedFilesystemOnDevice(t *testing.T) {
 			put(0, mkfsSector)
 			if want == Ext4 {
 				// mkfs.ext4 does not write to the sector with the mark, so the mark still exists
-				// afterwards.
+				// afterward.
 				if err := tool(t.Context(), nil, append(slices.Clone(mkfsCommands[Ext4]), l.Device())...); err != nil {
 					t.Fatal(err)
 				}

@@ -7,7 +7,7 @@ import "testing"
 // labels by meaning and not by spelling.
 func TestMountedWith(t *testing.T) {
 	plain := Mount{Options: []string{"rw", "relatime"}, Super: splitOptions("rw,seclabel,stripe=4")}
-	labelled := Mount{Options: []string{"rw", "noatime"}, Super: splitOptions(`rw,context="u:r:t:s0:c5,c10",stripe=4`)}
+	labeled := Mount{Options: []string{"rw", "noatime"}, Super: splitOptions(`rw,context="u:r:t:s0:c5,c10",stripe=4`)}
 	short := Mount{Options: []string{"rw"}, Super: splitOptions("rw,context=u:r:t:s0")}
 	for _, tc := range []struct {
 		name    string
@@ -22,13 +22,13 @@ func TestMountedWith(t *testing.T) {
 		{"missing option that the kernel shows", plain, []string{"discard"}, false},
 		{"missing flag", plain, []string{"noatime"}, false},
 		{"missing label", plain, []string{"context=u:r:t:s0"}, false},
-		{"same label in quotes", labelled, []string{"noatime", `context="u:r:t:s0:c5,c10"`, "stripe=4"}, true},
-		{"same label without quotes", labelled, []string{"noatime", "context=u:r:t:s0:c5,c10"}, true},
-		{"part of the label", labelled, []string{"noatime", "context=u:r:t:s0:c5"}, false},
-		{"no label, mount with a label", labelled, []string{"noatime"}, false},
-		{"same label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c5"`}, true},
-		{"same label with repeated categories", labelled, []string{"noatime", "context=u:r:t:s0:c10,c5,c10-s0:c5,c10"}, true},
-		{"other label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c6"`}, false},
+		{"same label in quotes", labeled, []string{"noatime", `context="u:r:t:s0:c5,c10"`, "stripe=4"}, true},
+		{"same label without quotes", labeled, []string{"noatime", "context=u:r:t:s0:c5,c10"}, true},
+		{"part of the label", labeled, []string{"noatime", "context=u:r:t:s0:c5"}, false},
+		{"no label, mount with a label", labeled, []string{"noatime"}, false},
+		{"same label in another order", labeled, []string{"noatime", `context="u:r:t:s0:c10,c5"`}, true},
+		{"same label with repeated categories", labeled, []string{"noatime", "context=u:r:t:s0:c10,c5,c10-s0:c5,c10"}, true},
+		{"other label in another order", labeled, []string{"noatime", `context="u:r:t:s0:c10,c6"`}, false},
 		{"unnecessary quotes", short, []string{`context="u:r:t:s0"`}, true},
 	} {
 		if got := tc.m.MountedWith(tc.options); got != tc.want {

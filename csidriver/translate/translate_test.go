@@ -47,9 +47,9 @@ func TestClasses(t *testing.T) {
 	if !ok || sc.Provisioner != "cinder.csi.openstack.org" || sc.Parameters["csi.storage.k8s.io/fstype"] != "ext4" || sc.Parameters["type"] != "ssd" || len(a.Notes) > 0 {
 		t.Errorf("StorageClass of cinder: got %+v, want the provisioner cinder.csi.openstack.org, the type ssd, the filesystem ext4 and no notes", a)
 	}
-	lost := translateOne(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/vsphere-volume\nparameters: {colour: red}\n")
-	if len(lost.Notes) != 1 || !strings.Contains(lost.Notes[0], "colour") {
-		t.Errorf("StorageClass with an unknown parameter: got %+v, want one note about colour", lost)
+	lost := translateOne(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/vsphere-volume\nparameters: {color: red}\n")
+	if len(lost.Notes) != 1 || !strings.Contains(lost.Notes[0], "color") {
+		t.Errorf("StorageClass with an unknown parameter: got %+v, want one note about color", lost)
 	}
 }
 
@@ -79,12 +79,12 @@ func TestUntranslatableObjects(t *testing.T) {
 		}
 	}
 	for doc, want := range map[string]string{
-		"kind: PersistentVolume\nspec: {colour: red}\n": "document 1: PersistentVolume/",
-		"# nothing\n---\n}":                             "document 2: ",
-		"root:x:0:0:root:/root:/bin/bash\n":             "document 1: not a Kubernetes object",
-		"metadata: {name: a}\n":                         "the field kind is missing",
-		"# nothing\n":                                   "contains no object",
-		"kind: List\nitems: [{kind: Pod}, {kind: Pod, spec: {colour: red}}]\n": "document 1: items[1]: Pod/",
+		"kind: PersistentVolume\nspec: {color: red}\n": "document 1: PersistentVolume/",
+		"# nothing\n---\n}":                            "document 2: ",
+		"root:x:0:0:root:/root:/bin/bash\n":            "document 1: not a Kubernetes object",
+		"metadata: {name: a}\n":                        "the field kind is missing",
+		"# nothing\n":                                  "contains no object",
+		"kind: List\nitems: [{kind: Pod}, {kind: Pod, spec: {color: red}}]\n": "document 1: items[1]: Pod/",
 	} {
 		if all, err := Read(strings.NewReader(doc)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot %v, %v; want the error %q", doc, all, err, want)

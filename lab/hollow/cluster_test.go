@@ -312,9 +312,9 @@ func (b *bench) awaitAbsent(name string) {
 	}
 }
 
-// initialise changes an instance's new Node as the cloud controller manager does. The Node gets pod
+// initialize changes an instance's new Node as the cloud controller manager does. The Node gets pod
 // ranges with five usable IPv4 addresses and many IPv6 addresses.
-func (b *bench) initialise(i cloudsim.Instance) {
+func (b *bench) initialize(i cloudsim.Instance) {
 	b.Helper()
 	machine := netip.MustParseAddr(i.InternalIP()).As4()[3]
 	ranges := []string{fmt.Sprintf("10.%d.0.0/29", machine), fmt.Sprintf("fd00:%x::/64", machine)}

@@ -55,7 +55,7 @@
 // # kwok
 //
 // Kwok and the hypervisor are separate programs that run at the same time. Kwok renews the leases
-// of the labelled nodes, and updates the nodes' conditions and pods. The configuration of kwok must
+// of the labeled nodes, and updates the nodes' conditions and pods. The configuration of kwok must
 // contain these settings:
 //
 //   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while its

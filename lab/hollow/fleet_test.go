@@ -23,7 +23,7 @@ func TestFleet(t *testing.T) {
 		on         bool
 		registered bool
 	}{
-		{name: "relabelled", then: at("i-1", cloudsim.InstanceRunning, "op-1", 6), want: "i-1", on: true, registered: true},
+		{name: "relabeled", then: at("i-1", cloudsim.InstanceRunning, "op-1", 6), want: "i-1", on: true, registered: true},
 		{name: "older news", then: at("i-1", cloudsim.InstanceProvisioning, "op-1", 4), want: "i-1", on: true, registered: true},
 		{name: "stopped", then: at("i-1", cloudsim.InstanceStopping, "op-2", 6), want: "i-1"},
 		{name: "rebooted unseen", then: at("i-1", cloudsim.InstanceRunning, "op-3", 9), want: "i-1", on: true},

@@ -83,7 +83,7 @@ func TestPower(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
 	first := b.awaitNode("one", "Ready", isReady)
-	b.initialise(i)
+	b.initialize(i)
 
 	b.callVerb(b.cloud.StopInstance, i)
 	off := b.awaitNode("one", "off", isOff)
@@ -169,7 +169,7 @@ func TestNewInstanceWaitsForOldNode(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")
 	b.awaitNode("one", "Ready", isReady)
-	b.initialise(old)
+	b.initialize(old)
 	b.callVerb(b.cloud.DeleteInstance, old)
 	b.awaitNode("one", "off", isOff)
 
@@ -261,7 +261,7 @@ func TestRestart(t *testing.T) {
 	for _, name := range names {
 		was[name] = b.create(name, "sim-1a")
 		before[name] = b.awaitNode(name, "Ready", isReady)
-		b.initialise(was[name])
+		b.initialize(was[name])
 	}
 	b.stop()
 	b.callVerb(b.cloud.DeleteInstance, was["deleted"])

@@ -29,7 +29,7 @@ func (b *bench) createNodes() (one, two cloudsim.Instance) {
 	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")
 	for _, i := range []cloudsim.Instance{one, two} {
 		b.awaitNode(i.Name, "Ready", isReady)
-		b.initialise(i)
+		b.initialize(i)
 	}
 	return one, two
 }

@@ -199,7 +199,7 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	for _, t := range n.Spec.Taints {
 		switch {
 		case t.Key == uninitializedTaint:
-			return "the cloud controller manager has not initialised the Node"
+			return "the cloud controller manager has not initialized the Node"
 		case t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule:
 			return "the Node is Ready, but does not accept pods yet"
 		}

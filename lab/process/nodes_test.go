@@ -27,7 +27,7 @@ func TestNotServing(t *testing.T) {
 	}{
 		"Ready":                          {[]corev1.NodeCondition{ready}, nil, ""},
 		"no report of a kubelet":         {nil, nil, "no kubelet has reported yet"},
-		"uninitialized taint":            {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: uninitializedTaint, Effect: corev1.TaintEffectNoSchedule}}, "the cloud controller manager has not initialised the Node"},
+		"uninitialized taint":            {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: uninitializedTaint, Effect: corev1.TaintEffectNoSchedule}}, "the cloud controller manager has not initialized the Node"},
 		"Ready with the taint not-ready": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}, "the Node is Ready, but does not accept pods yet"},
 		"Ready with the taint not-ready:NoExecute only": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, ""}, // every pod tolerates this taint
 		"not Ready": {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}}, nil, "the condition Ready is False: KubeletNotReady"},

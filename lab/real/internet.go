@@ -200,7 +200,7 @@ func (v *vpc) openHost() error {
 	g := guard{Network: v.Network, Table: table, VPC6: v.vpc6(), Original: original}
 	all := deniedRanges
 	if v.Internet.Isolated {
-		near, err := v.neighbourNetworks()
+		near, err := v.neighborNetworks()
 		if err != nil {
 			return err
 		}
@@ -228,9 +228,9 @@ func (v *vpc) openHost() error {
 	return passDocker(v.Link)
 }
 
-// neighbourNetworks returns the networks to which the host is directly connected, except the
+// neighborNetworks returns the networks to which the host is directly connected, except the
 // VPC.
-func (v *vpc) neighbourNetworks() (all []netip.Prefix, err error) {
+func (v *vpc) neighborNetworks() (all []netip.Prefix, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, err

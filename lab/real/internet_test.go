@@ -149,7 +149,7 @@ func TestInternet(t *testing.T) {
 	isolated := n
 	isolated.Internet.Isolated = true
 	open(isolated)
-	check("isolated: a neighbour of the host", machine, false, "203.0.113.1:80", "[2001:db8::1]:80")
+	check("isolated: a neighbor of the host", machine, false, "203.0.113.1:80", "[2001:db8::1]:80")
 	check("isolated: other networks", machine, true, "198.51.100.1:80")
 	open(n)
 

@@ -9,7 +9,7 @@ import (
 )
 
 // A thread that runs a function in another network namespace returns to its own namespace
-// afterwards. This is also true for the process's first thread. The file /proc/self/ns/net shows
+// afterward. This is also true for the process's first thread. The file /proc/self/ns/net shows
 // the namespace of the first thread. The test starts a new process with many goroutines. The first
 // thread of this process has no other work, so it runs one of these goroutines.
 func TestThreadReturnsToItsNamespace(t *testing.T) {

@@ -101,7 +101,7 @@ func startFlood(t *testing.T, c net.Conn) {
 	}
 }
 
-// If the connection between agent and server breaks during transfers, the tunnelled connections
+// If the connection between agent and server breaks during transfers, the tunneled connections
 // through this agent end for their clients and for their targets. Connections through another agent
 // continue. Server and agent detect at once that the connection between them has closed. If this
 // connection stays open but loses all bytes, server and agent need a few seconds to detect the

@@ -390,7 +390,7 @@ func TestAgentsAreChecked(t *testing.T) {
 	for name, md := range map[string][]string{
 		"no id":                  {"authorization", "Bearer secret"},
 		"two ids":                {"agentid", "a", "agentid", "b", "authorization", "Bearer secret"},
-		"bad identifiers":        {"agentid", "a", "agentidentifiers", "colour=red", "authorization", "Bearer secret"},
+		"bad identifiers":        {"agentid", "a", "agentidentifiers", "color=red", "authorization", "Bearer secret"},
 		"invalid CIDR":           {"agentid", "a", "agentidentifiers", "cidr=10.0.0.0", "authorization", "Bearer secret"},
 		"no token":               {"agentid", "a"},
 		"token of another agent": {"agentid", "a", "authorization", "Bearer other"},

@@ -16,7 +16,7 @@ func TestLocalTargets(t *testing.T) {
 		for _, d := range b.dialers() {
 			if c, err := d.dial(host + ":" + port); err == nil {
 				c.Close()
-				t.Errorf("%s: the agent dialled %s", d.name, host)
+				t.Errorf("%s: the agent dialed %s", d.name, host)
 			} else if !strings.Contains(err.Error(), "does not dial loopback") {
 				t.Errorf("%s to %s: got %v, want a refusal", d.name, host, err)
 			}

@@ -60,7 +60,7 @@ func TestQueueKeepsActiveReaders(t *testing.T) {
 	})
 }
 
-// Empty datagrams also count towards the limit.
+// Empty datagrams also count toward the limit.
 func TestQueueBoundsEmptyItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

@@ -26,7 +26,7 @@ import (
 // project's figure to the figure of upstream's proxy. Decision 0055 contains the measured ratios.
 const (
 	minFromTarget = 2.3  // throughput of 16 connections from the target
-	minToTarget   = 1.6  // throughput of 16 connections towards the target
+	minToTarget   = 1.6  // throughput of 16 connections toward the target
 	maxCPU        = 0.6  // CPU time per byte
 	minDials      = 1.0  // dials per second
 	maxIdle       = 1.15 // memory of an idle connection

@@ -207,7 +207,7 @@ func TestKeyboard(t *testing.T) {
 	p.awaitTrue("!" + has("is active."))
 	p.checkFocus()
 
-	// While a dialog is open, the focus stays in the dialog. Afterwards the focus returns to the
+	// While a dialog is open, the focus stays in the dialog. Afterward the focus returns to the
 	// button that opened the dialog.
 	p.find("node-1")
 	p.sendKeys(kb.Enter)
@@ -324,7 +324,7 @@ func TestReducedMotion(t *testing.T) {
 // Users can distinguish the states without the colors of the console. The states stay
 // distinguishable if the user's system forces its own colors, or if the screen shows only shades
 // of gray. If the map shows many instances as squares, each state also has its own shape.
-func TestStatesWithoutColours(t *testing.T) {
+func TestStatesWithoutColors(t *testing.T) {
 	c := scene(t)
 	p := openPage(t, browser(t), c.link())
 	p.awaitText("node-4")
@@ -341,12 +341,12 @@ func TestStatesWithoutColours(t *testing.T) {
 				if (svg.getBoundingClientRect().width < 8) problems.push(tone + ' has no visible shape');
 				let around = s;
 				while (getComputedStyle(around).backgroundColor === 'rgba(0, 0, 0, 0)') around = around.parentElement;
-				if (getComputedStyle(svg).color === getComputedStyle(around).backgroundColor) problems.push(tone + ' has the colour of its background');
+				if (getComputedStyle(svg).color === getComputedStyle(around).backgroundColor) problems.push(tone + ' has the color of its background');
 			}
 			if (shapes.size < 3) problems.push('the map has only the tones ' + [...shapes.keys()]);
 			return problems.join('\n');
 		})()`); got != "" {
-			t.Errorf("forced colours %s: %s", forced, got)
+			t.Errorf("forced colors %s: %s", forced, got)
 		}
 	}
 	p.media("forced-colors", "none")
@@ -406,7 +406,7 @@ func TestDarkMode(t *testing.T) {
 	dark := p.eval("getComputedStyle(document.body).backgroundColor")
 	p.media("prefers-color-scheme", "light")
 	if light := p.eval("getComputedStyle(document.body).backgroundColor"); light == dark {
-		t.Errorf("background in dark mode: got %s, want another colour than in light mode", dark)
+		t.Errorf("background in dark mode: got %s, want another color than in light mode", dark)
 	}
 	if n := p.eval("document.querySelectorAll('link[rel=stylesheet][href]:not([media])').length"); n != "1" {
 		t.Errorf("%s style sheets block the first picture, want 1", n)

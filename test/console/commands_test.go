@@ -161,7 +161,7 @@ func TestCommands(t *testing.T) {
 		view, in, text string   // the place of the button
 		button         string
 		confirm        string // name to type
-		wait           string // text that the page shows afterwards
+		wait           string // text that the page shows afterward
 	}
 	object := func(kind, name, button, confirm, wait string, before ...string) step {
 		return step{before, "object/" + kind + "/" + name, "main", "", button, confirm, wait}

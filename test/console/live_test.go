@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// After a kill of the cloud, the page becomes grey within 3 s and shows the age of its data. After
+// After a kill of the cloud, the page becomes gray within 3 s and shows the age of its data. After
 // a restart of the cloud, the same page continues without a reload.
 func TestKilledCloud(t *testing.T) {
 	c := startCloud(t)
@@ -85,7 +85,7 @@ func TestInterruptedRequests(t *testing.T) {
 	}
 }
 
-// A browser without a network shows old data in grey. If the user presses a button, the page shows
+// A browser without a network shows old data in gray. If the user presses a button, the page shows
 // why the action failed. When the network is back, the same page continues.
 func TestOffline(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")

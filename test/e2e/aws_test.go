@@ -34,7 +34,7 @@ func TestAWSCCM(t *testing.T) {
 	for i := range 3 {
 		name := fmt.Sprintf("node-%d", i+1)
 		zone := fmt.Sprintf("sim-1%c", 'a'+i)
-		h.untilPrints(name+" is initialised", fmt.Sprintf("aws:///%s/i-%017x %s sim-1 small taints:", zone, i+1, zone), "get", "node", name, "-o",
+		h.untilPrints(name+" is initialized", fmt.Sprintf("aws:///%s/i-%017x %s sim-1 small taints:", zone, i+1, zone), "get", "node", name, "-o",
 			`jsonpath={.spec.providerID} {.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.topology\.kubernetes\.io/region} {.metadata.labels.node\.kubernetes\.io/instance-type} taints:{.spec.taints}`)
 		var vm struct{ Addresses []struct{ Address string } }
 		if err := json.Unmarshal([]byte(h.cloud("instances", "get", name, "-o", "json")), &vm); err != nil {

@@ -15,7 +15,7 @@ import (
 // metric's service level objective from a KEP. Most of the metrics come from the upstream
 // framework. The metrics of calls to the cloud come from this project.
 var ccmFigures = []struct{ description, metric, labels string }{
-	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
+	{"node: registered to initialized (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
 	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},
 	{"service: a sync, with its load balancer", "workqueue_work_duration_seconds", `name="service"`},
 	{"service: nodes changed, its targets set", "service_controller_update_loadbalancer_host_latency_seconds", ""},
@@ -55,7 +55,7 @@ func (l *labRun) testFigures(t *testing.T) {
 		t.Error(err)
 	}
 	if sample(page, "node_controller_initial_node_sync_delay_seconds_count", "") == 0 {
-		t.Error("the CCM initialised no Node")
+		t.Error("the CCM initialized no Node")
 	}
 }
 

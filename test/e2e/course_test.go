@@ -38,7 +38,7 @@ func TestCourse(t *testing.T) {
 	}
 }
 
-// takeLab starts a lab, calls stepFn for each step, and resets the lab afterwards.
+// takeLab starts a lab, calls stepFn for each step, and resets the lab afterward.
 func (l *labRun) takeLab(t *testing.T, page course.Lab, stepFn func(*testing.T, course.Step)) {
 	l.lab("start", page.ID)
 	for _, s := range page.Steps {

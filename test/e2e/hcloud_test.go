@@ -54,7 +54,7 @@ func TestHetznerCCM(t *testing.T) {
 	stop := h.startManager(t)
 	for i := range 3 {
 		name := fmt.Sprintf("node-%d", i+1)
-		h.untilPrints(name+" is initialised", fmt.Sprintf("hcloud://%d sim-1%c small taints:", i+1, 'a'+i), "get", "node", name, "-o",
+		h.untilPrints(name+" is initialized", fmt.Sprintf("hcloud://%d sim-1%c small taints:", i+1, 'a'+i), "get", "node", name, "-o",
 			`jsonpath={.spec.providerID} {.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.node\.kubernetes\.io/instance-type} taints:{.spec.taints}`)
 		var vm struct{ Addresses []struct{ Address string } }
 		if err := json.Unmarshal([]byte(h.cloud("instances", "get", name, "-o", "json")), &vm); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// TestKillDuringLoad kills a cloud while the cloud loads a saved state. Afterwards the cloud has
+// TestKillDuringLoad kills a cloud while the cloud loads a saved state. Afterward the cloud has
 // either the old contents or the contents of the saved state, and its disks have the matching data.
 // If the cloud acknowledged the load before the kill, the cloud has the contents of the saved
 // state. No unfinished files remain.

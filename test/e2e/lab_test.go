@@ -325,7 +325,7 @@ func (l *labRun) testNodes(t *testing.T) {
 			"get", "node", name, "-o", `jsonpath={.spec.providerID} {.metadata.labels.topology\.kubernetes\.io/region} `+
 				`{.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.node\.kubernetes\.io/instance-type} `+
 				`{.status.addresses[?(@.type=="InternalIP")].address} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints}`)
-		l.untilPrints(name+" was initialised by the cloud-node-controller", "cloud-node-controller",
+		l.untilPrints(name+" was initialized by the cloud-node-controller", "cloud-node-controller",
 			"get", "events", "--field-selector", "reason=Synced,involvedObject.name="+name, "-o", "jsonpath={.items[0].source.component}")
 	}
 }
@@ -341,7 +341,7 @@ func (l *labRun) testInstances(*testing.T) {
 	l.cloud("instances", "delete", "node-2", "--wait")
 	l.untilPrints("a deleted instance's node is gone", "", "get", "node", "node-2", "--ignore-not-found", "-o", "name")
 	l.cloud("instances", "create", "node-4", "--zone", "sim-1b", "--wait")
-	l.untilPrints("a new instance's node is initialised", "sim-1b",
+	l.untilPrints("a new instance's node is initialized", "sim-1b",
 		"get", "node", "node-4", "--ignore-not-found", "-o", `jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}`)
 	l.kubectl("wait", "node", "node-4", "--for=condition=Ready", "--timeout=60s")
 }
@@ -443,7 +443,7 @@ func (l *labRun) testKillComponents(t *testing.T) {
 	}
 	// Check that all components still work together.
 	l.cloud("instances", "create", "node-5", "--zone", "sim-1a", "--wait")
-	l.untilPrints("a new instance's node is initialised", "cloudsim://sim-1/sim-1a/i-000005", "get", "node", "node-5", "--ignore-not-found", "-o", "jsonpath={.spec.providerID}")
+	l.untilPrints("a new instance's node is initialized", "cloudsim://sim-1/sim-1a/i-000005", "get", "node", "node-5", "--ignore-not-found", "-o", "jsonpath={.spec.providerID}")
 	l.awaitEmpty("the new node receives connections", func() string {
 		if seen := l.answersByNode(url); seen["node-5"] == 0 {
 			return fmt.Sprint(seen)

@@ -19,7 +19,7 @@ func TestRealAWS(t *testing.T) {
 	}
 	l.startAWS(t, ccm, "")
 	for i, node := range nodes {
-		l.untilPrints(node+" is initialised and Ready", fmt.Sprintf("aws:///sim-1%c/i-%017x True taints:", 'a'+i, i+1), "get", "node", node, "-o",
+		l.untilPrints(node+" is initialized and Ready", fmt.Sprintf("aws:///sim-1%c/i-%017x True taints:", 'a'+i, i+1), "get", "node", node, "-o",
 			`jsonpath={.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} taints:{.spec.taints}`)
 	}
 	l.walk(t, []step{

@@ -273,7 +273,7 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 }
 
 // upgrade creates a folder with a copy of allinone, and with links to the other programs of the
-// lab. Afterwards l uses this folder as the new version of the lab.
+// lab. Afterward l uses this folder as the new version of the lab.
 func (l *labRun) upgrade() {
 	l.t.Helper()
 	old, next := filepath.Dir(l.allinone), l.t.TempDir()

@@ -180,7 +180,7 @@ func serverCalls(t *testing.T, w *world) {
 	if must(t, s, resp, err); s.Labels["pool"] != "b" || s.Name != "Worker-1.Example" {
 		t.Errorf("updated server: got %+v, want the label pool=b and the old name", s)
 	}
-	if other, resp, err := w.Server.Update(ctx, w.server(t, w.instance(t, "unlabelled")), sdk.ServerUpdateOpts{Name: "unlabelled"}); must(t, other, resp, err).Name != "unlabelled" {
+	if other, resp, err := w.Server.Update(ctx, w.server(t, w.instance(t, "unlabeled")), sdk.ServerUpdateOpts{Name: "unlabeled"}); must(t, other, resp, err).Name != "unlabeled" {
 		t.Errorf("result of an update without a change: got %+v", other)
 	}
 	for _, step := range []struct {

@@ -26,7 +26,7 @@ import (
 const own = "github.com/cloudsim-dev/allinone"
 
 var (
-	licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
+	license = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
 	// The variable skipped lists folders with licenses of code that no program links.
 	skipped = []string{"testdata", "vendor", "LICENSES", "node_modules"}
 )
@@ -109,7 +109,7 @@ func print(w io.Writer, name, dir string) error {
 			}
 			return nil
 		}
-		if !licence.MatchString(d.Name()) || filepath.Ext(path) == ".go" {
+		if !license.MatchString(d.Name()) || filepath.Ext(path) == ".go" {
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -125,7 +125,7 @@ func print(w io.Writer, name, dir string) error {
 		return err
 	})
 	if err == nil && found == 0 {
-		err = fmt.Errorf("no licence file in %s: find the licence, and add its file name to this program", dir)
+		err = fmt.Errorf("no license file in %s: find the license, and add its file name to this program", dir)
 	}
 	return err
 }

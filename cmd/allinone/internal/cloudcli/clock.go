@@ -91,7 +91,7 @@ func newSetClockCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set", Short: "Set the time, its offset from the computer's time, or its rate",
 		Long: `Set the time, its offset from the computer's time, or its rate. If you omit a flag,
-its value stays unchanged. Work that is due at the new time ends soon afterwards. To
+its value stays unchanged. Work that is due at the new time ends soon afterward. To
 wait for this work, use 'advance' instead.`,
 		Example: `  allinone cloud clock set --time 2030-01-01T00:00:00Z
   allinone cloud clock set --ahead 24h
@@ -142,7 +142,7 @@ func newAdvanceClockCommand(c *cli.Connection) *cobra.Command {
 	return clockCommand(c, &cobra.Command{
 		Use: "advance DURATION", Short: "Move the time forward, and wait until the due work has ended",
 		Long: `Move the time forward, and wait until the due work has ended. Each piece of work ends at
-its due time, in the order of these times. Afterwards a stopped clock is stopped again,
+its due time, in the order of these times. Afterward a stopped clock is stopped again,
 and a running clock keeps running.`,
 		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # end the work that is due now",
 		Args:    cobra.ExactArgs(1),

@@ -216,7 +216,7 @@ func newImportStateCommand(c *cli.Connection) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "import NAME --file FILE", Short: "Import an exported state",
-		Long:    "Import an exported state. To use the state, load it afterwards. The cloud checks the\nfile, and refuses a damaged file. Load only the states of authors that you trust: a\nloaded state contains the tokens, the access keys and the role bindings of its author.",
+		Long:    "Import an exported state. To use the state, load it afterward. The cloud checks the\nfile, and refuses a damaged file. Load only the states of authors that you trust: a\nloaded state contains the tokens, the access keys and the role bindings of its author.",
 		Example: "  allinone cloud state import lab --file lab.state\n  allinone cloud state load lab",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -109,7 +109,7 @@ func listen(ctx context.Context, pipe io.Reader, w io.Writer) (process.Report, e
 		}
 		switch {
 		case n.Ready != nil:
-			summarise(ctx, w, *n.Ready, false)
+			summarize(ctx, w, *n.Ready, false)
 			return *n.Ready, nil
 		case len(n.Errors) > 0:
 			var errs []error

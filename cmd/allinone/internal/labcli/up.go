@@ -216,17 +216,17 @@ type terminalReporter struct {
 func (p terminalReporter) progress(line string) { fmt.Fprintln(p.w, line) }
 func (p terminalReporter) failed(error)         {}
 func (p terminalReporter) ready(ctx context.Context, r process.Report) {
-	summarise(ctx, p.w, r, true)
+	summarize(ctx, p.w, r, true)
 }
 
-// summarise prints the running components and the next commands for the user.
-func summarise(ctx context.Context, w io.Writer, r process.Report, foreground bool) {
+// summarize prints the running components and the next commands for the user.
+func summarize(ctx context.Context, w io.Writer, r process.Report, foreground bool) {
 	heading := "The lab is ready."
 	if unready := unreadyNodes(r); unready != nil {
 		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
 	}
 	fmt.Fprintf(w, "\n%s These components run:\n\n", heading)
-	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails, and then summarise cannot write a message
+	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails, and then summarize cannot write a message
 	image, shellHint := "--image=web", ""
 	if r.Nodes == lab.Real {
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
