@@ -192,8 +192,8 @@ func (s *apiServer) startManager(t *testing.T, kubeToken string, cloud *client.C
 	return fmt.Sprintf("https://127.0.0.1:%d", port), out, stop
 }
 
-// leaseHolder returns the holder of a Lease in kube-system, or "" if the
-// Lease has no holder.
+// leaseHolder returns the holder of a Lease in kube-system. It returns "" if the Lease has no
+// holder, or if the test cannot read the Lease.
 func (s *apiServer) leaseHolder(ctx context.Context, lease string) string {
 	l, err := s.kube.CoordinationV1().Leases("kube-system").Get(ctx, lease, metav1.GetOptions{})
 	if err != nil || l.Spec.HolderIdentity == nil {

@@ -46,9 +46,9 @@ type Provider struct {
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
 	reread func() (Config, error)
-	// restartSettings contains the settings that take effect only after a restart, with the values
-	// from the previous call of Reload. Reload compares the new settings with these values, so
-	// that it logs only one warning for each change.
+	// restartSettings contains the last values of the settings that take effect only after a
+	// restart. Reload compares new values with these values, so that it logs only one warning for
+	// each change.
 	restartSettings Config
 	// onLeading contains a function that Initialize calls. Upstream calls
 	// Initialize when this process begins to lead. onLeading may be nil.
@@ -66,8 +66,8 @@ var (
 )
 
 // New returns a provider that calls the cloud with the given client. Each time the provider uses a
-// setting, it reads the current value. It records its events about Services and Nodes with the
-// given event recorder.
+// setting, it reads the current value, except the settings that take effect only after a restart.
+// It records its events about Services and Nodes with the given event recorder.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}, absenceLasts: minAbsenceLasts}
@@ -79,11 +79,11 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	}
 }
 
-// Initialize starts the mirror, a local copy of the cloud's objects. If there is a configuration
-// file, it also starts a reloader, which reads the file periodically. The mirror and the reloader
-// run until the caller closes the channel stop or calls Stop. The method Wait waits until the
-// mirror and the reloader have ended. With leader migration, upstream calls Initialize twice. The
-// second call starts nothing.
+// Initialize calls onLeading and starts the mirror, a local copy of the cloud's objects. If there
+// is a configuration file, it also starts a reloader, which reads the file periodically. The mirror
+// and the reloader run until the caller closes the channel stop or calls Stop. The method Wait
+// waits until the mirror and the reloader have ended. With leader migration, upstream calls
+// Initialize twice. The second call only calls onLeading.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.onLeading != nil {
 		p.onLeading()
@@ -129,11 +129,12 @@ func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 // Wait returns when all goroutines that this provider started have ended.
 func (p *Provider) Wait() { p.runs.Wait() }
 
-// SetInformers sets the transforms of the informers. A transform changes an object before the
-// informer stores the object. Upstream calls SetInformers before it creates its controllers. The
-// transforms remove managedFields, because these fields are a large part of a Node and no
-// controller reads them in the informers. If a controller writes an object without managedFields,
-// the API server keeps the existing managedFields. The transform for Services is classView.
+// SetInformers sets the transforms of the informers, and gives the provider access to the
+// EndpointSlices. A transform changes an object before the informer stores the object. Upstream
+// calls SetInformers before it creates its controllers. The transforms remove managedFields,
+// because these fields are a large part of a Node and no controller reads them in the informer
+// caches. If a controller writes an object without managedFields, the API server keeps the existing
+// managedFields. The transform for Services is classView.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {

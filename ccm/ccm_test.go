@@ -275,7 +275,6 @@ func newService(change ...func(*v1.Service)) *v1.Service {
 	return s
 }
 
-// balancersInCloud returns all load balancers in the cloud.
 func (r *rig) balancersInCloud(t testing.TB) []cloudsim.LoadBalancer {
 	t.Helper()
 	l, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})

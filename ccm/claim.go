@@ -33,12 +33,12 @@ func (c *finalizerOwners) set(svc *v1.Service, isOurs bool) {
 	c.owned[svc.UID] = isOurs
 }
 
-// ownerOf finds out whether this provider owns the load balancer finalizer of a
-// Service. ownerOf is for Services that no longer have the type LoadBalancer.
-// If ownerOf finds the owner, isKnown is true. If this provider is the owner,
-// isOurs is also true. While a Service has the type LoadBalancer, the CCM
-// records the owner in c.owned. If c.owned has no record of the Service, ownerOf
-// reads from managedFields which program wrote the finalizer.
+// ownerOf finds out whether this provider owns the load balancer finalizer of a Service. ownerOf is
+// for Services that no longer have the type LoadBalancer. If ownerOf finds the owner, isKnown is
+// true. If this provider is the owner, isOurs is also true. While a Service has the type
+// LoadBalancer, the CCM records the owner in c.owned. If c.owned has no record of the Service,
+// managedFields can prove that this program wrote the finalizer. Without this proof, isKnown is
+// false.
 func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,9 +65,9 @@ func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	return fmt.Errorf("the finalizer %s stays, because it may belong to another controller: the cloud has no load balancer of this Service. If no other controller removes the finalizer, remove it yourself", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
-// hasWritten reports whether managedFields of the Service name this program as
-// the writer of the finalizer. The Services in the informer caches have no
-// managedFields, so the caller must pass another copy of the Service.
+// hasWritten reports whether managedFields of the Service name this program as the writer of the
+// finalizer. The Services in the informer caches have no managedFields, so for these Services the
+// result is false.
 func hasWritten(svc *v1.Service) bool {
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	for _, entry := range svc.ManagedFields {

@@ -18,18 +18,20 @@ const DefaultLoadBalancerClass = "cloudsim.dev/load-balancer"
 const notServed = "cloudsim.dev/not-served"
 
 // classView returns an informer transform. With this transform, upstream's service controller
-// serves the Services of the given class. Upstream itself serves only Services without a class, and
-// no flag changes this rule. So the transform removes the class from the Services that this
-// provider serves. A Service that this provider does not serve keeps its class. If such a Service
-// has no class, the transform gives it the class notServed. The transform also removes the load
-// balancer finalizer from the Services that this provider does not serve. Upstream therefore does
-// not act on the finalizers of other controllers. When a user changes the type of a Service,
-// Kubernetes removes the class. The transform then removes the finalizer only if another controller
-// owns the finalizer, according to owners.
+// serves the Services of the given class. If class is empty, the class is DefaultLoadBalancerClass.
+// If serveUnclassed is true, upstream's controller also serves Services without a class. Upstream
+// itself serves only Services without a class, and no flag changes this rule. So the transform
+// removes the class from the Services that this provider serves. A Service that this provider does
+// not serve keeps its class. If such a Service has no class, the transform gives it the class
+// notServed. The transform also removes the load balancer finalizer from the Services that this
+// provider does not serve. Upstream therefore does not act on the finalizers of other controllers.
+// When a user changes the type of a Service, Kubernetes removes the class. The transform then
+// removes the finalizer only if another controller owns the finalizer, according to owners. The
+// transform removes managedFields from all Services.
 //
-// The transform changes Services only in the informer cache, not in the API
-// server. When upstream changes a Service, it sends the difference between two
-// transformed Services. This difference never contains the class.
+// The transform changes Services only in the informer cache, not in the API server. When upstream
+// changes a Service, it sends the difference between two transformed Services. This difference
+// never contains the class.
 func classView(class string, serveUnclassed bool, owners *finalizerOwners) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		whole, ok := obj.(*v1.Service)

@@ -43,9 +43,10 @@ const (
 
 // NewCommand returns upstream's cloud-controller-manager command with this provider. The command
 // has upstream's flags, leader election, health checks and metrics. This package adds more flags.
-// The command runs until its context ends. If the cloud configuration is invalid, the command
-// returns an error before upstream starts anything. As in upstream's command, the process exits
-// when it loses its Lease, or when the API server does not answer within 10 s after the start.
+// The command runs until its context ends. If the cloud configuration or a flag is invalid, the
+// command returns an error before upstream starts anything. As in upstream's command, the process
+// exits when it loses its Lease. It also exits if the API server does not answer within 10 s when
+// upstream starts the controllers.
 func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
 	return newCommand(getenv, stderr, clientTimeout)
 }
@@ -154,7 +155,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer context.AfterFunc(ctx, func() { close(r.stop) })()
 	err = r.upstream(cmd, args)
-	cancel() // stops the controllers, even if upstream's command returns without an error
+	cancel() // stops the controllers if upstream's command returned before its context ended
 	if r.created == nil {
 		return err
 	}
@@ -201,17 +202,18 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 	return l
 }
 
-// routeResync is the default of the informers' resync period if the feature gate of KEP-5237
-// (watch-based reconciliation of routes) is enabled. Without this gate, upstream compares the
-// routes with the Nodes every ten seconds. With this gate, upstream compares them only after a
-// change of a Node and at each resync. If the creation of a route failed, or if a person deleted a
-// route, upstream creates the route only after the next comparison. Upstream's default resync
-// period is 12 to 24 hours. A resync costs one call to the cloud, which lists the routes. The other
-// controllers make no calls at a resync, because they compare only objects in their caches.
+// routeResync is the default of --min-resync-period if the feature gate of KEP-5237 (watch-based
+// reconciliation of routes) is enabled. The resync period of the informers is one to two times this
+// value. Without this gate, upstream compares the routes with the Nodes every ten seconds. With
+// this gate, upstream compares them only after a change of a Node and at each resync. If the
+// creation of a route failed, or if a person deleted a route, upstream creates the route only after
+// the next comparison. Upstream's default resync period is 12 to 24 hours. At a resync, the route
+// controller makes a call to the cloud, which lists the routes. The pod follower makes a call for
+// each Service with pods as targets. The other controllers compare only objects in their caches.
 const routeResync = time.Minute
 
-// setResync sets the resync period to routeResync if the feature gate of KEP-5237
-// is enabled and the user did not choose a period.
+// setResync sets the minimum resync period to routeResync if the feature gate of KEP-5237 is
+// enabled and the user did not choose a period.
 func (r *runner) setResync(isChosen bool) {
 	if !isChosen && utilfeature.DefaultFeatureGate.Enabled(features.CloudControllerManagerWatchBasedRoutesReconciliation) {
 		r.opts.Generic.MinResyncPeriod.Duration = routeResync
@@ -234,9 +236,9 @@ func (r *runner) checkUpstream() error {
 	return err
 }
 
-// mergeConfig merges the settings of flags, environment and file. Flags take
-// precedence over the environment. The environment takes precedence over the
-// file.
+// mergeConfig merges the settings of flags, environment and file. Flags take precedence over the
+// environment. The environment takes precedence over the file. mergeConfig returns an error if the
+// result is invalid, or if --cloud-provider names another provider.
 func (r *runner) mergeConfig() (Config, error) {
 	if n := r.opts.KubeCloudShared.CloudProvider.Name; n != providerid.Scheme {
 		return Config{}, fmt.Errorf("--cloud-provider must be %s, got %q", providerid.Scheme, n)

@@ -235,8 +235,8 @@ func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 	}
 }
 
-// closesSilent sends an incomplete request to the server at address. It fails
-// the test if the server does not close the connection.
+// closesSilent sends three incomplete requests to the server at address, each on a new connection.
+// It fails the test if the server does not close a connection within 20 seconds.
 func closesSilent(t *testing.T, address string) {
 	t.Helper()
 	conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}} //nolint:gosec // a test

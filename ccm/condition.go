@@ -11,15 +11,14 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// portsError reports that a load balancer cannot serve a port of a Service.
-// There are three possible reasons. The cloud does not forward the protocol of
-// the port. The port has no node port. Another Service of the shared load
-// balancer already uses the port number.
+// portsError reports that a load balancer cannot serve a port of a Service. There are three
+// possible reasons. The cloud does not forward the protocol of the port. The port has no node port,
+// and the cloud's network does not route to pods. Another Service of the shared load balancer
+// already uses the port number.
 type portsError struct{ error }
 
-// permanentError is the error for a load balancer that the cloud cannot
-// provide. A retry cannot help. Upstream's controller reports the reason in an
-// event.
+// permanentError is the error for a load balancer that the CCM cannot create or repair until a
+// person changes the Service or the cloud. Upstream's controller reports the reason in an event.
 type permanentError struct{ error }
 
 // reasonPorts is the reason that this provider writes into the condition
@@ -35,11 +34,10 @@ func hasOldPortsCondition(svc *v1.Service) bool {
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts
 }
 
-// tellPorts sets the condition LoadBalancerPortsError of a Service if cause is
-// a portsError. If cause is nil or another error, tellPorts removes the
-// condition. Upstream also reports the error in an event. But Kubernetes
-// deletes an event after an hour, while the condition stays in the status of
-// the Service.
+// tellPorts sets the condition LoadBalancerPortsError of a Service if cause contains a portsError.
+// The condition contains only the first portsError. If cause contains no portsError, tellPorts
+// removes the condition. Upstream also reports the error in an event. But Kubernetes deletes an
+// event after an hour, while the condition stays in the status of the Service.
 func (r *repairer) tellPorts(svc *v1.Service, cause error) error {
 	after := svc.DeepCopy()
 	changed := false

@@ -47,8 +47,8 @@ type Config struct {
 	// cluster that no Service requests. By default the CCM only reports
 	// orphans.
 	DeleteOrphans bool `json:"deleteOrphans,omitempty"`
-	// OrphanGrace is the time for which a load balancer must be an orphan
-	// before the CCM deletes it. The default is 10 minutes.
+	// OrphanGrace is the time for which a load balancer must be an orphan before the CCM deletes
+	// it. The value 0 means the default, 10 minutes.
 	OrphanGrace metav1.Duration `json:"orphanGrace,omitempty"`
 }
 
@@ -97,7 +97,8 @@ func (c Config) Over(fallback Config) Config {
 	}
 }
 
-// Validate returns all errors in the configuration, not only the first.
+// Validate returns all errors in the configuration, not only the first. It also returns an error if
+// it cannot read the token file or the CA file.
 func (c Config) Validate() error {
 	var bad []error
 	add := func(format string, args ...any) {

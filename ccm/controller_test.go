@@ -183,7 +183,6 @@ func hasTaint(n *v1.Node, key string) bool {
 	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == key })
 }
 
-// setReady sets the condition Ready of n to True and returns n.
 func setReady(n *v1.Node) *v1.Node {
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
 	return n
@@ -402,7 +401,7 @@ func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	})
 }
 
-// The informer caches contain no managedFields.
+// The Nodes in the informer cache have no managedFields.
 func TestCachesAreStripped(t *testing.T) {
 	r := newRig(t)
 	kube := fake.NewClientset()

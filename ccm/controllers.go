@@ -60,11 +60,12 @@ func controllerMap() map[string]app.ControllerInitFuncConstructor {
 	return all
 }
 
-// completeMigration adds current names of controllers to the default configuration of a leader
-// migration (KEP-2436). The caller calls this function only if the user gave no configuration.
-// Upstream's default configuration has outdated names for two of its three controllers. Without the
-// current names, these two controllers would run in kube-controller-manager and in the CCM at the
-// same time.
+// completeMigration adds names of controllers to the default configuration of a leader migration
+// (KEP-2436). The caller calls this function only if the user gave no configuration. Upstream's
+// default configuration has outdated names for two of its three controllers. Without the current
+// names, these two controllers would run in kube-controller-manager and in the CCM at the same
+// time. completeMigration also adds this package's controllers for Services. These controllers must
+// run in the same process as upstream's service controller.
 func completeMigration(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {

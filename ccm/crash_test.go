@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// If any single call fails, or if its reply is lost, the next attempt finishes the work. Then the
-// load balancer is complete, or it is completely deleted. The test checks this for every kind of
-// load balancer.
+// If any single call fails, or if its reply is lost, the provider finishes the work in at most
+// three more attempts. Then the load balancer is complete, or it is completely deleted. The test
+// checks this for every kind of load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -39,8 +39,8 @@ func TestAnyCallMayFail(t *testing.T) {
 	}
 }
 
-// crashRig is a rig (a cloud and a provider) in which the nth call to the cloud
-// fails. After every error it creates a new provider, as after a restart of the
+// crashRig is a rig (a cloud and a provider) in which the call n to the cloud fails. The first call
+// has the number 0. After every error, crashRig creates a new provider, as after a restart of the
 // process.
 type crashRig struct {
 	*rig
@@ -108,8 +108,8 @@ func (c *crashRig) nothingLeft(t *testing.T) {
 }
 
 // ownCrash creates, changes and deletes a load balancer of one Service, with the fault f at call n.
-// It repeats each step until the step succeeds. The result is false if the provider makes fewer
-// than n calls.
+// It repeats each step until the step succeeds. The result is false if the provider makes no call
+// with the number n.
 func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initializedNode(c.createMachine(t, "node-1"))}

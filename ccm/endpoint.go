@@ -153,8 +153,8 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 
 // targetPorts returns one target port for each port of the Service, because a listener has only one
 // target port. If pods have different numbers for a port, targetPorts returns the most frequent
-// number. If there are no pods, it returns the Service's targetPort, or the Service's port if
-// targetPort is a name.
+// number. If no pod has the port, it returns the Service's targetPort, or the Service's port if
+// targetPort is not a number.
 func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
@@ -189,7 +189,8 @@ func (p pod) hasPorts(ports []int) bool {
 
 // podBackends returns the pods of a Service that run on the given nodes. backends.skipped contains
 // pods that get no traffic, with the reason: unsuitable ports, an unsuitable address, or more pods
-// than MaxTargets.
+// than MaxTargets. If the cloud's network delivers no packets to pods on these nodes, podBackends
+// returns no backends.
 func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	if err := b.endpoints.awaitList(ctx, b.backoff); err != nil {
 		return backends, err

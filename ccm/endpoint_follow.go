@@ -68,9 +68,9 @@ func (f *podFollower) changed(obj any) {
 	}
 }
 
-// sync sets the targets of a Service's load balancer to the current pods. If
-// the load balancer does not exist, the method does nothing, because upstream's
-// controller creates the load balancer with the current pods.
+// sync sets the targets of a Service's load balancer to the current pods. If the load balancer does
+// not exist, the method does nothing, because upstream's controller creates the load balancer with
+// the current pods. If wait is positive, the queue calls sync again after this time.
 func (f *podFollower) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {

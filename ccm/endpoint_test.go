@@ -175,8 +175,8 @@ func TestPodsAreTargets(t *testing.T) {
 	}
 }
 
-// With the annotation for HTTP health checks, the health check of pods has the same path as that of
-// nodes.
+// With the annotation for HTTP health checks, the health checks of pods and of nodes have the same
+// path.
 func TestPodHealthCheckHasPath(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, withoutNodePorts(annotate("health-check-protocol", "http")), initializedNode(r.createMachine(t, "node-1")))
@@ -195,10 +195,9 @@ func TestUDPPodsHaveNoHealthCheck(t *testing.T) {
 	}
 }
 
-// When pods change, the CCM updates the targets with one call for many changes. When the Service
+// When pods change, the CCM updates the targets with few calls for many changes. When the Service
 // gets node ports, the CCM updates the load balancer. When a person changes the load balancer in
-// the cloud, the CCM repairs the load balancer. The CCM makes no other calls that change the load
-// balancer.
+// the cloud, the CCM repairs the load balancer. Changes of pods cause no repair.
 func TestTargetsFollowPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)
@@ -246,7 +245,7 @@ func TestTargetsFollowPods(t *testing.T) {
 	})
 }
 
-// repairCount returns the number of repair events.
+// repairCount returns the number of repair events since the last call of takeEvents or repairCount.
 func (p plane) repairCount(t *testing.T) int {
 	t.Helper()
 	return strings.Count(p.takeEvents(), "RepairedLoadBalancer")

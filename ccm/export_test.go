@@ -160,8 +160,8 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 // Health returns the error that /healthz reports about the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
-// Resync calls setResync with upstream's default period and returns the resulting resync period of
-// informers. If isChosen is true, setResync does not change the period.
+// Resync calls setResync with upstream's default period and returns the resulting minimum resync
+// period. If isChosen is true, setResync does not change the period.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

@@ -171,7 +171,8 @@ func (s *apiServer) initialized(ctx context.Context, name string) error {
 	return nil
 }
 
-// serve creates a Service, waits for its address, and returns the load balancer.
+// serve creates a Service, waits for its address, and returns the load balancer. It fails the test
+// if managedFields do not name the CCM as the writer of the finalizer.
 func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodePort int32) cloudsim.LoadBalancer {
 	t.Helper()
 	var ip string
@@ -204,8 +205,8 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 }
 
 // TestReadinessOfCCM sends readiness probes to a CCM in the same way as the kubelet. A CCM that
-// cannot call the cloud is not ready, and the answer to the probe contains the reason. A CCM that
-// leads is ready.
+// cannot call the cloud is not ready, and the answer to the probe contains the reason. Its liveness
+// probe still succeeds. A CCM that leads is ready.
 func TestReadinessOfCCM(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	to, err := url.Parse(cloud.URL)

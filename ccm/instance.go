@@ -92,8 +92,9 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // except terminated. The framework deletes the Node if the result is false.
 // InstanceExists therefore returns false only in two cases. In the first case,
 // the cloud reports that the instance is terminated. In the second case, the
-// cloud does not find the instance, and the list of the project's instances
-// does not contain the instance.
+// cloud does not find the instance, and the list of the instances with the
+// Node's name does not contain the instance. In both cases the result remains
+// true during NodeDeletionGrace (see inDeletionGrace).
 //
 // In all unclear cases InstanceExists returns an error, so that the framework
 // keeps the Node:
@@ -101,10 +102,11 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 //   - The URL does not lead to a cloud, or the project does not exist.
 //   - The Node's provider id is invalid, or the cloud's instance with the same
 //     instance id has another provider id.
-//   - The Node has no provider id and does not wait for initialization by a
-//     cloud. The machine of such a Node may be outside of this cloud.
-//   - This process has not yet found an instance of this cluster in the
-//     project. The project may be wrong, or the URL may lead to another cloud.
+//   - No instance has the Node's name, and the Node has neither a provider id
+//     nor the taint of an uninitialized Node. The machine of such a Node may be
+//     outside of this cloud.
+//   - This process has not yet found an instance of this cluster in the current
+//     cloud and project. The URL or the project may be wrong.
 //
 // The last case has a disadvantage. If no Node has an instance when the CCM
 // starts, the CCM keeps all Nodes until a Node with an instance joins.
@@ -127,11 +129,10 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	return true, nil
 }
 
-// inDeletionGrace reports whether the CCM must keep a Node without an instance.
-// It returns true until the instance has been absent for NodeDeletionGrace.
-// After a restart or a change of the leader, the CCM begins a new measurement of
-// this time. A Node may therefore stay longer than NodeDeletionGrace, but never
-// shorter.
+// inDeletionGrace reports whether the CCM must keep a Node without an instance. It returns true
+// until the instance has been absent for NodeDeletionGrace. At the beginning of this time, it emits
+// an event on the Node. After a restart or a change of the leader, the CCM begins a new measurement
+// of this time. A Node may therefore stay longer than NodeDeletionGrace, but never shorter.
 func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	grace := s.settings.Get().NodeDeletionGrace.Duration
 	if grace <= 0 {
@@ -266,9 +267,9 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 
 // rightPlace returns nil if this process has found an instance of this cluster in the current cloud
 // and project. At each call, it compares the current cloud and project with the cloud and project
-// of that instance, because the settings and the token may have changed. With a token for all
-// projects, the CCM finds the instances of every project, so the configured project does not
-// matter. For such a token, rightPlace compares only the cloud.
+// of that instance, because the settings and the token may have changed. If the token is for all
+// projects and the configuration contains no project, the CCM finds the instances of every project.
+// In this case rightPlace compares only the cloud.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
@@ -311,9 +312,10 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 	return i, nil
 }
 
-// confirmAbsent lists the instances of the project. It returns nil if the list does not contain the
-// instance. A successful list proves that the URL leads to a cloud, and that the project exists. So
-// the NotFound error that the caller got before means that the instance is absent.
+// confirmAbsent lists the instances with the Node's name. It returns nil if the list does not
+// contain the instance. A successful list proves that the URL leads to a cloud, and that the
+// project exists. So the NotFound error that the caller got before means that the instance is
+// absent.
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
@@ -367,8 +369,7 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 
 // nodeLabels returns the labels of the instance that are valid on a Node. With an invalid label the
 // API server would refuse the update that initializes the Node. The result may contain labels with
-// the prefix kubernetes.io or k8s.io. Upstream's cloud-provider framework, which calls this
-// provider, removes these labels.
+// the prefix kubernetes.io or k8s.io. Upstream's framework and the labeler remove these labels.
 func nodeLabels(i cloudsim.Instance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {

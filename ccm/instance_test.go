@@ -314,9 +314,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// If the cloud answers with a zone that is not a valid label, or without a
-// provider id, the CCM returns an error. The CCM could not write such data into
-// the Node.
+// If the cloud answers with a zone that is not a valid label, or without a region or a provider id,
+// the CCM returns an error. The CCM could not write such data into the Node.
 func TestInvalidMetadataIsRefused(t *testing.T) {
 	for name, body := range map[string]string{
 		"blank in zone":  `{"id":"i-000001","name":"node-1","zone":"a b","region":"sim-1","type":"small","state":"running","providerID":"cloudsim://sim-1/a b/i-000001"}`,
@@ -398,9 +397,8 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	}
 }
 
-// If the setting NodeDeletionGrace is not 0, the CCM reports the absence of an
-// instance only after this time. If the instance exists again before this time
-// ends, its Node stays.
+// If the setting NodeDeletionGrace is not 0, the CCM reports the absence of an instance only after
+// this time.
 func TestNodeDeletionGrace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}

@@ -50,9 +50,9 @@ type allocator struct {
 	queue    queue.Interface
 }
 
-// newAllocator returns an allocator that accepts only ranges within
-// clusterCIDR. If clusterName is not empty, the allocator also creates the
-// routes of this cluster.
+// newAllocator returns an allocator that accepts only ranges within clusterCIDR, a list of prefixes
+// with commas. If clusterCIDR is empty, the allocator accepts all ranges. If clusterName is not
+// empty, the allocator also creates the routes of this cluster.
 func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, clusterName string) (*allocator, error) {
 	a := &allocator{
 		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: clusterName,
@@ -145,8 +145,9 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// rangesOf returns the pod ranges of the Node's instance. It returns an error
-// if the instance has no ranges.
+// rangesOf returns the pod ranges of the Node's instance. It returns an error if the instance does
+// not exist. If the instance has no ranges, or if a range is outside of --cluster-cidr, rangesOf
+// emits an event on the Node and returns an error.
 func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()

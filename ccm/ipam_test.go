@@ -126,7 +126,6 @@ func TestNodesWithoutARange(t *testing.T) {
 	}
 }
 
-// podCIDRs returns the ranges in the spec of a Node.
 func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 	t.Helper()
 	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})

@@ -23,10 +23,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
-// AnnotationNodeLabels is the annotation with the keys of the labels that the
-// CCM copied from the instance to its Node. When the instance no longer has one
-// of these labels, the CCM deletes the label from the Node. The CCM keeps
-// labels that a person added.
+// AnnotationNodeLabels is the annotation with the keys of the labels that the CCM copied from the
+// instance to its Node. When the instance loses one of these labels, the CCM deletes the label from
+// the Node. The CCM keeps labels that a person added.
 const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 
 // labelPeriod is the time between two rounds of the labeler. In each round

@@ -36,9 +36,9 @@ type leaseReleaser struct {
 	self string // empty while this process does not lead
 }
 
-// setIdentity reads the identity of this process from the main Lease, and
-// stores the identity. The caller must call setIdentity when this process
-// begins to lead.
+// setIdentity reads the identity of this process from the main Lease, and stores the identity. The
+// caller must call setIdentity when this process begins to lead. Only the first call has an effect.
+// If the first call fails, releaseAll releases no Lease.
 func (l *leaseReleaser) setIdentity() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)

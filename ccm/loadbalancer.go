@@ -73,8 +73,8 @@ func (b *loadBalancers) lockShared(ctx context.Context) (release func(), err err
 	}
 }
 
-// GetLoadBalancerName returns the name of the Service's load balancer in the
-// cloud.
+// GetLoadBalancerName returns the name of the Service's own load balancer in
+// the cloud. It ignores shared load balancers.
 func (b *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1.Service) string {
 	return loadBalancerName(svc)
 }
@@ -103,8 +103,9 @@ func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc
 // EnsureLoadBalancer returns its addresses. If the load balancer is already
 // correct, or if the Service has a deletion timestamp, EnsureLoadBalancer
 // changes nothing. If the cloud does not support a part of the request,
-// EnsureLoadBalancer refuses the whole Service. If the load balancer does not
-// become active in time, the error is an api.RetryError.
+// EnsureLoadBalancer refuses the whole Service. If the cloud needs too long to
+// create the load balancer, or to delete an earlier one, the error is an
+// api.RetryError.
 func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
@@ -127,11 +128,12 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 }
 
 // EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
-// short time for the deletion. If other Services also use the load balancer, the
-// method only removes the Service from the load balancer. It returns nil after
-// the deletion or the removal. After an error the framework keeps the finalizer,
-// so the Service continues to exist. EnsureLoadBalancerDeleted does not read the
-// spec or the annotations of the Service.
+// short time for the deletion. If other Services also use the load balancer,
+// the method only removes the Service from the load balancer. It returns nil
+// after the deletion or the removal, or if the Service has no load balancer.
+// After an error the framework keeps the finalizer, so the Service continues to
+// exist. EnsureLoadBalancerDeleted does not read the spec or the annotations of
+// the Service.
 func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -219,7 +221,8 @@ func (b *loadBalancers) shareOf(ctx context.Context, cluster string, svc *v1.Ser
 	return l.Items[0], true, nil
 }
 
-// findByName returns the load balancer with the name n.
+// findByName returns the load balancer with the name n. It returns an error if
+// several load balancers have this name.
 func (b *loadBalancers) findByName(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: n})
 	switch {
@@ -235,9 +238,9 @@ func (b *loadBalancers) findByName(ctx context.Context, n string) (none cloudsim
 	return l.Items[0], true, nil
 }
 
-// converge creates the Service's load balancer, or changes it to the desired
-// load balancer. If another caller changes the load balancer at the same time,
-// the method starts again.
+// converge creates the Service's load balancer, or updates the existing load
+// balancer. It leaves out the targets that the cloud refuses. If another caller
+// changes the load balancer at the same time, the method starts again.
 func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Service, desired cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if desired.Labels[LabelShared] != "" {
 		release, err := b.lockShared(ctx)
@@ -374,9 +377,9 @@ func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalance
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
 }
 
-// isTimeout reports whether a wait reached its time limit although the cloud
-// answered all calls. For the deadline error of a call without an answer, the
-// result is false.
+// isTimeout reports whether the time limit or the context ended a wait although
+// the cloud answered all calls. For the deadline error of a call without an
+// answer, the result is false.
 func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
@@ -406,8 +409,9 @@ func (b *loadBalancers) defaultMode() cloudsim.ListenerMode {
 }
 
 // regionName returns the region for new load balancers. If the configuration
-// has no region, regionName returns the cloud's only region. It reads this
-// region from the cloud only once.
+// has no region, the cloud must have exactly one region, and regionName returns
+// this region. It reads the region from the cloud once, and again after a call
+// of forgetRegion.
 func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	if configured := b.settings.Get().Region; configured != "" {
 		return configured, nil

@@ -16,12 +16,13 @@ import (
 
 // UpdateLoadBalancer replaces the targets of the Service's load balancer. It
 // replaces all targets in one call, so that the load balancer is never without
-// targets. The framework may call UpdateLoadBalancer before
-// EnsureLoadBalancer, after EnsureLoadBalancerDeleted, and with an outdated
-// Service. If the cloud is deleting the load balancer, UpdateLoadBalancer
-// changes nothing. If the load balancer does not exist, UpdateLoadBalancer
-// returns an error. The framework ignores this error if GetLoadBalancer also
-// does not find the load balancer.
+// targets. The framework may call UpdateLoadBalancer before EnsureLoadBalancer,
+// after EnsureLoadBalancerDeleted, and with an outdated Service. If the cloud
+// is deleting the load balancer, UpdateLoadBalancer changes nothing. If the
+// load balancer does not exist, UpdateLoadBalancer returns an error. The
+// framework ignores this error if GetLoadBalancer also does not find the load
+// balancer. UpdateLoadBalancer also returns an error if the Service uses a
+// shared load balancer that its annotation no longer names.
 //
 // When a node joins, the framework calls UpdateLoadBalancer for every Service.
 // To save a call, UpdateLoadBalancer reads the load balancer from the mirror if
@@ -139,9 +140,9 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 
 // backendsOf returns the backends of the Service's load balancer on the nodes that match the
 // Service's node selector. The backends are either the instances of these nodes, or the Service's
-// pods on these nodes. backendsOf leaves out nodes of another cloud, and their pods. If the
-// selector is invalid, it returns no backends and no error, because the function requestedBalancer
-// later returns the error of the selector.
+// pods on these nodes. backendsOf leaves out nodes without a valid provider id, and their pods. If
+// the selector is invalid, it returns no backends and no error, because the function
+// requestedBalancer later returns the error of the selector.
 func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (backends backendSet, err error) {
 	selector, err := nodeSelector(svc)
 	if err != nil {

@@ -198,8 +198,8 @@ func TestDeletedByAnotherCaller(t *testing.T) {
 	}
 }
 
-// If the cloud never answers, each method of the provider returns after some time. The test sets no
-// deadline for the call and no timeout in the client.
+// If the cloud never answers, each method of the provider returns an error within 30 seconds. The
+// test sets no deadline for the call and no timeout in the client.
 func TestCallsEndIfCloudHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
@@ -278,9 +278,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// At every attempt of the CCM to create a load balancer, the cloud still has an earlier load
-// balancer of this name and is deleting it. The CCM stops after some attempts, and returns an
-// error.
+// Whenever the CCM tries to create the load balancer, the cloud is still deleting an earlier load
+// balancer with this name. The CCM stops after some attempts, and returns an error.
 func TestCreateStopsAfterSomeAttempts(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil)
@@ -382,8 +381,8 @@ func checkForeignLoadBalancer(t *testing.T, r *rig, key string) {
 	}
 }
 
-// Two clusters with the same name do not conflict, because the name of a load
-// balancer depends on the UID of the Service.
+// Services of two clusters with the same name get different load balancers,
+// because the name of a load balancer depends on the UID of the Service.
 func TestTwoClustersOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, newService())

@@ -70,8 +70,9 @@ var registerMetrics = sync.OnceFunc(func() {
 })
 
 // newTransport returns an HTTP transport that trusts the certificate authority in the file caFile.
-// The transport keeps enough idle connections for all workers. newTransport ignores an error of the
-// file, because Config.Validate has already refused an invalid file.
+// If caFile is empty, the transport trusts the system's authorities. It keeps enough idle
+// connections for all workers. newTransport ignores an error of the file, because Config.Validate
+// has already refused an invalid file.
 func newTransport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
@@ -106,8 +107,8 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// routeSegments contains the fixed path segments of the cloud's API. All other path segments are
-// ids.
+// routeSegments contains the fixed path segments of the calls that the CCM makes. operationOf
+// treats all other path segments as ids.
 var routeSegments = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
 
 // operationOf returns the method and the route of a request. It replaces each id

@@ -33,7 +33,8 @@ const (
 // The mirror can only confirm that an object exists. If the mirror lacks an
 // object, or if the last message of the watch is too old, the caller asks the
 // API. A mirror that is not up to date therefore costs an additional call, but
-// never causes a deletion.
+// never causes a deletion. Only sharesNone and existingTargets treat a missing
+// object as absent, because their callers delete nothing.
 type mirror struct {
 	log *slog.Logger
 	api *client.Client
@@ -154,7 +155,6 @@ func (m *mirror) isFreshLocked() bool {
 	return !m.lastContact.IsZero() && time.Since(m.lastContact) < mirrorTrust
 }
 
-// isFresh locks mu and returns the result of isFreshLocked.
 func (m *mirror) isFresh() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -25,9 +25,9 @@ const sweepPeriod = time.Minute
 // sweeper finds load balancers of this cluster that no Service requests. These
 // load balancers are called orphans. For example, a load balancer becomes an
 // orphan if a person removes the finalizer of its Service, or forces the
-// deletion of the namespace. No other controller deletes orphans, and in a real
-// cloud they cost money. The sweeper reports each orphan. If the setting
-// DeleteOrphans is true, it deletes the orphan after the time OrphanGrace.
+// deletion of the namespace. No other controller deletes orphans. The sweeper
+// reports each orphan. If the setting DeleteOrphans is true, it deletes the
+// orphan after the time OrphanGrace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider

@@ -54,7 +54,6 @@ func awaitEverySecond(t *testing.T, d time.Duration, condition string, isDone fu
 	}
 }
 
-// postService creates a Service.
 func (p plane) postService(t *testing.T, s *v1.Service) {
 	t.Helper()
 	if _, err := p.kube.CoreV1().Services(s.Namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
@@ -92,7 +91,8 @@ func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 }
 
 // checkKept fails the test if a Node or the load balancer was deleted, or if
-// the status of the Service has another address.
+// the load balancer does not have two targets. It also fails the test if the
+// load balancer or the status of the Service has another address.
 func (p plane) checkKept(t *testing.T, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	for _, n := range []string{"node-1", "node-2"} {
@@ -151,8 +151,8 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	})
 }
 
-// If a person changes a load balancer during an outage of the CCM's connection
-// to the cloud, the CCM repairs the load balancer after the outage.
+// If a person changes or deletes a load balancer during an outage of the CCM's
+// connection to the cloud, the CCM repairs the load balancer after the outage.
 func TestDriftWithoutTheCloud(t *testing.T) {
 	for name, drift := range map[string]func(p plane, lb cloudsim.LoadBalancer) error{
 		"deleted": func(p plane, lb cloudsim.LoadBalancer) error {

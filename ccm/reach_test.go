@@ -12,10 +12,10 @@ import (
 )
 
 // If clients cannot reach a listener at the address and the port of the Service, the CCM emits an
-// event with the address and the port that clients must use. The event is necessary, because the
-// status of a Service has no field for a port that differs from the port of the Service. The report
-// of the data plane may arrive after the load balancer becomes active, so the CCM waits for this
-// report.
+// event. The event contains the address and the port that clients must use, or the reason if there
+// are none. The event is necessary, because the status of a Service has no field for a port that
+// differs from the port of the Service. The report of the data plane may arrive after the load
+// balancer becomes active, so the CCM waits for this report.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {

@@ -91,7 +91,8 @@ func basePath(u string) string {
 }
 
 // reloader reads the configuration periodically. If the configuration is
-// invalid, reloader logs the error and keeps the current configuration.
+// invalid, reloader keeps the current configuration. It logs the error, but not
+// again while the error stays the same.
 type reloader struct {
 	log  *slog.Logger
 	p    *Provider
@@ -120,7 +121,7 @@ func (r reloader) run(ctx context.Context) {
 // Reload makes cfg the current configuration. It does not change the settings
 // that take effect only after a restart. If cfg contains a new URL, project or
 // token file, the next call to the cloud uses the new value, and the mirror
-// lists all objects again.
+// lists all objects again. Only one goroutine at a time may call Reload.
 func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
 	if fixed := cfg.startSettings(); fixed != p.restartSettings {

@@ -159,7 +159,8 @@ func isManaged(svc *v1.Service) bool {
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)
 }
 
-// sync checks the load balancer of one Service and repairs it if necessary. If
+// sync checks the load balancer of one Service and repairs it if necessary. It
+// also sets or removes the condition LoadBalancerPortsError of the Service. If
 // sync returns a positive time, the queue calls sync again after that time.
 func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)
@@ -199,10 +200,10 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	return r.repair(ctx, svc, nodes, why)
 }
 
-// findDrift compares the load balancer of a Service with the load balancer that the
-// Service requests. It returns a description of the difference, or "" if there
-// is no difference. If no repair can create the requested load balancer, the
-// error has the type permanentError.
+// findDrift compares the load balancer of a Service with the load balancer that the Service
+// requests. It returns a description of the difference, or "" if there is no difference. It also
+// returns "" while the load balancer is not active, or if upstream's controller has not yet created
+// it. If no repair can create the requested load balancer, the error has the type permanentError.
 func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	backends, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)
 	if err != nil {
@@ -241,9 +242,9 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 	return "", nil
 }
 
-// existingTargets returns only the targets with an existing instance, because the
-// cloud refuses the other targets. If the mirror is not up to date, the method
-// returns all targets.
+// existingTargets returns only the targets with an existing instance in the
+// mirror, because the cloud refuses the other targets. If the mirror is not up
+// to date, the method returns all targets.
 func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.isFresh() {
 		return targets
@@ -257,9 +258,10 @@ func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target 
 	return kept
 }
 
-// repair changes the load balancer of a Service, and returns the time after which the caller must
-// repeat the repair. First repair reads the Service again. If a user has deleted the Service,
-// repair does nothing, because it must not create a load balancer for a deleted Service.
+// repair corrects the load balancer and the status of a Service. If wait is positive, the caller
+// must repeat the repair after this time. First repair reads the Service again. If a user has
+// deleted the Service, repair does nothing, because it must not create a load balancer for a
+// deleted Service.
 func (r *repairer) repair(ctx context.Context, svc *v1.Service, nodes []*v1.Node, why string) (wait time.Duration, err error) {
 	switch now, err := r.kube.CoreV1().Services(svc.Namespace).Get(ctx, svc.Name, metav1.GetOptions{}); {
 	case apierrors.IsNotFound(err) || err == nil && (now.UID != svc.UID || now.DeletionTimestamp != nil):

@@ -72,11 +72,13 @@ func routeName(cluster, destination string) string {
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ListRoutes returns this cluster's routes. In the result, the name of a route
-// is the id of the route. If the instance of a route is deleted, ListRoutes
-// marks the route as a black hole, and the framework deletes the route. The
-// route of a stopped instance is not a black hole. The Node of this instance
-// still exists, and the route works again after the start of the instance.
+// ListRoutes returns this cluster's routes, except routes that the cloud is
+// deleting and routes that addEarly has recorded. In the result, the name of a
+// route is the id of the route. If the instance of a route is deleted,
+// ListRoutes marks the route as a black hole, and the framework deletes the
+// route. The route of a stopped instance is not a black hole. The Node of this
+// instance still exists, and the route works again after the start of the
+// instance.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -117,7 +119,8 @@ func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types
 // the same route already exists, CreateRoute returns nil. If a route of this
 // cluster has the same destination but another instance, CreateRoute replaces
 // that route. If a route to the same destination has another owner, CreateRoute
-// returns an error.
+// returns an error. If the creation takes too long, or if another caller
+// changes the route table at the same time, the error is a conflict.
 func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *cloudprovider.Route) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -143,11 +146,11 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	return r.awaitRoute(ctx, have)
 }
 
-// replaceRoute handles an existing route that has the name of the wanted route.
-// If the existing route leads to the same instance as the wanted route, and the
-// cloud is not deleting the existing route, the method returns the existing
-// route. If the existing route belongs to this cluster but leads to another
-// instance, the method deletes the existing route and creates the wanted route.
+// replaceRoute handles an existing route with the name of the wanted route. If
+// no route has this name, or if the route belongs to another cluster, the
+// method returns the error exists. If the route leads to the wanted instance,
+// and the cloud is not deleting the route, the method returns the route.
+// Otherwise the method deletes the route and creates the wanted route.
 func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {
@@ -202,9 +205,9 @@ func (r *routes) instanceID(ctx context.Context, node string) (cloudsim.Instance
 }
 
 // awaitRoute polls until the cloud has created the route. If the creation takes
-// too long, the method returns a conflict error. The framework retries
-// immediately after a conflict. After other errors, it retries at its next
-// reconciliation of all routes.
+// too long, or if the cloud is deleting the route, the method returns a
+// conflict error. The framework retries immediately after a conflict. After
+// other errors, it retries at its next reconciliation of all routes.
 func (r *routes) awaitRoute(ctx context.Context, have cloudsim.Route) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		if have.State == cloudsim.RouteCreating {

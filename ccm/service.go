@@ -42,7 +42,7 @@ const (
 
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
-// loadBalancerName returns the name of a Service's load balancer. The name
+// loadBalancerName returns the name of a Service's own load balancer. The name
 // depends only on the UID of the Service and never changes. So the CCM finds
 // the load balancer after every restart and after every change of the Service.
 // If a user deletes a Service and creates it again, the new Service has another
@@ -66,10 +66,10 @@ func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 	}
 }
 
-// checkOwner returns an error if lb has the name loadBalancerName(svc), but
-// belongs to another cluster or to another Service. This can happen if a person
-// restores a cluster from a backup of another cluster. Two clusters must not
-// change the same load balancer.
+// checkOwner returns an error if lb belongs to another cluster or to another
+// Service. It accepts a shared load balancer of this cluster, and an lb without
+// an id. A wrong owner is possible if a person restores a cluster from a backup
+// of another cluster. Two clusters must not change the same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || isShared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil
@@ -167,9 +167,10 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 	return all, nil
 }
 
-// staticAddresses returns the addresses that the Service requests. An IPv6
-// address can be written in several ways, so staticAddresses converts each
-// address to the form that the cloud uses.
+// staticAddresses returns the addresses that the Service requests. It returns
+// an error if an address is invalid, or if the annotation lacks the address of
+// the field. An IPv6 address can be written in several ways, so staticAddresses
+// converts each address to the form that the cloud uses.
 func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
 	if field != "" {
@@ -258,8 +259,8 @@ func targetsOf(nodes []*v1.Node) (backends backendSet) {
 }
 
 // isEqual reports whether lb already equals the desired load balancer. It
-// ignores the order of listeners and targets. It also ignores labels of lb that
-// are not in desired.Labels.
+// ignores the name, the region, and the order of listeners and targets. It also
+// ignores labels of lb that are not in desired.Labels.
 func isEqual(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) bool {
 	return hasLabels(lb, desired.Labels) && hasAddressesOf(lb, desired) && lb.Scheme == desired.Scheme &&
 		normalize(lb.LoadBalancerSpec).Same(normalize(desired.LoadBalancerSpec))
@@ -275,7 +276,8 @@ func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
 }
 
 // hasAddressesOf reports whether lb has the IP families and the static
-// addresses of the desired load balancer.
+// addresses of the desired load balancer. If the desired load balancer has no
+// families, it accepts all families.
 func hasAddressesOf(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) bool {
 	for _, ip := range desired.Addresses {
 		if !slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == ip }) {
@@ -285,9 +287,9 @@ func hasAddressesOf(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalance
 	return len(desired.Families) == 0 || slices.Equal(lb.Families(), desired.Families)
 }
 
-// normalize returns the spec in a normal form. The normal form contains all
-// defaults, and its lists are sorted. Two specs with the same meaning have
-// the same normal form.
+// normalize returns the spec with sorted listeners and targets. It sets the
+// defaults of the modes, the affinity, the affinity timeout, the drain timeout
+// and the health check. It does not sort source ranges.
 func normalize(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 	s.HealthCheck = s.Check()
 	s.AffinityTimeoutSeconds = int(s.AffinityTimeout().Seconds())

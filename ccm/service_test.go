@@ -101,9 +101,10 @@ func TestErrorForLongAnnotationIsShort(t *testing.T) {
 	}
 }
 
-// If a Service needs a feature that the cloud does not have, the CCM refuses
-// the whole Service, and the error contains the name of the feature. The CCM
-// does not change the existing load balancer of the Service.
+// If a Service has an invalid value, or needs a feature that the cloud does not
+// have, the CCM refuses the whole Service. The error contains the name of the
+// field or feature. The CCM does not change the existing load balancer of the
+// Service.
 func TestUnsupportedServiceIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1.Service)

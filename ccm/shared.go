@@ -32,7 +32,8 @@ const (
 
 // setShared gives the desired load balancer the name and the labels of a shared
 // load balancer. If the Service does not have the annotation for a shared load
-// balancer, setShared changes nothing.
+// balancer, setShared changes nothing. It returns an error if the Service
+// cannot use a shared load balancer.
 func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, ok := svc.Annotations[AnnotationLoadBalancerShared]
 	if !ok {
@@ -166,8 +167,8 @@ func differentSettings(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBala
 	return names
 }
 
-// partOf returns a copy of lb that contains only the listeners of the Service.
-// If lb is shared, partOf removes the listeners of the other members.
+// partOf returns a copy of lb without the listeners of other members. If svc is
+// not a member of lb, partOf returns lb unchanged.
 func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	if _, shares := lb.Labels[labelPortsPrefix+string(svc.UID)]; !shares {
 		return lb

@@ -54,8 +54,7 @@ func TestSharedFromFirstToLast(t *testing.T) {
 	if made := r.wire.takeCalls(true); len(made) > 0 {
 		t.Errorf("the repeated requests made the calls %v", made)
 	}
-	// In this test a user removes the annotation before the deletion of the
-	// Service.
+	// A user removes the annotation before the deletion of the Service.
 	one.Annotations = nil
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, one); err != nil {
 		t.Fatal(err)

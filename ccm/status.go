@@ -27,9 +27,8 @@ func (b *loadBalancers) recordPorts(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	}
 }
 
-// ofLoadBalancer reports whether the listener l has an address of lb. If not, clients reach lb at
-// an address and port of the computer on which the cloud runs, and l contains this address and
-// port.
+// ofLoadBalancer reports whether the listener l has an address of lb. Otherwise l is a published
+// port on the cloud's host.
 func ofLoadBalancer(lb cloudsim.LoadBalancer, l cloudsim.ListenerStatus) bool {
 	return slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == l.IP })
 }
@@ -48,8 +47,8 @@ const listenerUnreachable = "cloudsim.dev/ListenerUnreachable"
 // status returns the load balancer status of the Service. If lb is active or updating, the status
 // contains every address, in the order of the IP families. Otherwise the status is empty. If a port
 // does not work at an address, the entry of this address contains the status of all ports. The IP
-// mode (KEP-1860) is VIP if all listeners have the mode VIP. With the mode VIP, if a pod connects
-// to the load balancer's address, kube-proxy sends the connection directly to a pod of the Service.
+// mode (KEP-1860) is VIP if all listeners have the mode VIP. With the mode VIP, kube-proxy sends a
+// pod's connection to the load balancer's address directly to a pod of the Service.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}
@@ -66,9 +65,9 @@ func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	return st
 }
 
-// portStatus returns nil if every listener works at the address ip. Otherwise
-// it returns the status of all ports, because the Kubernetes API requires
-// either all ports of a Service or no ports.
+// portStatus returns nil if no listener at the address ip has an error without
+// an endpoint. Otherwise it returns the status of all ports, because the
+// Kubernetes API requires either all ports of a Service or no ports.
 func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
 	var ports []v1.PortStatus
 	broken := false

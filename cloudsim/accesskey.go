@@ -51,7 +51,8 @@ func (k AccessKey) CredentialsFile() string {
 }
 
 // ParseCredentialsFile reads the ID and the Secret from the text of a shared credentials
-// file. A value that the text does not contain is empty in k.
+// file. A value that the text does not contain is empty in k. ParseCredentialsFile ignores
+// the names of sections. If several sections contain a value, the last section counts.
 func ParseCredentialsFile(text string) (k AccessKey) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(line, "=")

@@ -32,15 +32,16 @@ const (
 	OutcomeDropped = "dropped"
 )
 
-// AuditTrail contains the most recent calls, oldest first.
+// AuditTrail contains the most recent calls, oldest first. It does not contain calls about the bill
+// or the audit trail.
 type AuditTrail struct {
 	Items   []AuditEntry `json:"items"`
 	Last    uint64       `json:"last" doc:"Number of the newest call in memory. A watch after this number misses no call"`
 	Dropped uint64       `json:"dropped" doc:"Number of older calls that are not in memory any more; see --audit-file"`
 }
 
-// AuditOptions select entries of the audit trail. The zero value selects all stored
-// entries.
+// AuditOptions select entries of the audit trail. The zero value selects all stored entries. In the
+// HTTP API, Limit 0 selects only the newest DefaultPageSize entries.
 type AuditOptions struct {
 	Caller    string    // name of the service account or token
 	Operation string    // pattern of operation ids; "" means all operations
@@ -65,7 +66,8 @@ func (o AuditOptions) Covers(e AuditEntry) bool {
 	return (o.Caller == "" || o.Caller == e.Caller) && (o.Operation == "" || Glob(o.Operation, e.Operation)) && !e.Time.Before(o.Since)
 }
 
-// Bill sums up the API calls of all callers in a time window.
+// Bill sums up API calls in a time window. It does not include calls about the bill or the audit
+// trail.
 type Bill struct {
 	From     time.Time  `json:"from" doc:"Start of the window: the start of the cloud, the last reset, or the requested time"`
 	To       time.Time  `json:"to"`

@@ -30,8 +30,8 @@ const (
 	MaxClockAdvance = tenYears * time.Second // for one call
 )
 
-// FirstClockTime and LastClockTime are the earliest and the latest time that a
-// clock can show.
+// FirstClockTime and LastClockTime are the limits of the times to which a caller can set or advance
+// a clock. A running clock can show later times.
 var (
 	FirstClockTime = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
 	LastClockTime  = time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)

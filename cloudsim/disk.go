@@ -151,8 +151,8 @@ func (d *Disk) Move(verb Verb) error {
 	return changeState(&d.State, diskMoves, verb, KindDisk, string(d.ID))
 }
 
-// MaxDisksPerInstance is the maximum number of disks that an instance can attach. It is the
-// number of device names from vdb to vdz.
+// MaxDisksPerInstance is the maximum number of disks that an instance can attach. It is the number
+// of device names from vdb to vdz. An instance type can have a lower maximum.
 const MaxDisksPerInstance = 25
 
 // MaxDiskGiB is the largest disk size that a request can contain: one pebibyte. This limit applies
@@ -340,9 +340,9 @@ func (r UpdateDisk) Validate() error {
 	return c.err()
 }
 
-// ModifyDisk requests a new type for a disk, or new values for IOPS or throughput. The disk
-// may be attached. A request for the current values changes nothing. Only one modification
-// of a disk can run at a time.
+// ModifyDisk requests a new type for a disk, or new values for IOPS or throughput. The disk may be
+// attached. A request for the current values changes nothing. The cloud returns Conflict while
+// other work on the disk runs, and for a configured time after a modification.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"New disk type; absent for no change" example:"fast"`
 	IOPS            int    `json:"iops,omitempty" doc:"I/O operations per second. 0 or absent: no change, or the default of the type if the request changes the type" example:"6000"`

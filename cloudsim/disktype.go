@@ -52,8 +52,8 @@ func (c *checks) diskType(t DiskType) {
 	c.between(field+".poolGiB", t.PoolGiB, 0, MaxPoolGiB)
 }
 
-// diskPerformance checks whether the disk type t allows the given IOPS and throughput. For
-// each of the two values, 0 means the default of t.
+// diskPerformance checks whether the disk type t allows the given IOPS and throughput. The value 0
+// is always valid.
 func (c *checks) diskPerformance(t DiskType, iops, throughput int) {
 	if iops != 0 && (iops < t.MinIOPS || iops > t.MaxIOPS) {
 		c.addf("iops", "must be between %d and %d for type %s, got %d", t.MinIOPS, t.MaxIOPS, t.Name, iops)

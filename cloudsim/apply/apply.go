@@ -42,8 +42,8 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checkRequest[cloudsim.CreateHold], hasMember[cloudsim.Hold], "", nil},
 }
 
-// Some JSON members in a file refer to another resource. referenceLists has a key for each such
-// member. The value is the API path that lists the resources to which the member can refer.
+// referenceLists has a key for each JSON member in which a file can name another resource. The
+// value is the API path that lists the resources to which the member can refer.
 var referenceLists = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -106,7 +106,7 @@ func checkRequest[T interface{ Validate() error }](raw []byte) error {
 	return req.Validate()
 }
 
-// hasMember reports whether the JSON object of a resource can contain the member.
+// hasMember reports whether the JSON object of a resource of type T can contain the member.
 func hasMember[T any](member string) bool {
 	return slices.ContainsFunc(reflect.VisibleFields(reflect.TypeFor[T]()), func(f reflect.StructField) bool {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -177,10 +177,11 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 // changes the resource at the same time.
 const staleTries = 10
 
-// updateExisting updates an existing resource if this resource differs from the file. It returns
-// Exists if the file and the cloud have different values of a member that an update cannot change.
-// The parameter existing is the resource as the cloud returned it before this call. If another
-// caller has changed the resource since then, updateExisting returns Stale.
+// updateExisting updates an existing resource if this resource differs from the file. If dryRun is
+// true, it only compares. It returns Exists if the file and the cloud have different values of a
+// member that an update cannot change. The parameter existing is the resource as the cloud returned
+// it before this call. If another caller has changed the resource since then, updateExisting
+// returns Stale.
 func (i item) updateExisting(ctx context.Context, cl *client.Client, dryRun bool, a Result, existing map[string]any, raw []byte) (Result, error) {
 	desired := map[string]any{}
 	if err := json.Unmarshal(raw, &desired); err != nil {
@@ -261,8 +262,8 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 	return l.Items[0], nil
 }
 
-// The parameter existing is an answer of the cloud for a load balancer. setAddresses converts the
-// members "families" and "addresses" of this answer to the format of requests. There are two
+// setAddresses converts the members "families" and "addresses" of a load balancer to the format of
+// requests. The parameter existing is the load balancer as the cloud returned it. There are two
 // special cases:
 //
 //   - If the file has no addresses, setAddresses deletes "addresses" from the answer, so that the
@@ -357,7 +358,8 @@ func sameInstant(a, b string) bool {
 	return errX == nil && errY == nil && x.Equal(y)
 }
 
-// resolveTarget replaces the name of the target in a hold or a fault with the target's id.
+// resolveTarget replaces the name of the target in a hold or a fault with the target's id. It
+// returns Invalid if it finds no such target.
 func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
 	in, field, of := i.body, "target", ""
 	switch i.list {
@@ -383,6 +385,7 @@ func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[st
 }
 
 // resolve replaces the names of resources in v with the ids of these resources.
+// It changes only the members in referenceLists. It keeps a name that it does not find.
 func resolve(ctx context.Context, cl *client.Client, v any, later map[string]bool) error {
 	switch v := v.(type) {
 	case []any:

@@ -32,10 +32,10 @@ func auditQuery(o cloudsim.AuditOptions) string {
 	return "?" + q.Encode()
 }
 
-// Bill returns the number of API calls for each caller and operation. If o.Since is zero, the
-// bill includes all calls since the last reset. Otherwise the bill includes the calls since
-// o.Since that the cloud still has in memory. A restart of the cloud also resets the bill. The
-// caller must have the permission bill.get.
+// Bill returns the number of API calls for each caller and operation. If o.Since is zero, the bill
+// includes all calls since the last reset or the start of the cloud. Otherwise it includes the
+// calls since o.Since that the cloud still has in memory. The caller must have the permission
+// bill.get in all projects.
 func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	o.Limit, o.After = 0, 0
 	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)
@@ -47,9 +47,11 @@ func (c *Client) ResetBill(ctx context.Context) error {
 	return err
 }
 
-// Audit returns the most recent API calls, oldest first. If o.After is not 0, Audit returns only
-// calls with higher numbers than o.After. It returns Gone if some of these calls are no longer in
-// the cloud's memory, e.g. after a restart. The caller must have the permission audit.list.
+// Audit returns the newest API calls, oldest first: at most o.Limit calls, or
+// cloudsim.DefaultPageSize calls if o.Limit is 0. If o.After is not 0, Audit returns only calls
+// with higher numbers than o.After. It returns Gone if some of these calls are no longer in the
+// cloud's memory, e.g. after a restart. The caller must have the permission audit.list in all
+// projects.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }

@@ -33,20 +33,22 @@ func StaticToken(secret string) TokenSource {
 // may copy a Client. Many goroutines may use the same Client.
 type Client struct {
 	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
-	HTTP  *http.Client // HTTP.Timeout limits all calls, except Watch and calls that can take long
+	HTTP  *http.Client // must not be nil. Its Timeout does not limit watches and other long calls
 	Token TokenSource  // nil: call without a token
-	// Project is the project of all calls. Only a token without a project, such as the admin token,
-	// needs this field.
+	// Project is the id or the name of the project of all calls, or "*" for all projects. If it is
+	// empty, the cloud uses the project of the token. With a token without a project, such as the
+	// admin token, an empty Project selects all projects, and new resources belong to the default
+	// project.
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string
-	// Retries is the maximum number of retries of a call that the cloud refused with a
-	// Retry-After header. The client retries every HTTP method except POST. Before a retry,
-	// the client waits for the time in Retry-After, plus a random time of up to half of the
-	// Retry-After. Because of the random time, not all clients retry at the same time. The
-	// client does not retry if the wait would exceed the deadline of ctx, or if the
-	// Retry-After is above MaxRetryWait. If Retries is 0, the call returns a cloudsim.Error
-	// with the field RetryAfter.
+	// Retries is the maximum number of retries of a call that the cloud refused with a Retry-After
+	// header. The client retries every HTTP method except POST. It never retries a watch,
+	// ExportState or Ready. Before a retry, the client waits for the time in Retry-After, plus a
+	// random time of up to half of the Retry-After. Because of the random time, not all clients
+	// retry at the same time. The client does not retry if the wait would exceed the deadline of
+	// ctx, or if the Retry-After is above MaxRetryWait. If Retries is 0, the call returns a
+	// cloudsim.Error with the field RetryAfter.
 	Retries int
 }
 
@@ -54,8 +56,8 @@ type Client struct {
 // the call returns the cloud's error.
 const MaxRetryWait = 30 * time.Second
 
-// maxReply is the largest reply body that a call reads. A full page of the largest objects is
-// smaller than this limit.
+// maxReply is the largest reply body that a call reads. A call with a longer reply returns
+// Unavailable.
 const maxReply = 64 << 20
 
 // call sends a request and decodes the JSON answer. The JSON body of the request contains the value
@@ -197,7 +199,7 @@ func ifMatch(rev uint64) func(*http.Request) {
 	}
 }
 
-// listQuery encodes o as a query string of the API.
+// listQuery returns the query string for o, including the question mark, or "".
 func listQuery(o cloudsim.ListOptions) string {
 	q := url.Values{}
 	set := func(k, v string) {

@@ -61,8 +61,8 @@ func (s randomCall) take(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// history makes the given calls on a new cloud. It returns the results of the calls, and the
-// journal of the cloud.
+// history makes the given calls on a new cloud. It returns the errors of the calls, and the journal
+// of the cloud.
 func history(t *testing.T, steps []randomCall, seed uint64) []byte {
 	t.Helper()
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(seed), cloudtest.WithProfile(engine.Realistic)), t.Context()

@@ -28,8 +28,9 @@ func (c *Client) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return err
 }
 
-// ReleaseOperation excludes one operation from all holds, and from faults that block the
-// operation, so that the operation can end.
+// ReleaseOperation excludes one operation from all holds, and from faults that block the operation,
+// so that the operation can end. It returns Conflict if the operation has ended. The caller must be
+// an admin.
 func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/release", nil)
 }

@@ -11,13 +11,15 @@ func (c *Client) GetUserData(ctx context.Context, id cloudsim.InstanceID) (cloud
 	return call[cloudsim.UserData](ctx, c, "GET", "/v1/instances/"+seg(id)+"/user-data", nil)
 }
 
-// CreateIdentityDocument signs an identity document of an instance for one audience.
+// CreateIdentityDocument signs an identity document of an instance for one audience. It returns
+// Conflict if the instance is terminating.
 func (c *Client) CreateIdentityDocument(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateIdentityDocument) (cloudsim.IdentityDocument, error) {
 	return call[cloudsim.IdentityDocument](ctx, c, "POST", "/v1/instances/"+seg(id)+"/identity", req)
 }
 
-// CreateInstanceToken makes a short-lived token of an instance's service account. It
-// returns NotFound if the instance has no service account.
+// CreateInstanceToken returns a short-lived token of an instance's service account. Two calls can
+// return the same token. CreateInstanceToken returns NotFound if the instance has no service
+// account, and Conflict if the instance is terminating.
 func (c *Client) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Token, error) {
 	return call[cloudsim.Token](ctx, c, "POST", "/v1/instances/"+seg(id)+"/token", nil)
 }

@@ -55,7 +55,8 @@ func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (clo
 
 // ReportDevices reports all devices that the machine of an instance has now. From the first report
 // on, the cloud completes the attachment of a disk to the instance only when a report contains the
-// disk's device. It completes a detachment only when a report does not contain the device.
+// disk's device. It completes a detachment only when a report does not contain the device. If no
+// such report arrives within a minute, the operation fails.
 func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// SetMetadataTree creates or replaces a metadata tree. It returns Conflict if the paths of
-// the tree overlap the paths of another tree.
+// SetMetadataTree creates or replaces a metadata tree. It returns Conflict if the paths of the tree
+// overlap the paths of another tree. It returns Exhausted if the cloud has the maximum number of
+// trees. The caller must be an admin.
 func (c *Client) SetMetadataTree(ctx context.Context, name string, req cloudsim.SetMetadataTree) (cloudsim.MetadataTree, error) {
 	return call[cloudsim.MetadataTree](ctx, c, "PUT", "/v1/metadata-trees/"+seg(name), req)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyMetadataTreeVerb calls the operations of metadata trees.
 func everyMetadataTreeVerb(t *testing.T, c *client.Client) {
 	t.Helper()
 	ctx, admin := t.Context(), *c

@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyNetworkVerb calls the operations of networks, subnets, routes and addresses for
+// everyNetworkVerb calls the operations of networks, subnets, routes and network interfaces for
 // TestEveryVerb.
 func everyNetworkVerb(t *testing.T, c *client.Client) {
 	t.Helper()

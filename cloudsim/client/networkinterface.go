@@ -12,8 +12,8 @@ func (c *Client) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/attach-network", req)
 }
 
-// DetachNetwork immediately releases the addresses of an instance in an additional network. It returns
-// Conflict for the first network of the instance.
+// DetachNetwork immediately releases the addresses of an instance in an additional network. It
+// returns Conflict for the first network of the instance.
 func (c *Client) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/detach-network", req)
 }

@@ -6,9 +6,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// AnnounceNotice announces to an instance that the cloud will reboot or terminate this
-// instance. A new notice replaces an existing notice of the same type. The cloud does the
-// announced action at the announced time.
+// AnnounceNotice announces to an instance that the cloud will reboot or terminate this instance. A
+// new notice replaces an existing notice of the same type. At the announced time, the cloud does
+// the action if the state of the instance allows it. AnnounceNotice returns Conflict if the
+// instance is terminating.
 func (c *Client) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateNotice) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/notices", req)
 }

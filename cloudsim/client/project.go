@@ -21,9 +21,10 @@ func (c *Client) ListProjects(ctx context.Context, o cloudsim.ListOptions) (clou
 	return call[cloudsim.List[cloudsim.Project]](ctx, c, "GET", "/v1/projects"+listQuery(o), nil)
 }
 
-// DeleteProject removes a project, and also the project's default network, service
-// accounts, role bindings and tokens. It returns Conflict while the project has other
-// resources. It also returns Conflict for the default project.
+// DeleteProject removes a project with its default network, quota limits, service accounts, role
+// bindings, workload trusts, access keys and tokens. It returns Conflict for the default project,
+// and while the project has other resources. It also returns Conflict while an instance of another
+// project uses a service account of the project.
 func (c *Client) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/projects/"+seg(id), nil)
 	return err

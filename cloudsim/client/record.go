@@ -23,9 +23,9 @@ func (c *Client) ListRecords(ctx context.Context, o cloudsim.ListOptions) (cloud
 	return call[cloudsim.List[cloudsim.Record]](ctx, c, "GET", "/v1/records"+listQuery(o), nil)
 }
 
-// UpdateRecord replaces a record's labels and document. If the request has a name,
-// UpdateRecord also changes the record's name. If rev is not 0 and the record has changed
-// since the revision rev, UpdateRecord returns Stale.
+// UpdateRecord replaces a record's labels and document. If the request has a name, UpdateRecord
+// also changes the record's name. It returns Exists if another record of this kind has the name. If
+// rev is not 0 and the record has changed since the revision rev, UpdateRecord returns Stale.
 func (c *Client) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req cloudsim.UpdateRecord, rev uint64) (cloudsim.Record, error) {
 	return call[cloudsim.Record](ctx, c, "PUT", "/v1/records/"+seg(id), req, ifMatch(rev))
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyRecordVerb calls the operations of records.
 func everyRecordVerb(t *testing.T, c *client.Client) {
 	t.Helper()
 	ctx := t.Context()

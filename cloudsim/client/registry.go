@@ -34,7 +34,7 @@ func (c *Client) CreateRegistryCredential(ctx context.Context, req cloudsim.Crea
 }
 
 // ListRegistryDecisions returns the recent decisions of the registry to allow or refuse a request,
-// newest last. The caller needs a role binding for all projects.
+// newest last. The caller must have the permission registry.decisions in all projects.
 func (c *Client) ListRegistryDecisions(ctx context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
 	return call[cloudsim.List[cloudsim.RegistryDecision]](ctx, c, "GET", "/v1/registry/decisions", nil)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateRoute creates a route. It returns Exists if the network has another route to the
-// same destination, and Exhausted if the network can have no more routes.
+// CreateRoute begins to create a route and returns the route. It returns Exists if the network has
+// another route to the same destination, and Exhausted if the network can have no more routes.
 func (c *Client) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (cloudsim.Route, error) {
 	return call[cloudsim.Route](ctx, c, "POST", "/v1/routes", req)
 }

@@ -29,7 +29,7 @@ func (c *Client) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID)
 	return err
 }
 
-// KeySet returns the public halves of all valid keys. The call needs no token.
+// KeySet returns the public keys of all signing keys. The call needs no token.
 func (c *Client) KeySet(ctx context.Context) (cloudsim.KeySet, error) {
 	return call[cloudsim.KeySet](ctx, c, "GET", "/.well-known/jwks.json", nil)
 }

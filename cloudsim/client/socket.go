@@ -17,8 +17,8 @@ const socketScheme = "unix://"
 
 // ValidURL reports whether u is a valid URL of a Client. The scheme must be http, https or unix. A
 // URL such as unix:///run/cloudsim.sock names a Unix socket. An http or https URL may have a path,
-// to which the client appends the paths of the API. A URL must not have a user name or a password,
-// because a token identifies the caller.
+// to which the client appends the paths of the API. It must not have a user name, a password, a
+// query or a fragment.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
 		return strings.HasPrefix(path, "/")
@@ -28,10 +28,8 @@ func ValidURL(u string) bool {
 		at.User == nil && at.RawQuery == "" && at.Fragment == "" && !at.ForceQuery
 }
 
-// Reach makes the transport t connect to the Unix socket in the URL u. After this call, t
-// can reach only the cloud at this socket. If u is no URL of a Unix socket, Reach changes
-// nothing. A round trip over the socket takes a third less time than a round trip over TCP.
-// Only the owner of the socket can connect to the socket.
+// Reach makes the transport t connect to the Unix socket in the URL u. After this call, t can reach
+// only the cloud at this socket. If u is no URL of a Unix socket, Reach changes nothing.
 func Reach(t *http.Transport, u string) {
 	path, ok := strings.CutPrefix(u, socketScheme)
 	if !ok {
@@ -43,14 +41,12 @@ func Reach(t *http.Transport, u string) {
 	}
 }
 
-// UsesSocket reports whether the URL of the client names a Unix socket. After a call of Reach, the
-// transport of such a client can reach only the cloud.
+// UsesSocket reports whether the URL of the client names a Unix socket.
 func (c *Client) UsesSocket() bool { return strings.HasPrefix(c.URL, socketScheme) }
 
 // base returns the beginning of a request's URL. A cloud on a Unix socket has no host name, so the
 // URL contains a reserved host name that ends in .invalid. Such a name never resolves (RFC 6761
-// section 6.4). If the program has not called Reach, a call to the cloud therefore fails, and no
-// token leaves the machine.
+// section 6.4), so a call fails if the program has not called Reach.
 func (c *Client) base() string {
 	if c.UsesSocket() {
 		return "http://cloud.invalid"

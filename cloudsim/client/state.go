@@ -19,7 +19,8 @@ func (c *Client) ListStates(ctx context.Context) (cloudsim.States, error) {
 	return call[cloudsim.States](ctx, c, "GET", "/v1/states", nil)
 }
 
-// LoadState replaces the contents of the cloud with a saved state. All watches end with Gone.
+// LoadState replaces the contents of the cloud with a saved state. All watches of events end with
+// Gone. The caller must be an admin.
 func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	path := "/v1/states/" + seg(name) + "/load"
 	if req.RecordsOnly {
@@ -35,8 +36,8 @@ func (c *Client) DeleteState(ctx context.Context, name string) error {
 	return err
 }
 
-// ResetState deletes the contents of the cloud, except the projects and the access rights. All
-// watches end with Gone.
+// ResetState deletes the contents of the cloud, except the projects, the access rights and the
+// clock. All watches of events end with Gone. The caller must be an admin.
 func (c *Client) ResetState(ctx context.Context) error {
 	_, err := call[struct{}](ctx, c.withoutTimeout(), "POST", "/v1/states/reset", nil)
 	return err

@@ -25,15 +25,17 @@ type Replayed struct {
 }
 
 // Replay makes the calls of a transcript one by one, and compares each answer with the recorded
-// answer. The cloud must be in the state in which the recorded cloud was at the start of the
-// transcript. If the transcript contains the creation of a token, Replay also creates a token. It
-// uses the new token for the calls that used the recorded token. All other authenticated calls use
-// the token of c. This token must permit all these calls, so it must be the token of the admin.
+// answer. It returns Conflict if the cloud is not in the state in which the recorded cloud was at
+// the start of the transcript. If the transcript contains the creation of a token, Replay also
+// creates a token. It uses the new token for the calls that used the recorded token. All other
+// authenticated calls use the token of c. This token must permit all these calls, so it must be the
+// token of the admin.
 //
 // Replay stops at the first difference and returns a Conflict that names the difference. The cloud
 // has then done the work of all calls before the difference, and perhaps also of the call with the
-// difference. Replay returns Invalid for a damaged transcript. Replay ignores an incomplete last
-// line, because a killed cloud can leave such a line.
+// difference. Replay returns Unavailable if the cloud does not answer a call that has a recorded
+// answer. It returns Invalid for a damaged transcript, and for a call without its recorded body.
+// Replay ignores an incomplete last line, because a killed cloud can leave such a line.
 func (c *Client) Replay(ctx context.Context, r io.Reader) (result Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
@@ -200,8 +202,9 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	return req, nil
 }
 
-// compare returns an error that names the first difference between an answer and the recorded
-// answer. If withTimes is true, compare also compares the times in the answers.
+// compare returns an error if the status or the hash of an answer differs from the recorded answer.
+// The error names both statuses, or all members that differ. If withTimes is true, compare also
+// compares the times in the answers.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, withTimes bool) error {
 	if status != call.Status {
 		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shortAnswer(raw))

@@ -68,7 +68,6 @@ func tape(t *testing.T) (transcript []byte, secret string) {
 	return out.Bytes(), token.Secret
 }
 
-// replayOnNewCloud replays a transcript on a new cloud.
 func replayOnNewCloud(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client.Replayed, error) {
 	t.Helper()
 	return cloudtest.Start(t, recordable(opts...)...).Replay(context.WithoutCancel(t.Context()), bytes.NewReader(transcript))

@@ -14,18 +14,20 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// maxSilence is the longest time without data on a watch. The cloud sends a bookmark every
-// fifteen seconds, unless a fault delays the answer.
+// maxSilence is the longest time without data on a watch. After this time, the watch ends with
+// Unavailable. The cloud sends a bookmark every fifteen seconds, unless a fault delays the answer.
 const maxSilence = 90 * time.Second
 
 var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent nothing for %s", maxSilence)
 
-// Watch yields the events after the revision o.Since, in the order of their revisions. It ends
-// without an error when ctx ends, or when the caller leaves the loop. In all other cases, the last
-// item is an error:
-//   - Gone: the journal no longer contains all events after o.Since, or the cloud has loaded a state.
+// Watch yields the events after the revision o.Since, in the order of their revisions. If
+// o.Bookmark is not 0, it also yields bookmarks. It ends without an error when ctx ends, or when
+// the caller leaves the loop. In all other cases, the last item is an error, for example:
+//   - Gone: the journal no longer contains all events after o.Since. Or a reset or the load of a
+//     saved state has replaced the contents of the cloud.
 //   - Unavailable: the connection ended or hangs.
 //   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
+//   - Exhausted: too many watches are open.
 //
 // To resume, set Since to the Rev of the last handled event. Then the watcher misses no event, and
 // gets no event twice.
@@ -43,10 +45,11 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 }
 
 // WatchAudit yields entries of the audit trail, in the order of their numbers. It yields the
-// entries that o selects, if their numbers are higher than o.After. WatchAudit ends, and yields
-// errors, in the same cases as Watch. WatchAudit yields Gone if some entries with higher numbers
-// than o.After are no longer in the cloud's memory, e.g. after a restart. The caller must have the
-// permission audit.watch. To resume, set After to the Number of the last handled entry.
+// entries that o selects, if their numbers are higher than o.After. It ignores o.Limit. WatchAudit
+// ends, and yields errors, in the same cases as Watch, except for Gone. It yields Gone if some
+// entries with higher numbers than o.After are no longer in the cloud's memory, e.g. after a
+// restart. The caller must have the permission audit.watch in all projects. To resume, set After to
+// the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0
@@ -117,19 +120,16 @@ type problemLine struct {
 
 func (l problemLine) failure() *cloudsim.Problem { return l.Problem }
 
-// watchLine is one line of a watch of events.
 type watchLine struct {
 	cloudsim.Event
 	problemLine
 }
 
-// auditLine is one line of a watch of the audit trail.
 type auditLine struct {
 	cloudsim.AuditLine
 	problemLine
 }
 
-// watchQuery returns the query parameters for o.
 func watchQuery(o cloudsim.WatchOptions) url.Values {
 	q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
 	for _, k := range o.Kinds {
@@ -169,11 +169,11 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }
 
-// AllEvents returns all events after the revision o.Since. It returns Gone if the journal no longer
-// contains all these events, or if the cloud has loaded a saved state since this revision. If
-// o.Since is 0, AllEvents returns all events that the journal contains. It reads the events page by
-// page. A later page can return Gone, for example if the cloud has loaded a saved state after the
-// first page. If o.Since is 0, AllEvents then reads the whole journal again with a watch.
+// AllEvents returns all events after the revision o.Since. If o.Since is 0, it returns all events
+// that the journal contains. AllEvents reads the events page by page, and returns Gone in the same
+// cases as Watch. If o.Since is 0 and a later page returns Gone, AllEvents reads the whole journal
+// again with a watch. The reason is that ListEvents returns only the first page of the events of a
+// loaded state.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -62,7 +62,8 @@ func WithFrozenClock(start time.Time) Option {
 // values.
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
-// WithConfig changes the parts of the cloud's configuration that have no Option of their own.
+// WithConfig changes the parts of the cloud's configuration that have no Option of their own,
+// except the Issuer.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
 // WithTranscript records every call, and writes the records to w. The client's Replay can send the
@@ -72,8 +73,9 @@ func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcript
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithPart adds another component to the cloud, such as a data plane. When the cloud
-// starts, it calls run. When the test ends, the cloud cancels the context of run.
+// WithPart adds another component to the cloud, such as a data plane. Start calls run in a new
+// goroutine. When the test ends, the package cancels the context of run, and waits for run. If run
+// returns an error, the test fails.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
@@ -83,8 +85,7 @@ func WithPart(run func(context.Context, *engine.Engine) error) Option {
 // The cloud uses the bubble's clock.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
-// OnSocket makes the cloud listen on a Unix socket instead of TCP. Outside of tests, the flag
-// --listen-socket adds a Unix socket to a cloud.
+// OnSocket makes the cloud listen on a Unix socket instead of TCP.
 func OnSocket() Option { return func(o *options) { o.socket = true } }
 
 // Start runs a cloud until the test ends. It returns a client with the admin's
@@ -202,9 +203,9 @@ func (o *options) beginTranscript(tb testing.TB, e *engine.Engine) *httpapi.Tran
 	return t
 }
 
-// As creates a service account that has one role in the default project. It
-// returns a client of the same cloud with a token of this account. Use this client
-// to find the permissions that a controller needs.
+// As creates a service account that has one role in the project of c. It returns a client of the
+// same cloud with a token of this account. Use this client to find the permissions that a
+// controller needs.
 func As(tb testing.TB, c *client.Client, name string, role cloudsim.RoleName) *client.Client {
 	tb.Helper()
 	ctx := context.Background()

@@ -121,8 +121,8 @@ func explain(err error, ip string, port int) string {
 
 func hostPort(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
 
-// cause returns the text of the system error in err. The text does not contain the address, because
-// the function explain adds the address to its message.
+// cause returns the text of the system error in err, without the address, because the function
+// explain adds the address. If err contains no system error, cause returns the text of err.
 func cause(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()

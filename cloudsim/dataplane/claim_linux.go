@@ -22,10 +22,11 @@ const claimProtocol = 78 // not used in /etc/iproute2/rt_protos; the lab's route
 // machine receives the packets to addresses in the ranges. The caller must call release at the end
 // to delete the routes that claimRanges added or took over.
 //
-// If another process of this program was killed and left its route, claimRanges takes the
-// route over. It skips loopback ranges such as 127/8, and ranges that have a route of another
-// program. If the machine does not allow a route, claimRanges logs a warning. The listeners
-// then report the addresses that they cannot open.
+// If another process of this program was killed and left its route, claimRanges takes the route
+// over. It skips loopback ranges such as 127/8, and ranges that have a route of another program or
+// of another running process. If the machine does not allow a route, claimRanges logs a warning.
+// The listeners then report the addresses that they cannot open. claimRanges returns an error only
+// if it cannot find the loopback interface.
 func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	var claimed []*netlink.Route
 	var signs []io.Closer
@@ -79,11 +80,10 @@ func isOurs(r *netlink.Route) bool {
 	return err == nil && len(routes) > 0
 }
 
-// signOfLife marks the range p as in use, so that other processes of this
-// program do not delete the route of the range. The mark is the name of an
-// abstract Unix socket on which this process listens. The kernel removes the
-// name when the process ends, even after a crash. signOfLife returns nil if
-// another process has the name.
+// signOfLife marks the range p as in use, so that other processes of this program do not delete the
+// route of the range. The mark is the name of an abstract Unix socket on which this process
+// listens. The kernel removes the name when the process ends, even after a crash. signOfLife
+// returns nil if it cannot listen, usually because another process has the name.
 func signOfLife(p netip.Prefix) io.Closer {
 	sign, err := net.Listen("unix", "@allinone/claim/"+p.Masked().String())
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// fakeCloud is a fake cloud, with its records in memory. It applies each change at once. A test can
-// make the calls to this fake cloud fail. A test can also delete the journal or all records of the
-// fake cloud.
+// fakeCloud implements dataplane.Cloud with records in memory. A test can make the calls fail, and
+// can delete the journal or all records.
 type fakeCloud struct {
 	mu        sync.Mutex
 	rev       uint64
@@ -59,7 +58,8 @@ func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, i
 }
 
 // putLB stores a load balancer. If the field State of lb is empty, putLB stores the state active.
-// putLB ignores the status of lb, and keeps the status that is already stored.
+// If lb has fewer than two addresses, putLB stores lb.IP as its only address. putLB ignores the
+// status of lb, and keeps the stored status of the listeners and targets in lb.
 func (m *fakeCloud) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

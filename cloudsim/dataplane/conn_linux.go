@@ -15,7 +15,7 @@ import (
 // phase is the state of a connection:
 //
 //	phase       end of the phase                                next phase
-//	dialing    a target has answered                           forwarding
+//	dialing     a target has answered                           forwarding
 //	            no target answers, or the listener closes       gone
 //	forwarding  the client and the target have ended their
 //	            halves, or one of the two sockets has failed    gone
@@ -75,7 +75,8 @@ func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 	c.loop.enqueue(c.start)
 }
 
-// start reads the bytes that the client has sent already, and begins to dial.
+// start prepares the PROXY header, if the listener has a PROXY protocol. It then reads the bytes
+// that the client has sent already, and begins to dial.
 func (c *conn) start() {
 	c.active = c.loop.now
 	if v := c.l.proxyProtocol(); v != "" {
@@ -143,10 +144,9 @@ func (c *conn) connect() error {
 	return err
 }
 
-// tryAnotherTarget closes the socket to the present target and chooses another
-// target. If no other target is available, the method ends the connection and
-// returns false. A failed dial does not change the target's health, because only
-// probes change the health.
+// tryAnotherTarget closes the socket to the present target and chooses another target. If no other
+// target is available, or after dialAttempts attempts, the method ends the connection and returns
+// false. A failed dial does not change the target's health, because only probes change the health.
 func (c *conn) tryAnotherTarget(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
@@ -160,8 +160,8 @@ func (c *conn) tryAnotherTarget(err error) bool {
 	return true
 }
 
-// handleDialResult starts forwarding if the target accepted the connection. Otherwise it dials
-// another target.
+// handleDialResult starts forwarding if the target accepted the connection and the balancer still
+// allows the session. Otherwise it dials another target.
 func (c *conn) handleDialResult(events uint32) {
 	var err error
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
@@ -213,7 +213,8 @@ func (c *conn) halfOf(s *endpoint) *halfConn {
 	return &c.halves[out]
 }
 
-// moveBytes moves the bytes that are ready, in both directions.
+// moveBytes moves the bytes that are ready, in both directions. It ends the session after the end
+// of both directions, or after an error.
 func (c *conn) moveBytes() {
 	if c.phase != forwarding {
 		return
@@ -223,8 +224,8 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If src works, and the loop has forwarded all bytes from dst to src, the loop closes
-			// src without a reset. So the peer of src can still read these bytes.
+			// If src works, and the loop has forwarded all bytes and the end of dst to src, the
+			// loop closes src without a reset. So the peer of src can still read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -239,9 +240,9 @@ func (c *conn) moveBytes() {
 	}
 }
 
-// checkDeadline checks the deadline of a connection. After the deadline of a dial, the method
-// dials another target. After the idle timeout, the method ends the connection, unless bytes wait
-// for a slow reader. The client's endpoint checks the deadline for both endpoints.
+// checkDeadline checks the deadline of a connection. After the deadline of a dial, the method dials
+// another target. After the idle timeout, the method resets the connection, unless bytes wait for a
+// slow reader. The client's endpoint checks the deadline for both endpoints.
 func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
@@ -267,7 +268,8 @@ func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	return never
 }
 
-// deadline returns the time on the loop's clock at which the idle timeout ends.
+// deadline returns the time on the loop's clock at which the idle timeout ends. It returns never if
+// the listener has no idle timeout.
 func (c *conn) deadline() time.Duration {
 	idle := time.Duration(c.l.idle.Load())
 	if idle == 0 {

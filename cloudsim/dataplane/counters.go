@@ -35,11 +35,9 @@ func (c *Counters) remove(b *balancer) {
 	}
 }
 
-// LoadBalancerStats returns the statistics of a load balancer. The statistics
-// begin at the time at which this data plane began to forward for the load
-// balancer. LoadBalancerStats returns false if the data plane does not forward
-// for the load balancer. The time of a call is proportional to the number of
-// targets.
+// LoadBalancerStats returns the statistics of a load balancer. The counters of a listener or target
+// begin at 0 when this data plane adds it. LoadBalancerStats returns false if the data plane does
+// not forward for the load balancer. The time of a call is proportional to the number of targets.
 func (c *Counters) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	c.mu.Lock()
 	b := c.balancers[id]
@@ -86,8 +84,8 @@ func (t *target) stats() cloudsim.TargetStats {
 	}
 }
 
-// sumRefusals returns the number of refused clients for each reason. It counts
-// the clients of all listeners, including listeners that were removed.
+// sumRefusals returns the number of refused connections and datagrams for each reason, at all
+// listeners. The numbers include listeners that were removed.
 func (b *balancer) sumRefusals() map[refusal]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

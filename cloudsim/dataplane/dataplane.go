@@ -35,17 +35,18 @@ type Config struct {
 	// such a port, the data plane opens the port plus LowPortOffset instead. The default is 10000,
 	// so port 80 becomes 10080.
 	LowPortOffset int
-	// DrainTimeout is the time for which a connection may continue after the
-	// removal of its target or its listener. A load balancer can set its own
-	// timeout. The default is 30 s. If the value is negative, the data plane cuts
-	// such connections at once.
+	// DrainTimeout is the time for which a connection may continue after the removal of its target
+	// or listener, or after its instance begins to shut down. A load balancer can set its own
+	// timeout. The default is 30 s. If the value is negative, the data plane cuts such connections
+	// at once.
 	DrainTimeout time.Duration
 	// IdleTimeout is the time for which a connection may be silent in both directions. A listener
 	// can set its own timeout. The data plane may cut a silent connection late. The delay is at
 	// most a quarter of the timeout. On Linux, a connection is not silent while bytes wait for a
 	// slow reader. The default is 350 s. If the value is negative, there is no limit.
 	IdleTimeout time.Duration
-	// FlowTimeout is the idle timeout of UDP flows. The default is 120 s.
+	// FlowTimeout is the idle timeout of UDP flows. A listener can set its own timeout. The default
+	// is 120 s. If the value is negative, there is no limit.
 	FlowTimeout time.Duration
 	// ShutdownGrace is the time for which connections may continue after the
 	// context of Run has ended. The default is 2 s. If the value is negative, Run
@@ -58,25 +59,26 @@ type Config struct {
 	MaxConnections int
 	// MaxOpen is the maximum number of open connections and flows of all listeners together. The
 	// data plane refuses further connections. A listener that sets no limit gets at most half of
-	// MaxOpen. The default is a quarter of the process's limit of file descriptors. Most
-	// connections need two descriptors, so about half of the descriptors stay free for the API,
-	// disks and health checks.
+	// MaxOpen, rounded up. The default is a quarter of the process's limit of file descriptors.
+	// Most connections need two descriptors, so about half of the descriptors stay free for the
+	// API, disks and health checks.
 	MaxOpen int
 	// PublishedBind is the address of this machine at which the data plane opens published ports.
-	// If PublishedBind is empty, the data plane opens each published port at the address in its
-	// field Host.
+	// If PublishedBind is empty, the data plane opens each published port at its
+	// cloudsim.PublishedPort.Host.
 	PublishedBind string
-	// Claim are ranges of addresses. Run adds routes that make these addresses
-	// local addresses of this machine, and deletes the routes before it returns.
-	// The routes need Linux and CAP_NET_ADMIN.
+	// Claim are ranges of addresses. Run adds routes that make these addresses local addresses of
+	// this machine, and deletes the routes before it returns. The routes need Linux and
+	// CAP_NET_ADMIN. Without these, Run only logs warnings.
 	Claim []netip.Prefix
 	// ShowClients makes targets see a client's own IPv4 address instead of this machine's address.
 	// It needs Linux and CAP_NET_ADMIN. The caller must configure the network to route the targets'
 	// answers back to this machine. The destination address of these answers is the client's
 	// address. The caller must also configure this machine to accept such answers.
 	//
-	// HideClients are ranges of clients for which ShowClients has no effect. If the targets'
-	// answers to a client do not pass through this machine, these ranges must contain the client.
+	// HideClients are ranges of clients for which ShowClients has no effect, in addition to
+	// loopback addresses. If the targets' answers to a client do not pass through this machine,
+	// these ranges must contain the client.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.
@@ -85,8 +87,9 @@ type Config struct {
 	// addresses.
 	Instances []netip.Prefix
 	// Networks are the ranges of networks that projects have created. Load balancers and health
-	// checks may connect to addresses in these ranges, except to addresses of this machine. The
-	// data plane refuses to connect to an address that is neither in Instances nor in Networks.
+	// checks may connect to addresses in these ranges, except to addresses of this machine and to
+	// loopback, link-local and multicast addresses. The data plane refuses to connect to an address
+	// that is neither in Instances nor in Networks.
 	Networks []netip.Prefix
 	// Counters gives the caller access to the statistics. It may be nil.
 	Counters *Counters
@@ -146,13 +149,14 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// Run forwards the traffic of every load balancer of the cloud until ctx ends.
-// It returns when it has closed every listener and connection and has ended
-// every probe. It returns at most ShutdownGrace after the end of ctx.
+// Run forwards the traffic of every load balancer of the cloud until ctx ends. It returns when it
+// has closed every listener and connection and has ended every probe. After the end of ctx,
+// connections may continue for ShutdownGrace.
 //
-// Run fails if cfg is not valid, or if the cloud refuses the first calls, which list the records.
-// If the cloud fails after the first list, Run continues with the last known state. It repeats the
-// failed call with growing pauses.
+// Run fails if cfg is not valid, or if it cannot register its metrics, find the loopback interface
+// for Claim or start its event loops. It also fails if the cloud answers the first list calls with
+// Invalid, Unauthenticated or Denied. After any other error of the cloud, Run continues with the
+// last known state. It repeats the failed call with growing pauses.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("data plane: %w", err)
@@ -255,8 +259,8 @@ func (p *plane) applyMachine(ctx context.Context, id cloudsim.InstanceID, m mach
 	}
 }
 
-// putLoadBalancer applies the present state of a load balancer. It starts, changes or stops the
-// balancer.
+// putLoadBalancer applies the present state of a load balancer. It stops the balancer if the load
+// balancer is neither active nor updating. Otherwise it starts or changes the balancer.
 func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
 		p.deleteLoadBalancer(lb.ID)
@@ -271,7 +275,7 @@ func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	b.apply(ctx, lb, p.machines)
 }
 
-// deleteLoadBalancer stops the balancer and closes its ports. When it returns, the ports must be
+// deleteLoadBalancer stops the balancer and resets its connections. It waits until the ports are
 // free, because the next event may give the ports to another load balancer.
 func (p *plane) deleteLoadBalancer(id cloudsim.LoadBalancerID) {
 	if b := p.balancers[id]; b != nil {
@@ -288,7 +292,8 @@ func (p *plane) stop(b *balancer, grace time.Duration) {
 	})
 }
 
-// close stops all balancers and waits until their connections have ended.
+// close stops all balancers and waits until their connections have ended. Connections may continue
+// for ShutdownGrace.
 func (p *plane) close() {
 	for _, b := range p.balancers {
 		p.stop(b, p.cfg.ShutdownGrace)

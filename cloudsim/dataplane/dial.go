@@ -31,7 +31,8 @@ func newDialPolicy(c Config) *dialPolicy {
 	return &dialPolicy{instances: c.Instances, networks: c.Networks, host: hostnet.Addresses}
 }
 
-// check returns an error if the policy does not allow connections to ip.
+// check returns an error if the policy does not allow connections to ip, or if it cannot read this
+// machine's addresses.
 func (p *dialPolicy) check(ip netip.Addr) error {
 	if contains(p.instances, ip) {
 		return nil

@@ -5,18 +5,19 @@
 // The package lists and watches load balancers, instances and zones. It serves load balancers that
 // are active or updating. For each listener, it opens a TCP or UDP socket at each address of the
 // load balancer. It also opens a socket for each published port. A new connection goes to the
-// healthy target with the lowest ratio of connections to weight. Targets with the same ratio get
-// turns in proportion to their weights. So the weights also have an effect if there is only one
-// connection at a time. With affinity, a new connection of a client goes to the target of the
-// client's previous connection. The package reports the addresses of the listeners and the probed
-// health of each target.
+// healthy target with the lowest ratio of connections to weight. Each listener counts only its own
+// connections. Targets with the same ratio get turns in proportion to their weights. So the weights
+// also have an effect if there is only one connection at a time. With affinity, a new connection of
+// a client goes to the target of the client's previous connection, if this target is still healthy.
+// The package reports the addresses of the listeners and the probed health of each target.
 //
 // Guarantees for clients:
 //
 //   - The data plane refuses a client in four cases: the client is in no source range, no target is
 //     healthy, there are too many connections, or no target answers. To refuse a client, the data
-//     plane accepts the connection and then resets the connection. The port stays open in these
-//     cases, because the closing and opening of a port can lose connections.
+//     plane accepts the connection and then resets the connection. Over UDP, it drops the datagram.
+//     The port stays open in these cases, because the closing and opening of a port can lose
+//     connections.
 //   - The client or the target may close its half of a connection. The other half continues until
 //     the peer closes that half, too. If the client or the target resets its connection, the data
 //     plane also resets the connection to the peer.

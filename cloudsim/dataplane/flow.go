@@ -64,8 +64,8 @@ func (p *udpServer) receive(ctx context.Context) {
 }
 
 // forward sends a datagram to the target of the client's flow. If the client has no flow, forward
-// begins a new flow. If a target refuses the datagram, the flow ends and the datagram goes to
-// another target.
+// begins a new flow. If the target has refused an earlier datagram, the flow ends and this datagram
+// goes to another target. forward makes at most dialAttempts attempts.
 func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	p.mu.Lock()
 	f := p.flows[from]
@@ -73,7 +73,7 @@ func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	if f == nil {
 		f = p.openFlow(from, nil)
 	}
-	var tried []*target // targets that have refused the datagram
+	var tried []*target // targets that have refused datagrams
 	for attempt := 1; f != nil; attempt++ {
 		sent, refused := p.sendToTarget(f, datagram)
 		if sent || attempt == dialAttempts {
@@ -86,10 +86,10 @@ func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	}
 }
 
-// sendToTarget sends a datagram to the flow's target. If the target refuses the datagram, or if the
-// flow's socket is closed, the method ends the flow and returns false for sent. Otherwise sent is
-// true, even if the system drops the datagram. It returns true for refused if the target has
-// refused the datagram.
+// sendToTarget sends a datagram to the flow's target. If the target has refused an earlier
+// datagram, or if the flow's socket is closed, the method ends the flow and returns false for sent.
+// Otherwise sent is true, even if the system drops the datagram. It returns true for refused if the
+// target has refused an earlier datagram.
 func (p *udpServer) sendToTarget(f *flow, datagram []byte) (sent, refused bool) {
 	n, err := f.server.Write(datagram)
 	switch {
@@ -107,8 +107,8 @@ func (p *udpServer) sendToTarget(f *flow, datagram []byte) (sent, refused bool) 
 	return false, refused
 }
 
-// openFlow begins a flow. It returns nil if the balancer refuses the flow, or if this
-// machine cannot open a socket.
+// openFlow begins a flow. It returns nil if the balancer refuses the flow, or if it cannot open a
+// socket to the target.
 func (p *udpServer) openFlow(from netip.AddrPort, tried []*target) *flow {
 	client := from.Addr().Unmap()
 	to, why := p.b.begin(p.socket.l, client, tried)

@@ -73,8 +73,8 @@ func dialUDP(t testing.TB, address string) udpClient {
 	return udpClient{c.(*net.UDPConn), t}
 }
 
-// tryAsk sends a word once and waits half a second for the answer. It returns the name of the
-// server, or "" if there is no answer.
+// tryAsk sends a word once and waits at most half a second for the answer. It returns the name of
+// the server, or "" if there is no answer.
 func (c udpClient) tryAsk(word string) string {
 	c.t.Helper()
 	if _, err := c.Write([]byte(word)); err != nil && !isRefused(err) {

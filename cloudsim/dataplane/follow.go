@@ -22,7 +22,7 @@ type follower struct {
 }
 
 // follow applies the cloud's records to the plane until ctx ends. It returns an error if the cloud
-// refuses the calls that list the records at the start.
+// refuses the first list calls (see OnError).
 func (p *plane) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -38,8 +38,9 @@ func (f *follower) OnSync(recovered bool) {
 	}
 }
 
-// OnError logs an outage. The plane continues with its last known state. If the cloud refuses
-// access before the first list, OnError ends the informer.
+// OnError logs the first error of an outage. The plane continues with its last known state. If the
+// cloud answers Invalid, Unauthenticated or Denied before the first complete list, OnError ends the
+// informer.
 func (f *follower) OnError(err error, news bool) {
 	switch kind := cloudsim.KindOf(err); {
 	case !f.known && (kind == cloudsim.Invalid || kind == cloudsim.Unauthenticated || kind == cloudsim.Denied):

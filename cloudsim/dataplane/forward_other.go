@@ -27,8 +27,8 @@ func (*forwarder) close() {}
 // each of its checks (see idleChecks).
 func (*forwarder) checkDeadlines() {}
 
-// accept serves the connections of a socket until ctx ends. If the process has no free file
-// descriptors, the method waits and tries again.
+// accept serves the connections of a socket until ctx ends. After an error, for example if the
+// process has no free file descriptors, the method waits and tries again.
 func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	retry := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	for {
@@ -83,9 +83,9 @@ func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, fr
 	b.removeSession(&c.session)
 }
 
-// connectTarget connects to a target, and returns nil if no target
-// answers. If a dial fails, the method tries another target. A failed dial does
-// not change the target's health, because only probes change the health.
+// connectTarget connects to a target, and returns nil if no target answers. If a dial fails, the
+// method tries another target, up to dialAttempts targets. A failed dial does not change the
+// target's health, because only probes change the health.
 func (b *balancer) connectTarget(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, chosen choice) *conn {
 	var tried []*target
 	for ok := true; ok; {
@@ -124,7 +124,6 @@ func (c *conn) introduce(from netip.AddrPort) error {
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
 // the client's address. If the socket has no source address, the system chooses the source port
 // when it connects the socket. So connections to different targets can have the same source port.
-// With a bound address, each connection would need its own source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (*net.TCPConn, error) {
 	address, d := addrPort(chosen.ip, chosen.port), dialer
 	if err := c.dials.check(address.Addr()); err != nil {

@@ -59,7 +59,7 @@ func (l *listener) proxyProtocol() cloudsim.ProxyProtocol {
 	return l.proxy.Load().(cloudsim.ProxyProtocol)
 }
 
-// limit returns the maximum number of open connections.
+// limit returns the maximum number of open connections or flows of the listener.
 func (l *listener) limit(cfg Config) int {
 	if l.spec.MaxConnections > 0 {
 		return l.spec.MaxConnections
@@ -88,8 +88,8 @@ type socket struct {
 	problem  string
 }
 
-// socketsOf returns the sockets that a load balancer should have, in the order of its
-// listeners.
+// socketsOf returns the sockets that a load balancer should have, in the order of its listeners.
+// Only the fields key, bind and l.port of each socket are set.
 func (c Config) socketsOf(lb cloudsim.LoadBalancer) []*socket {
 	var all []*socket
 	for _, l := range lb.Listeners {
@@ -109,8 +109,8 @@ func (c Config) socketsOf(lb cloudsim.LoadBalancer) []*socket {
 	return all
 }
 
-// close frees the port. It resets the connections that still wait for a target. Connections with
-// a target stay open.
+// close frees the port, and waits until the port is free. It ends UDP flows, and resets connections
+// that still wait for a target. Connections with a target stay open.
 func (s *socket) close() {
 	s.cancel()
 	<-s.closed

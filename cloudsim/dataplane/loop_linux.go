@@ -21,8 +21,8 @@ const (
 	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
 	// when all processors share the connections.
 	imbalance = 32
-	// tick is the minimum time between two checks of all deadlines. So the loop may handle a
-	// deadline up to one tick late.
+	// tick is the minimum time between two checks of all deadlines. Only forwarder.checkDeadlines
+	// requests an earlier check. So the loop may handle a deadline up to one tick late.
 	tick  = 50 * time.Millisecond
 	never = time.Duration(math.MaxInt64)
 )
@@ -30,10 +30,8 @@ const (
 // forwarder forwards the connections of all load balancers of a plane. It has one loop for each
 // processor. A connection stays on the same loop until it ends.
 //
-// A goroutine for each direction would be simpler. But waking a goroutine costs
-// more processor time than forwarding a few bytes. With such goroutines, a
-// short connection would take 50 % more processor time than with the loops. See
-// docs/decisions/0045.
+// A goroutine for each direction would be simpler. But waking a goroutine costs more processor time
+// than forwarding a few bytes. See docs/decisions/0045.
 type forwarder struct {
 	loops []*loop
 	work  sync.WaitGroup
@@ -71,9 +69,9 @@ func (f *forwarder) checkDeadlines() {
 	}
 }
 
-// leastLoaded chooses the loop that forwards a new connection. The loop that accepted the
-// connection is acceptLoop. leastLoaded returns acceptLoop, unless acceptLoop has many more
-// connections than another loop.
+// leastLoaded chooses the loop for a new connection that acceptLoop has accepted. It returns the
+// loop with the fewest connections if acceptLoop has at least imbalance connections more. Otherwise
+// it returns acceptLoop.
 func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 	least := acceptLoop
 	for _, l := range f.loops {
@@ -92,14 +90,15 @@ func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 type descriptorOwner interface {
 	// handleEvents handles epoll events of the descriptor.
 	handleEvents(events uint32)
-	// checkDeadline checks the deadline. If the deadline has passed, the method ends the
-	// connection or dials another target. It returns the time of the next check.
+	// checkDeadline handles the deadline of the owner if the deadline has passed. It returns the
+	// time of the next check on the clock of the loop. The result is never if no check is
+	// necessary.
 	checkDeadline(now time.Duration) time.Duration
 }
 
-// loop waits for many sockets and serves the ready sockets, one after the
-// other. It must never call a function that blocks. Only the loop's goroutine
-// may use its state. Other goroutines must use enqueue.
+// loop waits for many sockets and serves the ready sockets, one after the other. It must never call
+// a function that blocks. Only the loop's goroutine may use its state, except the atomic field
+// open. Other goroutines must use enqueue.
 type loop struct {
 	forwarder *forwarder
 	open      atomic.Int64 // connections
@@ -192,7 +191,6 @@ func (l *loop) run() {
 	}
 }
 
-// sleepTime returns the time for which the loop may sleep.
 func (l *loop) sleepTime() time.Duration {
 	switch {
 	case len(l.busy) > 0:
@@ -252,7 +250,8 @@ func (l *loop) continueConns() {
 }
 
 // checkDeadlines checks the deadlines of all watched descriptors. The duration of a call is
-// proportional to the number of connections. The loop calls checkDeadlines at most once per tick.
+// proportional to the number of connections, so the constant tick limits how often the loop calls
+// it.
 func (l *loop) checkDeadlines() {
 	l.next = never
 	for _, s := range l.watched {

@@ -2,7 +2,7 @@ package dataplane
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// refusal is the reason why the data plane reset a connection instead of forwarding it.
+// refusal is the reason why the data plane did not forward a connection or a datagram.
 type refusal string
 
 const (

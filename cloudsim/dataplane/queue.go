@@ -20,9 +20,9 @@ type slot struct {
 // queue is a heap that contains the slots of a listener. Each of these slots can accept a
 // connection. The balancer chooses the first slot for the next connection. The heap compares three
 // values in this order: connections divided by weight, slot.turn, slot.order. When the balancer
-// chooses a slot, slot.turn grows by 1/weight. So if slots have the same number of connections per
-// weight, the balancer chooses them in proportion to their weights. To choose or release a slot
-// takes O(log targets).
+// chooses a slot, slot.turn becomes queue.now plus 1/weight. So if slots have the same number of
+// connections per weight, the balancer chooses them in proportion to their weights. To choose or
+// release a slot takes O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time at which the turn of the last chosen slot began
@@ -123,8 +123,8 @@ type choice struct {
 }
 
 // pickTarget chooses a target of l for a client, but not a target that the caller has tried. With
-// affinity it prefers the client's previous target. It counts the connection, so the caller must
-// later call release.
+// affinity it prefers the client's previous target. It returns false if no target is available.
+// Otherwise it counts the connection, and the caller must later call release.
 func (b *balancer) pickTarget(l *listener, client netip.Addr, tried []*target) (c choice, ok bool) {
 	var s *slot
 	if t := b.kept.find(client, l.pool); t != nil && !slices.Contains(tried, t) {

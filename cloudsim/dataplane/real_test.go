@@ -82,9 +82,9 @@ func TestThroughARealCloud(t *testing.T) {
 	})
 }
 
-// During the outage of a zone, the data plane cuts the connections to machines in the zone, and
-// refuses new clients. The status of the load balancer contains the reason. After the outage, the
-// same machines, which have never stopped, take connections again.
+// During the outage of a zone, the data plane cuts the connections to machines in the zone. The
+// status of the load balancer contains the reason. After the outage, the same machines, which have
+// never stopped, take connections again.
 func TestDarkZone(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()
@@ -130,7 +130,8 @@ func TestDarkZone(t *testing.T) {
 	}
 }
 
-// realCloud runs a cloud with a data plane. No other cloud on this machine uses its addresses.
+// realCloud runs a cloud with a data plane. Its addresses depend on the process id, so other test
+// processes usually use other addresses.
 func realCloud(t testing.TB) *api.Client {
 	network := func(n int) netip.Prefix {
 		return netip.MustParsePrefix(fmt.Sprintf("127.%d.%d.0/24", n, 1+os.Getpid()%99))

@@ -17,8 +17,9 @@ const (
 	reportShare = 9                      // the pause is at least this many times the duration of the last report
 )
 
-// report sends the status of b to the cloud until ctx ends. It sends the first status, and then
-// each status that differs from the last sent status.
+// report sends the status of b to the cloud until ctx ends. It sends the present status if the
+// status differs from the last sent status, or if the status in the cloud is unknown. It does not
+// send a status that changes again during the pause between two reports.
 func (b *balancer) report(ctx context.Context) {
 	retry := backoff.Backoff{First: reportPause, Most: 5 * time.Second}
 	for {

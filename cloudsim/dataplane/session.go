@@ -23,9 +23,9 @@ type session struct {
 	until time.Time   // end of the drain timeout
 }
 
-// begin checks whether the rules allow the client, and chooses a target that the caller has not
-// tried. If it returns no refusal, the caller must later call removeSession, endUnserved or
-// abandon.
+// begin returns a refusal if the source ranges do not allow the client, if a limit of connections
+// is reached, or if no target is available. Otherwise it counts the connection and chooses a target
+// that the caller has not tried. The caller must later call removeSession, endUnserved or abandon.
 func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choice, refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,15 +52,14 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 	return c, ""
 }
 
-// updateOpen updates the number of open connections after a connection or flow of l has
-// ended.
+// updateOpen counts the end of a connection or flow of l.
 func (b *balancer) updateOpen(l *listener) {
 	l.open--
 	b.cfg.total.Add(-1)
 }
 
-// endUnserved ends a connection that b.begin allowed and that has no target, because b.retry has
-// found no other target.
+// endUnserved counts the refusal of a connection that b.begin allowed, after b.retry has found no
+// other target. The caller closes the connection.
 func (b *balancer) endUnserved(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,8 +67,8 @@ func (b *balancer) endUnserved(l *listener) {
 	l.refused[refusedDial]++
 }
 
-// abandon ends a connection that b.begin allowed and that could not connect to its chosen target.
-// It also releases the target.
+// abandon counts the refusal of a connection that b.begin allowed and that has no session. It also
+// releases the chosen target. The caller closes the connection.
 func (b *balancer) abandon(l *listener, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,8 +106,8 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 	return c, false
 }
 
-// join starts a session and returns true. If the rules no longer allow the session, join returns
-// false.
+// join starts a session and returns true. If the balancer has stopped, or if the rules no longer
+// allow the session, join returns false.
 func (b *balancer) join(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +119,7 @@ func (b *balancer) join(s *session) bool {
 	return true
 }
 
-// removeSession removes a session that has ended.
+// removeSession removes a session that has ended, and releases its target.
 func (b *balancer) removeSession(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +132,8 @@ func (b *balancer) removeSession(s *session) {
 	b.release(s.l, s.slot)
 }
 
-// isAllowed reports whether the source ranges allow a client.
+// isAllowed reports whether the source ranges allow a client. Without source ranges, each client is
+// allowed.
 func (b *balancer) isAllowed(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }

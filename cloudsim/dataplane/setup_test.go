@@ -27,8 +27,8 @@ const (
 )
 
 // addresses is the number of loopback addresses that freshIP has returned. Each test uses its own
-// addresses. Two simultaneous runs use different addresses, because freshIP computes the addresses
-// from the process id.
+// addresses. Two simultaneous runs usually use different addresses, because freshIP computes the
+// addresses from the process id.
 var addresses atomic.Int32
 
 func freshIP(network int) string {
@@ -185,7 +185,7 @@ type fleet struct {
 }
 
 // newFleet makes n instances with servers, and a load balancer that is not in the cloud yet. The
-// handler of server n is the result of newHandler(n).
+// function newHandler returns the handler of each server. Its arguments are 1 to n.
 func newFleet(t testing.TB, n int, newHandler func(n int) func(*net.TCPConn)) *fleet {
 	t.Helper()
 	f := &fleet{cloud: newMemory()}
@@ -241,8 +241,8 @@ func dial(t testing.TB, address string) client {
 	return c
 }
 
-// tryDial dials an address. It returns true for refused if the peer refused or reset the
-// connection.
+// tryDial dials an address. It returns true for refused if the peer reset the connection. Any other
+// error ends the test.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, testTimeout)
@@ -273,7 +273,6 @@ func (c client) line() string {
 	}
 }
 
-// checkEcho checks that the target echoes a line.
 func (c client) checkEcho() {
 	c.t.Helper()
 	if _, err := io.WriteString(c, "ping\n"); err != nil {

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// source returns the source address of connections to a target. If the target should see the
-// client's address, source returns the client's address. Otherwise source returns the zero value,
-// which means an address of this machine.
+// source returns the source address of connections to a target. With ShowClients, this is the
+// client's address, unless the client has an IPv6 or loopback address or is in HideClients.
+// Otherwise source returns the zero value, which means an address of this machine.
 func (c Config) source(client netip.Addr) netip.AddrPort {
 	client = client.Unmap()
 	if !c.ShowClients || !client.Is4() || client.IsLoopback() ||
@@ -18,7 +18,8 @@ func (c Config) source(client netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(client, 0)
 }
 
-// dialUDP opens a socket for a flow to a target.
+// dialUDP opens a socket for a flow to a target. It returns an error if the dial policy does not
+// allow the address of the target.
 func (c Config) dialUDP(client netip.Addr, chosen choice) (*net.UDPConn, error) {
 	address := addrPort(chosen.ip, chosen.port)
 	if err := c.dials.check(address.Addr()); err != nil {

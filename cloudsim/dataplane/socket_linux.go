@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketTo makes a socket for a connection to a target. It binds the socket to a source address
-// only if the target should see the client's address. If the socket has no source address, the
-// kernel chooses the source port when it connects the socket. The kernel then knows the target, so
-// connections to different targets can have the same source port.
+// socketTo makes a socket for a connection to a target. It returns an error if the dial policy does
+// not allow the address. It binds the socket to a source address only if the target should see the
+// client's address. The kernel chooses the source port when it connects the socket. The kernel then
+// knows the target, so connections to different targets can have the same source port.
 func (c Config) socketTo(client netip.Addr, address netip.AddrPort) (fd int, err error) {
 	if !address.IsValid() {
 		return -1, syscall.EADDRNOTAVAIL
@@ -52,7 +52,7 @@ func eventsNow(fd int, events int16) uint32 {
 	return uint32(p[0].Revents) //nolint:gosec // epoll and poll use the same bits, see poll(2)
 }
 
-// failure returns the error of a connection attempt.
+// failure returns the error of a connection attempt, or nil if the attempt succeeded.
 func failure(fd int) error {
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && errno != 0 {
@@ -75,7 +75,8 @@ func resetAndClose(fd int) {
 	_ = unix.Close(fd)
 }
 
-// addrPortOf returns the address of a peer. It returns an IPv4-mapped IPv6 address as IPv4.
+// addrPortOf converts a socket address of package syscall. It returns an IPv4-mapped IPv6 address
+// as IPv4.
 func addrPortOf(sa syscall.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *syscall.SockaddrInet4:

@@ -66,7 +66,7 @@ func (w *halfConn) moveBytes(l *loop) (unfinished bool, err error) {
 	return true, nil
 }
 
-// copyOnce reads once and writes as many bytes as dst takes.
+// copyOnce reads once and writes as many bytes as dst takes. It holds the other bytes.
 func (w *halfConn) copyOnce(l *loop) error {
 	n, err := unix.Read(w.src.fd, l.buf)
 	if n, err = w.countRead(n, err); n == 0 {
@@ -120,9 +120,8 @@ func (w *halfConn) countRead(n int, err error) (int, error) {
 	return 0, nil
 }
 
-// countWritten returns the number of bytes that dst has taken. If dst takes no more bytes for
-// now, the method makes epoll report when dst is writable again. It does not block. It returns an
-// error if dst has failed.
+// countWritten returns the number of bytes that dst has taken. If dst takes no more bytes for now,
+// the method makes epoll report when dst is writable again. It returns an error if dst has failed.
 func (w *halfConn) countWritten(l *loop, n int, err error) (int, error) {
 	switch {
 	case err == nil:

@@ -86,8 +86,8 @@ func (m machine) withAddresses(key cloudsim.TargetKey) machine {
 func (m machine) ip() string { return m.ips[0] }
 
 // reach returns the address that the balancer dials for a client. It prefers an address of the
-// client's IP family. An address of the other family works, too, because the balancer opens its
-// own connection to the target.
+// client's IP family. An address of the other family works, too, if the balancer dials from an
+// address of this machine.
 func (m machine) reach(client netip.Addr) string {
 	if m.ips[1] != "" && isIPv4(m.ips[1]) == client.Is4() {
 		return m.ips[1]
@@ -108,9 +108,9 @@ func (m machine) unusableReason(id cloudsim.InstanceID) string {
 	return fmt.Sprintf("instance %s has no internal address", id)
 }
 
-// keepsConns returns true if the machine still has its connections. A machine that is
-// shutting down still has its connections. A machine that is off, was restarted or is out
-// of reach has lost its connections.
+// keepsConns returns true if the machine still has its connections. A machine that is shutting down
+// still has its connections. A machine that is off, is rebooting or is out of reach has lost its
+// connections.
 func (m machine) keepsConns() bool {
 	if m.dark {
 		return false

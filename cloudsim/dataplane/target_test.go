@@ -174,7 +174,7 @@ func TestWeights(t *testing.T) {
 
 // A client keeps its target until the affinity timeout is over or the target is unhealthy. Each
 // connection of the client restarts the timeout. If there are too many clients, the balancer
-// deletes the entry of the client that has opened no connection for the longest time.
+// deletes the least recently used entry.
 func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})

@@ -27,7 +27,8 @@ type Dialect struct {
 	Calls []Call // all supported calls
 	// Refusals contains reasons and next steps for calls that the dialect does not support. The
 	// keys are patterns of http.ServeMux. If a call is neither in Calls nor in Refusals, the error
-	// of the server names the command that lists the supported calls.
+	// of the server names the command that lists the supported calls. The server uses Refusals only
+	// if Select is nil.
 	Refusals map[string]string
 	// Select returns the name of the requested call. If Select is nil, the method and the path
 	// of the request determine the call.

@@ -41,8 +41,8 @@ func serve(t *testing.T, cfg dialect.Config, do func(*dialect.Request) (int, any
 	return srv
 }
 
-// post sends a request with a body, a token and a request id. It returns the status, the
-// header with the id, and the body of the answer.
+// post sends a request with a body, a token and a request id. It returns the status, the header
+// with the id, and the body of the answer. If there is no answer, the status is 0.
 func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))

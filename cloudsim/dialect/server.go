@@ -58,8 +58,8 @@ type Request struct {
 	done bool   // whether ReadBody has returned the body
 }
 
-// ReadBody returns the body of the request. It returns an Invalid error for a body that is
-// too large or cannot be read.
+// ReadBody returns the body of the request. Later calls return the same body. ReadBody returns an
+// Invalid error for a body that is too large or cannot be read.
 func (r *Request) ReadBody() ([]byte, error) {
 	if r.done {
 		return r.raw, nil
@@ -298,7 +298,8 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		}
 	}
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-		// The client has disconnected, so it gets no answer. This is no error of the dialect.
+		// The client has disconnected, or Serve has cancelled the request. This is no error of the
+		// dialect.
 		err = cloudsim.Errorf(cloudsim.Unavailable, "the request was cancelled")
 	}
 	if err != nil && to.dropped {

@@ -27,7 +27,8 @@ func publicAccessKey(k cloudsim.AccessKey) cloudsim.AccessKey {
 
 // CreateAccessKey creates an access key of a service account. The returned key contains its Secret.
 // No other method returns the Secret. The caller must have all permissions of the account, because
-// the new key gives these permissions to the caller.
+// the new key gives these permissions to the caller. CreateAccessKey returns Exists if the name is
+// in use.
 func (ac *access) CreateAccessKey(ctx context.Context, req cloudsim.CreateAccessKey) (k cloudsim.AccessKey, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -86,12 +87,12 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 }
 
 // verifySignature verifies a bearer token that contains an AWS signature (Signature Version 4). It
-// returns Unauthenticated if the access key or the session token does not exist, if the session
-// token has expired, or if the signature is wrong. It also returns Unauthenticated if the
-// signature's time is more than SignatureSkew after the cloud's time. verifySignature does not
-// refuse expired signatures. The caller must also call signerToken, which refuses them. An error of
-// verifySignature contains the name of the wrong part of the signature. A dialect (a server for
-// another cloud's API) translates this name to an error code of that API.
+// returns Unauthenticated if the access key or the session token does not exist, or if they do not
+// belong together. It also returns Unauthenticated if the session token has expired, if the
+// signature is wrong, or if its time is more than SignatureSkew after the cloud's time.
+// verifySignature does not refuse expired signatures. The caller must also call signerToken, which
+// refuses them. An error of verifySignature contains the name of the wrong part of the signature. A
+// dialect (a server for another cloud's API) translates this name to an error code of that API.
 func verifySignature(tx *store.Tx, token string) (credential, error) {
 	s, ok := cloudsim.ParseSignature(token)
 	if !ok {
@@ -139,9 +140,9 @@ func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	return t, err
 }
 
-// session returns the cloud's token that has the session token of credential c as its secret. It
-// returns Unauthenticated if the cloud's token does not exist, has expired, or does not belong to
-// the access key of c.
+// session returns the token of the cloud with the hash c.hash. The client has sent the secret of
+// this token as its session token. session returns Unauthenticated if the token does not exist, has
+// expired, or does not belong to the access key of c.
 func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {

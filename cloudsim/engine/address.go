@@ -92,8 +92,8 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 	return nth(p, n+1), nil
 }
 
-// hostsIn returns how many addresses takeIP can take from a range. For a range of 2^62 or more
-// addresses it returns 2^62-2.
+// hostsIn returns how many addresses takeIP can take from a range of at least two addresses. For a
+// range of 2^62 or more addresses it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
 // countablePart returns the part of range p in which the store can record used addresses. The store
@@ -323,8 +323,9 @@ func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	return string(id)
 }
 
-// reserveAddress assigns the address ip to load balancer lb. A client must have reserved this
-// address before. The address must belong to the project of lb.
+// reserveAddress assigns the address ip to load balancer lb. It returns Invalid if no client has
+// reserved the address for the project and the scheme of lb. It returns Conflict if a load balancer
+// already uses the address.
 func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
 	found, err := addresses.Lookup(tx, byIP, ip)
 	if err != nil {

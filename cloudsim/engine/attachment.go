@@ -9,14 +9,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AttachDisk begins to attach a disk and returns the disk. If the disk is already attached to the
-// instance with the same access mode, AttachDisk changes nothing and returns the disk. AttachDisk
+// AttachDisk begins to attach a disk and returns the disk. If the disk is already attached or
+// attaching to the instance with the same access mode, AttachDisk changes nothing. AttachDisk
 // returns an error in these cases:
-//   - NotFound: the instance does not exist.
+//   - NotFound: the disk or the instance does not exist.
 //   - Invalid: the instance is in a zone in which the disk is not available.
-//   - Conflict: the disk is attached to another instance and does not permit several attachments.
-//     Or the disk is attached to this instance with another access mode. Or the cloud is still
-//     detaching the disk, or the instance is terminating.
+//   - Conflict: the disk is attached to another instance and does not permit several attachments,
+//     or it is attached to this instance with another access mode.
+//   - Conflict: the disk is in a state that does not permit an attachment, for example detaching or
+//     resizing. Or the instance is terminating.
 //   - Exhausted: the instance already has as many disks as its instance type permits.
 func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
@@ -93,10 +94,12 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 }
 
 // DetachDisk begins to detach a disk from an instance and returns the disk. If the disk is not
-// attached or is already detaching, DetachDisk changes nothing and returns the disk. If req.Force
-// is set, DetachDisk detaches the disk at once. With req.Force, DetachDisk returns Conflict if the
-// instance is neither stopped nor terminating, because a running instance could still write to the
-// disk.
+// attached or is already detaching, DetachDisk changes nothing. A detachment replaces a running
+// attachment to the same instance. During other work on the disk, DetachDisk returns Conflict.
+//
+// If req.Force is set, DetachDisk detaches the disk at once, also during other work. It returns
+// Conflict if the instance is neither stopped nor terminating, because a running instance could
+// still write to the disk.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err

@@ -11,9 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestAttachmentRefusals proves that AttachDisk and DetachDisk return an error while an attachment
-// of the disk changes. AttachDisk also returns an error if the instance is terminating or belongs
-// to another project.
+// TestAttachmentRefusals proves that AttachDisk returns an error during a detachment of the disk,
+// and for another access mode. AttachDisk also returns an error if the instance is terminating or
+// belongs to another project. DetachDisk returns an error while the cloud attaches the disk to
+// another instance.
 func TestAttachmentRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

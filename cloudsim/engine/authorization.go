@@ -132,8 +132,8 @@ func withCallerName(ctx context.Context, c Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// identify stores two values in the call: the caller to which token t belongs, and the caller's
-// grants. The grants are the caller's roles and the project of each role.
+// identify stores the caller of token t, the caller's project and the caller's grants in the call.
+// The grants are the caller's roles and the project of each role.
 func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
 	c.callerProject = t.Project
@@ -148,9 +148,11 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	return err
 }
 
-// choose sets the project of the call to the project that the caller requested. A
-// caller may request the project to which it belongs, and each project in which
-// it has a role. For any other project, choose returns Denied.
+// choose sets the project of the call to the project that the caller requested. A caller may
+// request the project to which it belongs, and each project in which it has a role. A caller with a
+// role in all projects may request AllProjects and every existing project. If such a caller
+// requests a missing project, choose returns NotFound. For all other requests, choose returns
+// Denied.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil
@@ -211,10 +213,11 @@ func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 	return t, nil
 }
 
-// stillMay repeats the checks of Authorize during a long call, such as a watch. It returns
-// Unauthenticated if the caller's credential is no longer valid, and Denied if the caller's roles
-// no longer permit the operation. It also updates the grants of the call. If the call has no
-// credential, for example a call of the cloud itself, stillMay returns nil.
+// stillMay repeats the authentication and the authorization of Authorize during a long call, such
+// as a watch. It returns Unauthenticated if the caller's credential is no longer valid. It returns
+// Denied if the caller's roles no longer permit the operation for all resources. It also updates
+// the grants of the call. If the call has no credential, for example a call of the cloud itself,
+// stillMay returns nil.
 func (c *Call) stillMay(tx *store.Tx) error {
 	if c.shown == (credential{}) {
 		return nil

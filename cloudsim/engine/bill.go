@@ -32,7 +32,7 @@ type ledger struct {
 type billKey struct{ caller, operation string }
 
 // Record adds a finished call to the audit trail and the bill. It returns the entry with its
-// number. It locks the ledger and does no I/O.
+// number.
 func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 	l := &ac.ledger
 	l.mu.Lock()
@@ -106,11 +106,12 @@ func (l *ledger) nextRecord() <-chan struct{} {
 	return l.added
 }
 
-// WatchAudit yields the calls that match the options o and that come after the number o.After. It
-// yields them in the order of their numbers, until ctx ends. WatchAudit also yields a bookmark
-// after the present calls, and then once per bookmarkInterval. A bookmark is an item that contains
-// only a number. A later watch can continue from this number. WatchAudit yields an error at most
-// once, as the last item:
+// WatchAudit yields the calls that match the options o and that come after the number o.After. If
+// o.After is 0, it begins with the oldest call in memory. It yields the calls in the order of their
+// numbers, until ctx ends. WatchAudit also yields a bookmark after the present calls, and then once
+// per bookmarkInterval. If bookmarkInterval is 0, it yields no bookmarks. A bookmark is an item
+// that contains only a number. A later watch can continue from this number. WatchAudit yields an
+// error at most once, as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.
@@ -183,9 +184,9 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 }
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
-// last reset. Otherwise Bill sums the calls since o.Since, but only the calls that are still in
-// memory. If some of these calls may no longer be in memory, the field Complete of the result is
-// false.
+// last reset, or since the start of the cloud. Otherwise Bill sums the calls since o.Since that are
+// still in memory. The field Complete of the result is then false if the audit trail may have
+// dropped some of these calls. Calls before the start of the cloud do not change Complete.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

@@ -19,7 +19,7 @@ import (
 func (c *core) Now() time.Time { return c.store.Time() }
 
 // startClock sets the clock of a new cloud to the configured time FrozenAt, and stops the clock. It
-// does nothing if FrozenAt is zero.
+// does nothing if FrozenAt is zero, or if the store already has events.
 func (e *Engine) startClock(tx *store.Tx) error {
 	if e.cfg.FrozenAt.IsZero() || tx.Revision() > 0 {
 		return nil
@@ -27,7 +27,6 @@ func (e *Engine) startClock(tx *store.Tx) error {
 	return tx.SetClock(store.Clock{Machine: tx.Machine, Cloud: e.cfg.FrozenAt.UTC().Round(0)})
 }
 
-// clockOf returns the state of the cloud's clock in transaction tx.
 func clockOf(tx *store.Tx) cloudsim.Clock {
 	c := tx.Clock()
 	k := cloudsim.Clock{Now: tx.Now, Rate: c.Rate, AheadSeconds: tx.Now.Sub(tx.Machine).Seconds()}
@@ -121,8 +120,8 @@ func runningClock(tx *store.Tx) store.Clock {
 // engine needs some time for the earlier work.
 //
 // AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
-// AdvanceClock returns Unavailable. The clock then shows the due time of the last completed work,
-// and the caller can call AdvanceClock again.
+// AdvanceClock returns Unavailable. A stopped clock then shows the due time of the last completed
+// work, or its earlier time. The caller can call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err

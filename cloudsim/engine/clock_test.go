@@ -70,8 +70,8 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 }
 
 // TestAdvanceCompletesNewWork proves that AdvanceClock also completes new work items that begin
-// during the call. In this test, the end of an operation adds a work item that deletes the operation
-// a day later.
+// during the call. In this test, the end of an operation adds a work item that deletes the
+// operation a day later.
 func TestAdvanceCompletesNewWork(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -185,8 +185,8 @@ func TestAdvanceOfARunningClock(t *testing.T) {
 	})
 }
 
-// TestCancelledAdvance proves that a cancelled AdvanceClock leaves the clock at the due time of the
-// last completed work.
+// TestCancelledAdvance proves that AdvanceClock returns Unavailable and does not move the clock if
+// ctx has ended before the call.
 func TestCancelledAdvance(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -11,7 +11,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// deviceReport returns a report about the device of one disk.
 func deviceReport(id cloudsim.DiskID, ready bool, failure string) cloudsim.ReportDevices {
 	return cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{{Disk: id, Ready: ready, Error: failure}}}
 }
@@ -192,9 +191,8 @@ func TestInvalidDeviceReports(t *testing.T) {
 }
 
 // TestDeviceReportAfterTheClockGoesBack sets the clock back to a time before the due time of an
-// attachment. The attachment waits for a report. Then the report arrives, or the hypervisor says
-// that it sends no more reports for the instance. The test proves that the attachment completes at
-// its due time.
+// attachment. The attachment waits for a report. Then the report arrives, or ForgetDevices ends the
+// reports of the instance. The test proves that the attachment completes at its due time.
 func TestDeviceReportAfterTheClockGoesBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	for name, report := range map[string]func(*engine.Engine, cloudsim.InstanceID, cloudsim.DiskID) (cloudsim.Instance, error){

@@ -147,8 +147,8 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 	return d, e.workOnDisk(tx, call, &d, cloudsim.Create)
 }
 
-// regionOfDisk returns the region of the requested zones. It returns Invalid if
-// the zones are in several regions.
+// regionOfDisk returns the region of the requested zones. It returns Invalid if a zone does not
+// exist, or if the zones are in several regions.
 func regionOfDisk(tx *store.Tx, req cloudsim.CreateDisk) (region string, err error) {
 	field := "zone"
 	if len(req.ReplicaZones) > 0 {
@@ -236,10 +236,9 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return disks.Delete(tx, d)
 }
 
-// copiedDisk stores disk d. If d is in state copying and its data is complete,
-// copiedDisk also completes the work on d. If d is in state copying and its
-// data is lost, the disk and its operation fail. If a hold blocks the operation,
-// copiedDisk only stores d.
+// copiedDisk stores disk d. If d is in state copying and its data is complete, copiedDisk also
+// completes the work on d. If d is in state copying and its data is lost, the disk and its
+// operation fail. If a hold or a fault blocks the operation, copiedDisk only stores d.
 func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost {
 		return disks.Put(tx, d)
@@ -260,9 +259,9 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// waitForNoData completes all work that waits for disk data, if the cloud runs without a data plane.
-// Without a data plane, the cloud gets no report about disk data. Work that a hold blocks stays
-// unfinished.
+// waitForNoData completes all work that waits for disk data, if the cloud runs without a data
+// plane. Without a data plane, the cloud gets no report about disk data. Work that a hold or a
+// fault blocks stays unfinished.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil
@@ -375,9 +374,10 @@ func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb clouds
 	return d, err
 }
 
-// ResizeDisk begins to grow a disk and returns the disk. The disk may be
-// attached. ResizeDisk returns Conflict while the cloud makes a snapshot or a
-// copy of the disk, because the snapshot or copy must have the present size.
+// ResizeDisk begins to grow a disk and returns the disk. The disk may be attached. If the disk
+// already has the requested size, ResizeDisk changes nothing. ResizeDisk returns Conflict while
+// other work on the disk runs. It also returns Conflict while the cloud makes a snapshot or a copy
+// of the disk, because the snapshot or copy must have the present size.
 func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -417,8 +417,9 @@ func (e *Engine) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // ModifyDisk begins to change the type, IOPS or throughput of a disk, and returns the disk. The
-// disk may be attached. ModifyDisk returns Conflict while other work on the disk runs. It also
-// returns Conflict if the last modification was less than Config.DiskCooldown ago.
+// disk may be attached. If the disk already has the requested values, ModifyDisk changes nothing.
+// ModifyDisk returns Conflict while other work on the disk runs. It also returns Conflict if the
+// last modification was less than Config.DiskCooldown ago.
 func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -457,9 +458,10 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // DeleteDisk begins to delete a disk and returns the disk. It does not change a disk that is
-// already in state deleting. DeleteDisk returns Conflict if the disk is attached, or if the cloud
-// is making a snapshot or a copy of the disk. DeleteDisk does not delete complete snapshots and
-// copies of the disk.
+// already in state deleting. A deletion replaces a running creation of the disk. During other work
+// on the disk, DeleteDisk returns Conflict. It also returns Conflict if the disk is attached, or if
+// the cloud is making a snapshot or a copy of the disk. DeleteDisk does not delete complete
+// snapshots and copies of the disk.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {

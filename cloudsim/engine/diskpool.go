@@ -21,8 +21,8 @@ var diskPools = store.Table[cloudsim.DiskPool]{
 // the pool.
 var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
 
-// keepDiskPools creates the missing pools, and computes the usage of all pools from the sizes of
-// the disks.
+// keepDiskPools creates the missing pools. It also computes the usage of each pool that has disks,
+// from the sizes of these disks.
 func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	used, err := countDiskPools(tx)
 	if err != nil {
@@ -94,9 +94,9 @@ func checkDiskPools(tx *store.Tx) error {
 	return nil
 }
 
-// Each zone has a pool for each disk type. takePools reserves space in the pool of diskType, in
-// each of the given zones. It returns Exhausted if a pool has too little free space. The caller
-// must then return the error, so that the store discards the transaction.
+// takePools reserves gib GiB in the pool of diskType in each of the given zones. It returns
+// Exhausted if a pool has too little free space. The caller must then return the error, so that the
+// store discards the transaction.
 func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		p, err := diskPools.Get(tx, cloudsim.DiskPoolName(zone, diskType))
@@ -116,7 +116,7 @@ func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// givePools frees space that takePools has reserved in the pool of the disk type in each zone.
+// givePools frees gib GiB in the pool of diskType in each of the given zones.
 func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		name := cloudsim.DiskPoolName(zone, diskType)

@@ -117,22 +117,21 @@ func Profiles() map[string]Profile {
 	return map[string]Profile{Instant.Name: Instant, Realistic.Name: Realistic}
 }
 
-// core contains the fields that the type Engine shares with three other types. These types are
-// named access, imageManager and stateManager.
+// core contains the fields that Engine shares with the types access, imageManager and stateManager.
 type core struct {
 	log   *slog.Logger
 	store *store.Store
 	cfg   Config
 
 	// The loop in Engine.Run locks this mutex while it completes due work. AdvanceClock locks the
-	// mutex, too. AdvanceClock completes all due work in the order of the due times, so the loop
-	// must not complete work at the same time.
+	// mutex, because it completes work itself, in the order of the due times. SetClock, LoadState
+	// and ResetState also lock the mutex.
 	settling sync.Mutex
 }
 
-// Engine applies requests to a store. Three other types implement access control, the image
-// registry and saved states. They are named access, imageManager and stateManager. Each of these
-// three types may use only the tables that TestMethodsUseOnlyTheirTables permits.
+// Engine applies requests to a store. The types access, imageManager and stateManager implement
+// access control, the image registry and saved states. Each of these three types may use only the
+// tables that TestMethodsUseOnlyTheirTables permits.
 type Engine struct {
 	*core
 	access
@@ -145,8 +144,8 @@ type Engine struct {
 	health      health
 }
 
-// access decides which calls the cloud permits. It manages tokens, service accounts, roles, trusts,
-// signing keys and rate limits.
+// access decides which calls the cloud permits. It manages tokens, access keys, service accounts,
+// roles, workload trusts, signing keys and rate limits. It also records the calls (see ledger).
 type access struct {
 	*core
 	// projectOf returns the project in which a call creates resources.
@@ -198,8 +197,10 @@ func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	return e
 }
 
-// Prepare stores the configured catalogue and ensures that the default project exists. Call Prepare
-// once, before the first request.
+// Prepare checks the configuration, completes an interrupted LoadState, and adapts the stored
+// records to the configuration. It also creates the default project if the project does not exist.
+// Prepare returns an error if the configuration is invalid, or does not fit the stored records.
+// Call Prepare once, before the first request.
 func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)

@@ -60,9 +60,8 @@ func mustCreate(t *testing.T, e *engine.Engine, ctx context.Context, name string
 	return i
 }
 
-// TestSettlesAfterRestart proves that an instance starts on time even if the
-// cloud restarts during the creation of the instance. The test uses virtual
-// time, so the 90 seconds pass at once.
+// TestSettlesAfterRestart proves that an instance starts on time even if the cloud restarts during
+// the creation of the instance.
 func TestSettlesAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())

@@ -35,9 +35,8 @@ type faultRules struct {
 	live    atomic.Pointer[[]cloudsim.Fault]
 }
 
-// loadFaults copies the faults from the store to memory. Call it after each
-// commit that created a fault, deleted a fault, or counted the last hit that a
-// fault permits.
+// loadFaults copies the faults from the store to memory. Call it after each commit that created or
+// deleted faults, or that counted the last hit that a fault permits.
 func (e *Engine) loadFaults() error {
 	e.rules.loading.Lock()
 	defer e.rules.loading.Unlock()
@@ -242,8 +241,8 @@ func withoutProject(ctx context.Context) (context.Context, error) {
 	return context.WithValue(ctx, callKey{}, call), err
 }
 
-// CreateFault creates a fault. The fault applies to calls that begin after
-// CreateFault returned.
+// CreateFault creates a fault, or returns the existing fault with the same name and fields. A new
+// fault applies to calls that begin after CreateFault returned.
 func (e *Engine) CreateFault(ctx context.Context, req cloudsim.CreateFault) (f cloudsim.Fault, err error) {
 	if err := req.Validate(); err != nil {
 		return f, err
@@ -337,8 +336,9 @@ func (e *Engine) ListFaults(ctx context.Context, o cloudsim.ListOptions) (l clou
 	return l, err
 }
 
-// DeleteFault removes a fault and its counts. The fault does not apply to calls
-// that begin after DeleteFault returned.
+// DeleteFault removes a fault and its counts. It ends the zone outage of the fault, and releases
+// the operations that the fault blocks. The fault does not apply to calls that begin after
+// DeleteFault returned.
 func (e *Engine) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 	if err := e.update(ctx, func(tx *store.Tx, call Call) error {
 		f, err := get(tx, call, faults, string(id))

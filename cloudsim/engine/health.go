@@ -30,7 +30,8 @@ type health struct {
 // fsync.
 const probeEvery = time.Second
 
-// Healthy returns two checks: whether the store can read, and whether it can commit.
+// Healthy returns two checks: whether the store can read, and whether it can commit. The result of
+// the second check can be up to probeEvery old.
 func (e *Engine) Healthy() []Check {
 	read := e.store.View(func(*store.Tx) error { return nil })
 	return []Check{{"store-read", read}, {"store-commit", e.probe()}}
@@ -62,7 +63,7 @@ type Figures struct {
 	Faults []cloudsim.Fault
 }
 
-// Figures returns the present quotas and faults.
+// Figures returns the present quotas and faults. The field Seen of the faults can be out of date.
 func (e *Engine) Figures() (f Figures, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		f = Figures{}

@@ -18,7 +18,7 @@ var holds = store.Table[cloudsim.Hold]{
 
 // mustNotSettle reports whether the engine must not complete (settle) the due work of an operation.
 // This is the case if the operation is over or no longer exists, or if a hold or a fault blocks the
-// operation.
+// operation. For work without an operation, the id is empty and the result is false.
 func mustNotSettle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -94,8 +94,9 @@ func (e *Engine) releaseAll(tx *store.Tx, blockerID string) error {
 	return nil
 }
 
-// CreateHold creates a hold. After CreateHold has returned, operations that match the hold stay
-// unfinished until a client deletes the hold or releases the operation.
+// CreateHold creates a hold, or returns the existing hold with the same name and fields. After
+// CreateHold has returned, operations that match the hold stay unfinished until a client deletes
+// the hold or releases the operation.
 func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
 	if err := req.Validate(); err != nil {
 		return h, err
@@ -154,7 +155,8 @@ func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 }
 
 // ReleaseOperation exempts one operation from all holds, and from faults that block it. The
-// operation ends when it is due. ReleaseOperation returns Conflict if the operation is over.
+// operation ends when it is due, or at once if it is already due. ReleaseOperation returns Conflict
+// if the operation is over.
 func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {

@@ -21,8 +21,8 @@ const (
 	// write to a file is longer ago than this duration, the next write changes the modification
 	// time.
 	tick = 20 * time.Millisecond
-	// maxTries is the maximum number of tries that copyTogether makes after the first try. A
-	// further try is necessary if a source has changed during the copy.
+	// maxTries is the maximum number of tries of copyTogether. A further try is necessary if a
+	// source has changed during the copy.
 	maxTries = 5
 	// quietTimeout is the maximum time for which each try waits for a pause in the writes to the
 	// sources.
@@ -45,7 +45,8 @@ type fileCopy struct {
 //
 // If the file system can clone files, a call with one copy never returns errBusy, even while an
 // instance writes to the source. Otherwise the copies take time, and are valid only if no program
-// writes to a source during this time. copyTogether returns errBusy after too many invalid tries.
+// writes to a source during this time. copyTogether returns errBusy after maxTries invalid tries.
+// It returns errLost if a source is missing, and errNotRegular if a source is not a regular file.
 func copyTogether(ctx context.Context, copies []fileCopy) error {
 	if complete(copies) {
 		return nil
@@ -203,7 +204,7 @@ func (c fileCopy) copy(ctx context.Context) (atOnce bool, err error) {
 	return atOnce, errors.Join(dst.Chmod(c.mode), dst.Sync())
 }
 
-// copyData copies the data of src to dst. The holes of src become holes of dst.
+// copyData copies the data of src to dst. On Linux, the holes of src become holes of dst.
 func copyData(ctx context.Context, dst, src *os.File) error {
 	info, err := src.Stat()
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package disks keeps the data of disks and snapshots. Each disk or snapshot has a sparse
-// file in the folder DIR, for example DIR/disk-000001.img or DIR/snap-000001.img. The
-// package creates the file of a disk, as a copy if the disk has a source. It grows the
-// file, deletes the file when the disk is deleted, and reports the state of the file to
-// the cloud. Only instances to which the disk is attached write to the file. The file of
-// a snapshot is read-only. The package never shrinks a file. It never creates a new file
-// for a disk that has lost its data.
+// Package disks keeps the data of disks and snapshots. Each disk or snapshot has a sparse file in
+// the folder DIR, for example DIR/disk-000001.img or DIR/snap-000001.img. The package creates the
+// file of a disk, as a copy if the disk has a source. It grows the file, deletes the file when the
+// disk is deleted, and reports the state of the file to the cloud. The only other writers are the
+// instances to which the disk is attached. The file of a snapshot is read-only. The package never
+// shrinks a file. It never creates a new file for a disk that has lost its data.
 //
 // The package writes a copy under a temporary name and renames the copy when it is
 // complete. So a process that is killed during a copy leaves no incomplete file under a
@@ -63,7 +62,7 @@ const (
 	suffix       = ".img"
 	made         = fs.FileMode(0o600) // mode of a disk's file
 	snapshotMode = fs.FileMode(0o400)
-	retryEvery   = 10 * time.Second // retry interval after a failure to make a disk's file
+	retryEvery   = 10 * time.Second // retry interval after a failure to make or copy a file
 	askAgain     = time.Second      // retry interval after a failed list or watch
 )
 
@@ -77,9 +76,9 @@ func SnapshotPath(dir string, id cloudsim.SnapshotID) string {
 	return filepath.Join(dir, string(id)+suffix)
 }
 
-// Run makes the files match the cloud's records until ctx ends. It returns an
-// error if cfg is not valid or if it cannot make the folder. It reports an
-// error of one disk in the status of this disk, and then tries again.
+// Run makes the files match the cloud's records until ctx ends. It returns an error if cfg is not
+// valid or if it cannot make the folder. It reports an error of one disk in the status of this
+// disk, and then tries again. It also tries again after an error of the cloud.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("disks: %w", err)
@@ -116,8 +115,8 @@ type manager struct {
 }
 
 // watchCloud lists disks and snapshots, deletes the files without a record, and then watches the
-// cloud. It returns the error that ended the watch. Each call begins with a full list, so
-// watchCloud keeps no state from the previous call.
+// cloud. It returns the error that ended the list or the watch. Each call begins with a full list,
+// so watchCloud keeps no state from the previous call.
 func (k *manager) watchCloud(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
@@ -201,8 +200,9 @@ func (k *manager) setFailed(d cloudsim.Disk, failed bool) {
 	}
 }
 
-// put makes or grows the file of d, and queues a report if the status has changed. For a disk
-// with a source it starts the copy instead.
+// put makes or grows the file of d, and queues a report if the status has changed. If d has a
+// source and no data yet, put starts the copy instead. If d is being deleted, put only stops the
+// copy. put ignores a failed disk.
 func (k *manager) put(ctx context.Context, d cloudsim.Disk) {
 	k.setFailed(d, false)
 	switch {
@@ -266,7 +266,8 @@ func (k *manager) notCreated(id cloudsim.DiskID) bool {
 var errLost = errors.New("the data is lost: the data file does not exist any more")
 
 // makeFile creates the file of d, or grows it to the size of d. For most events, the file already
-// has this size, and makeFile only calls Lstat.
+// has this size, and makeFile only calls Lstat. It returns errLost if the folder is missing, or if
+// d had data and the file is missing. It returns errNotRegular if the path is not a regular file.
 func (k *manager) makeFile(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
 	info, err := os.Lstat(path)
@@ -319,8 +320,7 @@ func reason(err error) string {
 }
 
 // sweep deletes incomplete copies and the files of disks and snapshots that were deleted while the
-// data plane did not run. Earlier versions of the cloud kept files of deleted disks (see ownFiles).
-// sweep also deletes these files.
+// data plane did not run. It also deletes the spare files of earlier versions (see ownFiles).
 func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	known := map[string]bool{}
 	for _, d := range ds {

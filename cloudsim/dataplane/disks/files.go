@@ -26,7 +26,7 @@ type Files struct {
 	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Both
 	// lock swapLock before runLock, but Run unlocks swapLock as soon as it has locked runLock.
 	// While Swap holds swapLock, it calls cancelRun, which makes Run unlock runLock. Run cannot
-	// lock runLock again until Swap has unlocked swapLock.
+	// lock runLock again until Swap has unlocked swapLock. Save locks only swapLock.
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
 	// pendingData describes the disk data of a loaded state. This data is still in a temporary
@@ -43,8 +43,10 @@ func NewFiles(dir string) *Files { return &Files{dir: dir} }
 // data while the cloud saves a state or loads a saved state.
 const stagePrefix = ".load-"
 
-// follow waits until no call of Swap runs, and then calls fn. A later call of Swap ends the context
-// of fn. After the end of this context, follow returns nil instead of the error of fn.
+// follow waits until no call of Swap or Save runs, and moves pending data to its final paths. Then
+// it calls fn. If the move fails, follow returns the error without a call of fn. A later call of
+// Swap ends the context of fn. After the end of this context, follow returns nil instead of the
+// error of fn.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
 	f.swapLock.Lock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -136,10 +138,10 @@ func dataIn(path string) (n int64, err error) {
 	return n, nil
 }
 
-// Stage prepares the data that Save wrote, so that Swap can move it to the
-// final paths. If r is nil, the state has no such data. Swap will then keep the
-// present files of the disks and snapshots in ids, and delete all other files.
-// Stage returns Invalid if the data is damaged.
+// Stage prepares the data that Save wrote, so that Swap can move it to the final paths. If r is
+// nil, the state has no such data. Swap will then keep the present files of the disks and snapshots
+// in ids, and delete all other files. If r is not nil, Stage ignores ids. Stage returns Invalid if
+// the data is damaged.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
 	dir, err := f.scratch()
 	if err != nil {
@@ -166,11 +168,13 @@ func (f *Files) scratch() (string, error) {
 	return os.MkdirTemp(f.dir, stagePrefix)
 }
 
-// Swap stops Run and calls commitState. commitState returns the staged disk data of the loaded
-// state, and Swap moves this data to the final paths. Then Swap removes all other staged data. If
-// commitState fails, Swap keeps the present data, and removes only the staged data that commitState
-// returned with the error. If the data is already at the final paths, Swap does not change it. So a
-// cloud that was killed after the commit can call Swap again at its next start.
+// Swap stops Run until Swap returns, and calls commitState. If an earlier call of Swap could not
+// move its data, Swap first tries this move again. If the move fails again, Swap returns the error
+// without a call of commitState. commitState returns the staged disk data of the loaded state, and
+// Swap moves this data to the final paths. Then Swap removes all other staged data. If commitState
+// fails, Swap keeps the present data, and removes only the staged data that commitState returned
+// with the error. If the data is already at the final paths, Swap does not change it. So a cloud
+// that was killed after the commit can call Swap again at its next start.
 func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 	f.swapLock.Lock()
 	defer f.swapLock.Unlock()
@@ -241,7 +245,7 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 
-// removeAllBut deletes the data files of disks and snapshots, except the files with names in keep.
+// removeAllBut deletes the files that match ownFiles, except the files with names in keep.
 func (f *Files) removeAllBut(keep map[string]bool) error {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {

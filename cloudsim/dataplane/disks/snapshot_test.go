@@ -273,9 +273,9 @@ func TestGroupIsOneInstant(t *testing.T) {
 	}
 }
 
-// If a program writes to a disk without a pause, the data plane does not copy the disk, because the
-// copy would be inconsistent. The snapshot waits, and its status has the reason. When the writes
-// end, the data plane makes the snapshot.
+// If the file system cannot clone files, the data plane cannot copy a disk while a program writes
+// to it without a pause. The snapshot waits, and its status has the reason. When the writes end,
+// the data plane makes the snapshot.
 func TestBusyDiskWaits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs half a minute for the time limit")

@@ -22,9 +22,9 @@ import (
 // calls to the cloud. It does not measure the time that a client needs to decode XML. It fails if
 // an answer of the dialect takes more than twice as long as the direct calls.
 //
-// An answer about an instance also contains the volumes of the instance, so a direct caller needs
-// two calls. The direct call for a list of 1,000 instances reads no volumes. For this list, the
-// answer of the dialect may take three times as long.
+// An answer about one instance contains its volumes, so a direct caller needs two calls. The direct
+// call for the list of 1,000 instances reads no volumes. So the limit for this list is three times
+// as long.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	api := dialecttest.NewInProcess()

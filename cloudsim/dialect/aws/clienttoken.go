@@ -13,10 +13,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The functions in this file make requests idempotent. The name of a new resource is a hash of the
-// parameter ClientToken, and a label of the resource contains a hash of the whole request. So a
-// repeated request finds the resource of the first request, even if another client has changed the
-// tags of the resource.
+// The functions in this file make requests idempotent. The name of a new resource is a hash that
+// depends on the parameter ClientToken. A label of the resource contains a hash of the whole
+// request. So a repeated request finds the resource of the first request, even if another client
+// has changed the tags of the resource.
 
 // labelParameters is the label with the hash of the request that created the resource.
 const labelParameters = dialect.LabelPrefix + "parameters"
@@ -26,7 +26,6 @@ const labelParameters = dialect.LabelPrefix + "parameters"
 // error kind Exists. The cloud returns Exists if the cloud receives both requests at the same time.
 const mismatch = "IdempotentParameterMismatch"
 
-// clientTokenRE is the format of the parameter ClientToken.
 var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)
 
 // clientToken returns the parameter ClientToken. If the parameter is absent, clientToken returns
@@ -65,8 +64,8 @@ func (q *query) nameFor(kind, token string) string {
 
 // findCreated looks for the resource with the given name. The resource exists if an earlier request
 // with the same ClientToken has created it. The argument hash is the result of parametersHash. If
-// the earlier request had other parameters, findCreated returns an error, as EC2 does. The argument
-// mismatch is the code of this error.
+// the earlier request had other parameters, findCreated returns an error with the code mismatch, as
+// EC2 does.
 func findCreated[T any, I ~string](q *query, k kind[T, I], name, hash string) (v T, found bool, err error) {
 	l, err := k.all(q.Cloud, q.Context(), cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) == 0 {

@@ -189,8 +189,8 @@ type describeRepositoriesAnswer struct {
 	Next         string       `json:"nextToken,omitempty"`
 }
 
-// maxRepositoryNames is the largest number of names in one call of DescribeRepositories. ECR has
-// the same limit.
+// maxRepositoryNames is the largest number of names in one call of DescribeRepositories, and the
+// default size of a page. Both values are the same in ECR.
 const maxRepositoryNames = 100
 
 func describeRepositories(r *dialect.Request, me cloudsim.Identity, input describeRepositoriesInput) (any, error) {

@@ -136,7 +136,7 @@ func TestErrorsOfECR(t *testing.T) {
 }
 
 // TestRegistryOfECR proves that a cloud without a registry creates no authorization token. It also
-// proves that the dialect computes the expiry of an authorization token from the cloud's clock.
+// proves that the expiry of an authorization token depends on the cloud's clock.
 func TestRegistryOfECR(t *testing.T) {
 	if status, code, body := doJSON(t, start(t).ecr(t, "GetAuthorizationToken", `{}`)); status != 503 || code != "ServerException" || !strings.Contains(body, "no registry") {
 		t.Errorf("cloud without a registry: got %d %s %s, want 503 ServerException with the text no registry", status, code, body)

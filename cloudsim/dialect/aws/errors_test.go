@@ -415,7 +415,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestProjects proves that a caller does not see the instances of another project.
+// TestProjects proves that a caller can neither see nor change the instances of another project.
 func TestProjects(t *testing.T) {
 	w := start(t)
 	p, err := w.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "shop"})

@@ -18,7 +18,8 @@ type routing struct {
 	instances map[cloudsim.InstanceID]cloudsim.Instance // all instances; nil if no target group has targets
 }
 
-// readRouting reads the records of all listeners and target groups.
+// readRouting reads the records of all listeners and target groups. If a target group has targets,
+// it also reads all instances, and removes deleted instances from the targets.
 func readRouting(q *query) (r routing, err error) {
 	if r.listeners, err = listObjects[listenerDocument](q, listenerRecords); err != nil {
 		return r, err

@@ -47,7 +47,7 @@ type tag struct {
 	Value string `xml:"value"`
 }
 
-// tagsOf returns the labels of a resource as tags, sorted by key.
+// tagsOf returns the visible labels of a resource as tags, sorted by key.
 func tagsOf(m cloudsim.Meta) items[tag] {
 	labels := dialect.Visible(m.Labels)
 	var all items[tag]

@@ -17,7 +17,7 @@ import (
 // properties.
 const (
 	labelImage           = dialect.LabelPrefix + "image"             // AWS's id of the image
-	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false", or absent for true; it has no effect
+	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false" or "true" (default)
 )
 
 const maxInstanceGroups = 5 // largest number of security groups of an instance, as in EC2
@@ -38,7 +38,6 @@ type launchRequest struct {
 	least, most             int // smallest and largest number of instances
 }
 
-// decodeLaunch decodes the parameters of RunInstances.
 func (q *query) decodeLaunch() launchRequest {
 	image := q.requiredText("ImageId")
 	l := launchRequest{

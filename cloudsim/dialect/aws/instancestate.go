@@ -166,8 +166,9 @@ func summaryOf(i cloudsim.Instance, checkPassed bool) statusSummary {
 	return statusSummary{Status: status, Details: items[statusDetail]{Items: []statusDetail{{Name: "reachability", Status: detail}}}}
 }
 
-// describeStatus lists the results of two status checks for each instance. The instance check fails
-// if the instance has lost its power. The system check never fails.
+// describeStatus lists the results of two status checks for each running instance, or for each
+// instance if IncludeAllInstances is true. The instance check fails if the instance has lost its
+// power. The system check never fails.
 func describeStatus(q *query) (any, error) {
 	all := q.flag("IncludeAllInstances")
 	found, next, err := listMatching(q, instancesWithTerminated(), inRegionOf(q))

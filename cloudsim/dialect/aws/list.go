@@ -90,7 +90,6 @@ func readByIDs[T any, I ~string](q *query, k kind[T, I], ids []string, isVisible
 	return found, nil
 }
 
-// listAll returns all resources of a kind.
 func listAll[T any, I ~string](q *query, k kind[T, I]) ([]T, error) {
 	found, _, err := cloudsim.All(q.Context(), func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
 		return k.all(q.Cloud, ctx, o)
@@ -110,9 +109,8 @@ func newRequestedNames(all []string) requestedNames {
 	return n
 }
 
-// match reports whether the result of the call may contain the resource with the given name. This
-// is the case if the set contains the name or is empty. If the set contains the name, match sets
-// the value for the name to true.
+// match reports whether the set is empty or contains the given name. If the set contains the name,
+// match sets the value for the name to true.
 func (n requestedNames) match(name string) bool {
 	if len(n) == 0 {
 		return true
@@ -124,8 +122,8 @@ func (n requestedNames) match(name string) bool {
 	return false
 }
 
-// checkFound returns an error if a requested name is not the name of a resource. The error contains
-// the first missing name in alphabetical order.
+// checkFound returns an error if match has not found all requested names. The error contains the
+// first missing name in alphabetical order.
 func (n requestedNames) checkFound(code, one string) error {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if !n[name] {

@@ -48,7 +48,7 @@ func (q *query) decodeListeners() (all []cloudsim.Listener) {
 
 // addListeners adds listeners to a load balancer. If the load balancer already has a listener with
 // the same port and the same instance port, addListeners skips the given listener without an error,
-// as AWS does.
+// as AWS does. If only the port is the same, addListeners returns an error.
 func addListeners(l *cloudsim.LoadBalancer, given []cloudsim.Listener) error {
 	for _, li := range given {
 		at := slices.IndexFunc(l.Listeners, func(have cloudsim.Listener) bool { return have.Port == li.Port })

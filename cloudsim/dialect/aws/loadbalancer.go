@@ -127,7 +127,8 @@ func findByName(q *query, name string, filter func(cloudsim.LoadBalancer) bool) 
 	return cloudsim.LoadBalancer{}, errNoLoadBalancer(name)
 }
 
-// findLoadBalancer returns the classic load balancer with the given name.
+// findLoadBalancer returns the classic load balancer with the given name in the region of the
+// request.
 func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return findByName(q, name, isClassic(q.region()))
 }
@@ -262,7 +263,8 @@ func newLoadBalancerRequest(q *query, name string, scheme cloudsim.Scheme, tags,
 }
 
 // networkOfSubnets returns the network of the subnets with the given ids. It returns an error if
-// the list of ids is empty, or if the subnets belong to different networks.
+// ids is empty, if a subnet is not in the region of the request, or if the subnets belong to
+// different networks.
 func networkOfSubnets(q *query, ids []string) (network cloudsim.NetworkID, err error) {
 	if len(ids) == 0 {
 		return "", coded(http.StatusBadRequest, "InvalidConfigurationRequest", "a load balancer must have at least one subnet: see the parameter Subnets")

@@ -98,7 +98,6 @@ func (w *world) sign(tb testing.TB, at time.Time, service, body string, amz map[
 	return r
 }
 
-// send sends a request. It returns the answer and its body.
 func send(tb testing.TB, r *http.Request) (*http.Response, []byte) {
 	tb.Helper()
 	resp, err := http.DefaultClient.Do(r)

@@ -61,7 +61,8 @@ func metadataTree() *cloudsim.MetadataTreeSpec {
 }
 
 // listDirectories maps each directory above the given paths to the sorted names of its children.
-// The name of a child that is a directory ends with a slash.
+// The name of a child that is a directory ends with a slash. Each path must begin with /meta-data/
+// or /dynamic/.
 func listDirectories(paths []string) map[string][]string {
 	all := map[string][]string{}
 	for _, p := range paths {

@@ -198,7 +198,7 @@ func errDuplicateListener(li networkListener) error {
 // checkListener returns an error if the dialect cannot store the new or changed listener li of the
 // load balancer l:
 //   - The target group must be in the VPC of l, and have a protocol that fits the protocol of li.
-//   - No other listener of l may have the same port and protocol.
+//   - No other listener of l may overlap li, as the method overlaps defines it.
 //   - No other load balancer may use the target group.
 func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkListener) error {
 	g, ok := r.getTargetGroup(li.Doc.TargetGroup)

@@ -91,7 +91,8 @@ func listNetworkLoadBalancers(q *query) ([]cloudsim.LoadBalancer, error) {
 	return listLoadBalancers(q, isNetwork(q.region()))
 }
 
-// findNetworkLoadBalancer returns the network load balancer with the given ARN.
+// findNetworkLoadBalancer returns the network load balancer with the given ARN in the region of the
+// request.
 func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, error) {
 	id, err := idFromARN[cloudsim.LoadBalancerID](wanted, arnLoadBalancer, "lb", "a load balancer")
 	if err != nil {
@@ -104,7 +105,8 @@ func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, er
 	return l, err
 }
 
-// findNetworkByName returns the network load balancer with the given name.
+// findNetworkByName returns the network load balancer with the given name in the region of the
+// request.
 func findNetworkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return findByName(q, name, isNetwork(q.region()))
 }
@@ -207,7 +209,8 @@ func sameNetworkSettings(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalance
 	return l.Scheme == req.Scheme && maps.Equal(dialect.Visible(l.Labels), dialect.Visible(req.Labels))
 }
 
-// deleteNetworkLoadBalancer deletes a network load balancer and its listeners.
+// deleteNetworkLoadBalancer deletes a network load balancer and its listeners. It returns an error
+// if the load balancer has deletion protection.
 func deleteNetworkLoadBalancer(q *query) (any, error) {
 	wanted := q.requiredText("LoadBalancerArn")
 	if err := q.finish(); err != nil {
@@ -252,7 +255,8 @@ func pageOf[T any](p page, list []T, id func(T) string) ([]T, string) {
 }
 
 // checkOnlyOne returns an error if more than one of the lists has elements. Each list is the value
-// of a request parameter. The text of the error contains the given names of these parameters.
+// of a request parameter. A list with the first element "" counts as empty. The text of the error
+// contains the given names of these parameters.
 func checkOnlyOne(names string, lists ...[]string) error {
 	n := 0
 	for _, l := range lists {

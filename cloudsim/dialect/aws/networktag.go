@@ -25,7 +25,8 @@ func (q *query) decodeTaggedARNs() []string {
 }
 
 // findTagged finds the resource with the given ARN. It returns the metadata of the resource, and a
-// function that replaces the labels of the resource.
+// function that replaces the labels of the resource. This function returns Stale if another caller
+// has changed the resource after findTagged read it.
 func findTagged(q *query, wanted string) (m cloudsim.Meta, set func(labels map[string]string) error, err error) {
 	resource, _, err := parseARN(wanted)
 	if err != nil {

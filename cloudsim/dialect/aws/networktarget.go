@@ -166,9 +166,9 @@ func describeTargetHealth(q *query) (any, error) {
 	return networkAnswer(q, networkResult{Health: out}), nil
 }
 
-// readTargetStatuses reads the status of each target of the target group with the given id, once
-// for each listener that forwards to the target group. The result isUsed is true if at least one
-// listener forwards to the target group.
+// readTargetStatuses reads the statuses of the targets of all listeners that forward to the target
+// group with the given id. A target has one status for each of these listeners in this cloud. The
+// result isUsed is true if at least one listener forwards to the target group.
 func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (isUsed bool, all []cloudsim.TargetStatus, err error) {
 	live, err := listNetworkLoadBalancers(q)
 	if err != nil {

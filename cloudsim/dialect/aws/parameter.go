@@ -38,8 +38,8 @@ func translateField(err error, parameters map[string]string) error {
 	return coded(http.StatusBadRequest, "InvalidParameterValue", "the parameter "+parameters[firstField(e)]+" "+e.Fields[0].Reason)
 }
 
-// translateKind translates an error of this cloud to an error with a code of EC2. The keys of the
-// given map are error kinds, and the values are codes of EC2. translateKind changes neither errors
+// translateKind translates an error of this cloud to an error with a code of AWS. The keys of the
+// given map are error kinds, and the values are codes of AWS. translateKind changes neither errors
 // about a rate limit nor errors of kinds that are not in the map.
 func translateKind(err error, codes map[cloudsim.Kind]string) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)

@@ -150,7 +150,7 @@ func (q *query) hasPrefix(prefix string) bool {
 }
 
 // dropEmpty deletes the parameter that the SDK sends for an empty list. The name of this parameter
-// is the name of the list, and its value is "".
+// is the name of the list without the suffix ".member", and its value is "".
 func (q *query) dropEmpty(list string) {
 	if name := strings.TrimSuffix(list, ".member"); q.left[name] == "" {
 		delete(q.left, name)

@@ -39,10 +39,11 @@ func listObjects[D any](q *query, kind string) (all []storedObject[D], err error
 }
 
 // storeObject writes the name, the labels and the document of s. If s has no id, storeObject
-// creates a record of the given kind. In this case, storeObject returns Exists if another record
-// has the same name, but other labels or another document. If s has an id, storeObject updates the
-// record. In this case, storeObject returns Stale if another caller has changed the record after
-// this caller read the record.
+// creates a record of the given kind. If s has an id, storeObject updates the record. It then
+// returns Stale if another caller has changed the record after this caller read the record.
+//
+// storeObject returns Exists if another record of this kind has the same name. There is one
+// exception: If a new record would equal the other record, storeObject returns the other record.
 func storeObject[D any](q *query, kind string, s storedObject[D]) (storedObject[D], error) {
 	doc, err := json.Marshal(s.Doc)
 	if err != nil {

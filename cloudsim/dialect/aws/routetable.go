@@ -11,11 +11,11 @@ import (
 )
 
 // tableRecords is the kind of the records that store the tags of route tables. The labels of such a
-// record are the tags of one route table. The name of the record is the id of the network.
+// record are the tags of one route table. The name of the record is the id of the table's network.
 const tableRecords = "aws-route-table"
 
 // mainTable is the main route table of a network. The record in mainTable.tags stores the tags of
-// the table. If the table has no tags, the record does not exist in the cloud and its id is "".
+// the table. The id of the record is "" until a caller changes the tags for the first time.
 type mainTable struct {
 	cloudsim.Network
 	tags cloudsim.Record
@@ -185,7 +185,6 @@ func routeOf(q *query, r cloudsim.Route) (route, error) {
 	return out, nil
 }
 
-// routesOf returns all routes of a network.
 func routesOf(q *query, n cloudsim.NetworkID) ([]cloudsim.Route, error) {
 	all, _, err := cloudsim.All(q.Context(), q.Cloud.ListRoutes, cloudsim.ListOptions{Network: n})
 	return all, err

@@ -16,7 +16,8 @@ import (
 )
 
 // This cloud has no security groups, so the dialect stores them in records. The rules of a security
-// group affect only load balancers; see permit. Instances accept all connections.
+// group affect only load balancers. The functions permit and permitTargets apply the rules.
+// Instances accept all connections.
 
 const (
 	groupRecords = "aws-security-group" // kind of the records
@@ -286,7 +287,8 @@ func findNetwork(q *query, id string) (cloudsim.Network, error) {
 }
 
 // storeGroup creates or updates the record of a security group. It returns Stale if another caller
-// has changed the group after this caller read the group.
+// has changed the group after this caller read the group. It returns Exists for a new group if the
+// VPC already has a group with the same name.
 func storeGroup(q *query, g group, labels map[string]string) (group, error) {
 	s := storedObject[groupDocument]{g.Record, g.groupDocument}
 	s.Name, s.Labels = recordName(g.Network, g.Name), labels

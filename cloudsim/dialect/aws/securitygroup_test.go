@@ -83,7 +83,8 @@ func TestLimitCodes(t *testing.T) {
 
 // TestForeignLoadBalancer proves that a change of a security group does not change a load balancer
 // of Hetzner's dialect in the same network. The test gives this load balancer the label in which
-// both dialects store the network of a load balancer.
+// both dialects store the network of a load balancer. The test also proves that a classic load
+// balancer with this label is still a classic load balancer.
 func TestForeignLoadBalancer(t *testing.T) {
 	w := start(t)
 	foreign, err := w.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
@@ -141,8 +142,8 @@ func TestRefusedRecord(t *testing.T) {
 	}
 }
 
-// TestFailedLaunchLeavesNoInstance proves that a failed call of RunInstances leaves no instance.
-// The call fails because the caller's role does not permit disks.list.
+// TestFailedLaunchLeavesNoInstance proves that a failed call of RunInstances leaves only instances
+// that the cloud is deleting. The call fails because the caller's role does not permit disks.list.
 func TestFailedLaunchLeavesNoInstance(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

@@ -119,8 +119,7 @@ func amzHeaders(h http.Header) (names []string) {
 }
 
 // headerValue returns the value of a header in the form that a canonical request contains. The
-// package net/http stores the headers Host and Content-Length in fields of the request, and not in
-// r.Header.
+// package net/http moves the header Host from r.Header to r.Host.
 func headerValue(r *http.Request, name string) string {
 	switch name {
 	case "host":

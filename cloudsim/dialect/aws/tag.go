@@ -106,7 +106,7 @@ func changeTags(q *query, changeLabels func(labels map[string]string, all []tagP
 }
 
 // tagResource changes the tags of one resource with the function changeLabels. If dryRun is true,
-// tagResource only checks that the resource exists.
+// tagResource only checks that the resource exists and that the dialect can change its tags.
 func tagResource(q *query, id string, dryRun bool, changeLabels func(labels map[string]string)) error {
 	prefix, _, _ := strings.Cut(id, "-")
 	return dialect.Retry(func() error {

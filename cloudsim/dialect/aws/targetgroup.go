@@ -271,7 +271,8 @@ func describeTargetGroups(q *query) (any, error) {
 }
 
 // changeTargetGroup uses the function fn to change the target group with the given ARN. It also
-// updates the load balancers that use the target group.
+// updates the load balancers that use the target group. If another caller changes the target group
+// at the same time, changeTargetGroup reads the target group again and calls fn again.
 func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r routing, g targetGroup, err error) {
 	for range dialect.Attempts {
 		if r, err = readRouting(q); err != nil {

@@ -249,7 +249,7 @@ func describeVolumeStatus(q *query) (any, error) {
 
 // dataStatus returns the result of the status check of a volume in EC2's format. The check fails if
 // the data plane has reported that the disk has an error or has lost its data. The status is
-// insufficient-data if the volume has no data yet, or if the cloud is deleting the volume.
+// insufficient-data until the creation of the volume has succeeded, and during its deletion.
 func dataStatus(d cloudsim.Disk) statusSummary {
 	status, detail := "ok", "passed"
 	switch {

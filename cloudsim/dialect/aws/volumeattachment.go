@@ -16,7 +16,6 @@ import (
 // this instance.
 const labelDevice = dialect.LabelPrefix + "device."
 
-// deviceRE is the format of device names.
 var deviceRE = regexp.MustCompile(`^/dev/[a-z][a-z0-9]{1,30}$`)
 
 type volumeAttachment struct {

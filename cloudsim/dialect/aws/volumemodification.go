@@ -18,7 +18,7 @@ import (
 const labelModification = dialect.LabelPrefix + "modification"
 
 // modification is the last modification of a volume, which the dialect stores in a label as JSON.
-// The JSON names are short, because the cloud limits the length of a label.
+// The JSON names are short, because the cloud limits the length of a label's value.
 type modification struct {
 	Start  time.Time `json:"s"`
 	Before settings  `json:"b"`
@@ -130,8 +130,9 @@ func modifyVolume(q *query) (any, error) {
 
 // modifyRequest returns the request with which the dialect changes the type and the performance of
 // the disk d. It returns the zero value if the disk already has the requested type and performance.
-// The parameter size is the requested size, or 0 if the request has no size. If the disk cannot
-// have the requested values, including the size, modifyRequest returns an error.
+// The parameter size is the requested size, or 0 if the request has no size. modifyRequest returns
+// an error if the state of the disk does not allow a change. It also returns an error if the disk
+// cannot have the requested values, including the size.
 func (p performance) modifyRequest(q *query, d cloudsim.Disk, size int) (change cloudsim.ModifyDisk, err error) {
 	own, err := p.diskType(q)
 	if err != nil {
@@ -186,7 +187,7 @@ type describeModificationsAnswer struct {
 }
 
 // describeModifications lists the last modification of each volume. The list does not contain
-// volumes that no request has modified.
+// volumes that ModifyVolume has never changed.
 func describeModifications(q *query) (any, error) {
 	k := volumes
 	k.code = "InvalidVolumeModification"

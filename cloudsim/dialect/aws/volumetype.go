@@ -17,7 +17,6 @@ const (
 	maxPerformance    = 1_000_000 // largest number for IOPS and throughput in a request; all disk types have lower limits
 )
 
-// volumeType describes a volume type of EC2.
 type volumeType struct {
 	own              string // disk type of this cloud
 	iops, throughput bool   // whether a request may contain the parameters Iops and Throughput

@@ -52,7 +52,7 @@ func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 // calls the cloud through a dialect.
 type Pair struct {
 	Name         string
-	N            int     // number of measured calls
+	N            int     // number of measured calls, at least 5
 	Most         float64 // largest permitted ratio: the duration of Theirs divided by the duration of Ours
 	Ours, Theirs func() error
 }

@@ -105,7 +105,8 @@ func (a *api) getAction(r *dialect.Request) (int, any, error) {
 }
 
 // listActions returns the actions with the ids in the query. It ignores an id if there is no action
-// with this id. As in Hetzner's API, the query must contain at least one id.
+// with this id. If the query contains statuses, listActions returns only actions with these
+// statuses. As in Hetzner's API, the query must contain at least one id.
 func (a *api) listActions(r *dialect.Request) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "command", "status", "progress", "started", "finished")
 	if err != nil {

@@ -95,7 +95,6 @@ func (c catalogue[T]) get(r *dialect.Request) (int, any, error) {
 	return 0, nil, cloudsim.Errorf(cloudsim.NotFound, "no %s has the id %d", strings.ReplaceAll(c.one, "_", " "), n)
 }
 
-// listZones returns all zones of the cloud.
 func listZones(r *dialect.Request) ([]cloudsim.Zone, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListZones, cloudsim.ListOptions{})
 	return all, err
@@ -194,8 +193,9 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 }
 
 // authenticate returns an error if the cloud does not accept the caller's token. The cloud checks
-// the token in each request of the dialect. Some calls read the body or send an answer before their
-// first request to the cloud. Such a call must first check the token with authenticate.
+// the token in each request that the dialect sends. Some calls read the body or send an answer
+// before their first request to the cloud. Such a call must first check the token with
+// authenticate.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err

@@ -278,8 +278,9 @@ func TestNamesAndRoles(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeForbidden)
 }
 
-// TestLocked proves that no other call can change a resource while an action runs on the resource.
-// It also proves that an action has the status running until its operation ends.
+// TestLocked makes calls that need an idle resource, while an action runs on the resource. It
+// proves that these calls fail with the code locked. It also proves that an action has the status
+// running until its operation ends.
 func TestLocked(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic), cloudtest.WithFrozenClock(time.Time{}))

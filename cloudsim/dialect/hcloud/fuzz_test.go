@@ -101,8 +101,8 @@ func FuzzReference(f *testing.F) {
 	})
 }
 
-// FuzzDecode decodes any body as each kind of request. It proves that the error for an invalid body
-// has the status 400 or 422.
+// FuzzDecode decodes any body as several kinds of requests. It proves that the error for an invalid
+// body has the status 400 or 422.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"name":"x","server_type":"small","image":1,"networks":[1],"ssh_keys":["k",2],"public_net":{"enable_ipv4":true}}`))
 	f.Add([]byte(`{"name":"x","load_balancer_type":"lb11","services":[{"protocol":"tcp","listen_port":80}],"targets":[{"type":"server","server":{"id":1}}]}`))

@@ -53,8 +53,8 @@ type api struct {
 // maxRetries is the maximum number of retries for each call of a retrying client.
 const maxRetries = 10
 
-// retrying returns a copy of a request with a retrying client: if a rate limit refuses a call that
-// reads or deletes, this client waits and repeats the call.
+// retrying returns a copy of a request with a retrying client: if a rate limit refuses a call, this
+// client waits and repeats the call. It does not repeat POST calls.
 //
 // The dialect uses the copy after it has created or deleted a resource. Without the retries, a rate
 // limit could make the dialect return an error at this point. Hetzner's Go library would then
@@ -124,8 +124,9 @@ const maxName = 128
 // newName returns the name and the labels that a new resource gets in this cloud. If a resource
 // with the same name and the same properties exists, this cloud answers a create request with the
 // existing resource. Hetzner's API answers with an error. Therefore newName adds the label
-// labelRequest, which has a different value in each request. Because of this label, the requested
-// resource differs from the existing resource, so this cloud answers with an error, too.
+// labelRequest with the id of the request. Because of this label, the requested resource differs
+// from the existing resource, so this cloud answers with an error, too. A client gets the existing
+// resource only if it repeats the request with the same X-Request-Id.
 func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
 	var given map[string]string
 	if labels != nil {
@@ -143,8 +144,8 @@ func newName(r *dialect.Request, name string, labels *map[string]string) (string
 }
 
 // setName returns the name of a resource in this cloud for a name in Hetzner's API. If this cloud
-// does not allow Hetzner's name, setName returns a similar name and stores Hetzner's name in a
-// label.
+// does not allow Hetzner's name, setName returns a hash of this name, and stores the name in a
+// label. It returns Invalid for a name that is empty, too long or not printable.
 func setName(labels map[string]string, name string) (string, error) {
 	printable := !strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxName || len(name) > cloudsim.MaxLabelValue || !printable {
@@ -194,9 +195,9 @@ func idOf(name string) int64 {
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// typeCache caches the instance types of the cloud. The constant typesFor is the lifetime of an
-// entry. Each server in an answer contains its type, so each answer would otherwise need another
-// call to the cloud. Only a restart of the cloud changes the instance types.
+// typeCache caches the instance types of the cloud for the time typesFor. Each server in an answer
+// contains its type, so each answer would otherwise need another call to the cloud. Only a restart
+// of the cloud changes the instance types.
 type typeCache struct {
 	mu    sync.Mutex
 	until time.Time

@@ -67,7 +67,8 @@ func clip(s string) string {
 	return s
 }
 
-// isSelected reports whether the query selects a resource by its name and its labels.
+// isSelected reports whether the query selects a resource by its name and its labels. It does not
+// check the labels in q.equal, by which the cloud has already selected.
 func (q query) isSelected(m cloudsim.Meta) bool {
 	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
 }
@@ -195,10 +196,9 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 	}
 }
 
-// filterBy returns a function that listCall accepts as newFilter. This function returns a filter.
-// The query can contain the parameter several times, with different values. The filter selects a
-// resource if valueOf returns one of these values for the resource. If the query does not contain
-// the parameter, there is no filter.
+// filterBy returns the argument newFilter for listCall. The filter selects a resource if valueOf
+// returns one of the values of the given query parameter. If the query does not contain this
+// parameter, there is no filter.
 func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {
@@ -221,7 +221,8 @@ func slicePage[T any](items []T, q query) ([]T, meta) {
 	return items[begin:end], m
 }
 
-// meta describes a page with n entries. If hasMore is true, another page follows.
+// meta describes a page with n entries. If hasMore is true, another page follows, and the total
+// number of entries is unknown.
 func (q query) meta(n int, hasMore bool) meta {
 	p := pagination{Page: q.page, PerPage: q.perPage}
 	if q.page > 1 {
@@ -241,7 +242,8 @@ func (q query) meta(n int, hasMore bool) meta {
 }
 
 // pageCursors caches the id after which each page of a list begins. If the cache has no entry for a
-// page, the dialect gives the same answer, but reads more resources from the cloud.
+// page, the answer contains the same resources, but the dialect reads more resources from the
+// cloud.
 //
 // An entry is correct only for a client that has just read the previous page. If a client deletes a
 // resource on an earlier page, the following pages begin after other ids. Then the entry is wrong
@@ -251,7 +253,6 @@ type pageCursors struct {
 	after map[[sha256.Size]byte]pageCursor
 }
 
-// pageCursor is an entry of pageCursors.
 type pageCursor struct {
 	lastID string // last id of the previous page
 	until  time.Time

@@ -32,9 +32,8 @@ var algorithms = []string{defaultAlgorithm, "least_connections"}
 // loadBalancerBusy reports whether an action runs on a load balancer.
 func loadBalancerBusy(l cloudsim.LoadBalancer) bool { return l.State != cloudsim.LoadBalancerActive }
 
-// typeOf returns the type of a load balancer. A load balancer has no label labelType if a caller
-// created the load balancer without this dialect. For a load balancer without this label, typeOf
-// returns the largest type.
+// typeOf returns the type of a load balancer. If a caller created the load balancer without this
+// dialect, the label labelType is absent, and typeOf returns the largest type.
 func typeOf(l cloudsim.LoadBalancer) loadBalancerType {
 	if t, ok := findLoadBalancerType(idOrName{name: l.Labels[labelType]}); ok {
 		return t
@@ -295,8 +294,8 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	if l, err = r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
 		return 0, nil, err
 	}
-	// Client versions from before October 2026 do not wait for the action in the answer. Therefore
-	// this call waits until the cloud has deleted the load balancer.
+	// Versions of hcloud-go from before October 2026 do not wait for the action in the answer.
+	// Therefore this call waits until the cloud has deleted the load balancer.
 	op, err := retrying(r).Cloud.WaitOperation(r.Context(), l.Operation)
 	if err != nil {
 		return 0, nil, err

@@ -89,7 +89,6 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	return out
 }
 
-// networksWithParts returns networks in Hetzner's format.
 func networksWithParts(r *dialect.Request, all []cloudsim.Network) ([]network, error) {
 	of := cloudsim.NetworkID("")
 	if len(all) == 1 {
@@ -196,8 +195,8 @@ func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSu
 	return showNetwork(r, http.StatusCreated, n)
 }
 
-// discardNetwork deletes a new network if the creation of its subnets failed, because the client
-// does not know this network. It deletes the network even if the client has already disconnected.
+// discardNetwork deletes a new network after an error of completeNetwork, because the client does
+// not know this network. It deletes the network even if the client has already disconnected.
 func discardNetwork(r *dialect.Request, id cloudsim.NetworkID) {
 	detachedReq, cancel := detached(r)
 	defer cancel()
@@ -232,8 +231,8 @@ func updateNetwork(r *dialect.Request) (int, any, error) {
 	return showNetwork(r, http.StatusOK, n)
 }
 
-// deleteNetwork deletes the routes and subnets of a network, and then the network.
-// Hetzner's API does the same.
+// deleteNetwork deletes the routes and subnets of a network, and then the network, as Hetzner's API
+// does. It returns an error if the network has servers or load balancers.
 func deleteNetwork(r *dialect.Request) (int, any, error) {
 	n, err := findNetwork(r)
 	if err != nil {
@@ -276,9 +275,9 @@ func removeNetwork(r *dialect.Request, id cloudsim.NetworkID, p networkParts) er
 	return finish(r, d.Operation)
 }
 
-// finish waits until an operation ends. If the answer of a call contains no action, the client
-// cannot wait for the operation, so the call itself waits. For example, when the client gets the
-// answer to a deletion, it can already create a resource with the same name.
+// finish waits until an operation ends, with or without success. If the answer of a call contains
+// no action, the client cannot wait for the operation, so the call itself waits. For example, when
+// the client gets the answer to a deletion, it can already create a resource with the same name.
 func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	_, err := retrying(r).Cloud.WaitOperation(r.Context(), id)
 	return err
@@ -367,7 +366,8 @@ func deleteSubnet(r *dialect.Request, n cloudsim.Network, in struct {
 	return gone.Meta, gone.State == cloudsim.SubnetDeleting, err
 }
 
-// instanceAt returns the id of the server with the given address in a private network.
+// instanceAt returns the id of the server with the given address in a private network. If no server
+// has this address, instanceAt returns Invalid.
 func instanceAt(r *dialect.Request, n cloudsim.NetworkID, ip string) (cloudsim.InstanceID, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Network: n})
 	if err != nil {

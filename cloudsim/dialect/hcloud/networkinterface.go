@@ -47,7 +47,8 @@ func (s serverNetwork) number() int64 { return s.Network }
 
 // serverNetworkCall returns a call that changes the networks of a server and answers with an
 // action. The call decodes the body into a value of type T. The cloud changes networks at once, so
-// the action has already ended.
+// the action has already ended. While another action runs on the server, the call returns the error
+// of errLocked.
 func serverNetworkCall[T interface{ number() int64 }](command string, fn func(*dialect.Request, cloudsim.Instance, cloudsim.NetworkID, T) (cloudsim.Instance, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)
@@ -124,9 +125,9 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	return i, err
 }
 
-// findSubnet returns a subnet of the network n that serves the zone of the instance i. If the
-// request contains a range, the subnet has this range. If the request contains an address, the
-// subnet contains this address.
+// findSubnet returns an available subnet of the network n that serves the zone of the instance i.
+// If the request contains a range, the subnet has this range. If the request contains an address,
+// the subnet contains this address.
 func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.SubnetID, error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
 		return "", errUnknown("network", in.Network)

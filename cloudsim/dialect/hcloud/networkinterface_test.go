@@ -103,8 +103,8 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	attach(other, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.60.2.9")}, "")
 	addresses(other, fmt.Sprintf("%d=10.60.2.9 ", n.ID))
 
-	// A server in an additional network can be the gateway of a route, and a load balancer can use
-	// the server's private address as a target.
+	// A server in an additional network can be the gateway of a route, and a target of a load
+	// balancer with its private address.
 	a, resp, err := w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: sdk.NetworkRoute{Destination: cidr("10.244.1.0/24"), Gateway: net.ParseIP("10.60.1.2")}})
 	w.wait(t, a, resp, err)
 	if n, resp, err = w.Network.GetByID(ctx, n.ID); len(must(t, n, resp, err).Servers) != 2 || len(n.Routes) != 1 || n.Routes[0].Gateway.String() != "10.60.1.2" {

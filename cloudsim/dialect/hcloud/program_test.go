@@ -144,7 +144,6 @@ func (m *modelLB) step(t *testing.T, w *world, rng *rand.Rand, l *sdk.LoadBalanc
 	return want
 }
 
-// compare compares the load balancer with the model.
 func (m *modelLB) compare(t *testing.T, w *world, l *sdk.LoadBalancer) {
 	t.Helper()
 	got, resp, err := w.LoadBalancer.GetByName(context.Background(), l.Name)

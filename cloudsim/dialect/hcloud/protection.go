@@ -53,7 +53,7 @@ type changeServerProtection struct {
 }
 
 // protectServer changes the protection of a server. As in Hetzner's API, the fields delete and
-// rebuild must have the same value.
+// rebuild must have the same value. The value of an absent field is the present protection.
 func protectServer(_ *dialect.Request, i cloudsim.Instance, labels map[string]string, in changeServerProtection) error {
 	wanted := func(b *bool) bool { return b == nil && protected(i.Meta) || b != nil && *b }
 	if wanted(in.Delete) != wanted(in.Rebuild) {

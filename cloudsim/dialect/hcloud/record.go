@@ -110,7 +110,6 @@ func (k recordKind[T]) update(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, b, err
 }
 
-// delete executes a call that deletes a resource.
 func (k recordKind[T]) delete(r *dialect.Request) (int, any, error) {
 	v, err := k.find(r)
 	if err != nil {

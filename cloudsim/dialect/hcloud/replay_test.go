@@ -67,8 +67,8 @@ func TestAutoscalerCalls(t *testing.T) {
 }
 
 // TestTerraformCalls makes the calls with which Terraform's provider for Hetzner creates, reads,
-// changes and deletes basic resources. The calls have the order of the provider. This test does not
-// check the results, because TestEachCall does.
+// changes and deletes basic resources. The calls have the order of the provider. This test checks
+// few results, because TestEachCall checks them.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic)) // with delays, to prove that no call fails because a resource is still changing

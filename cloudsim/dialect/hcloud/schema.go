@@ -61,7 +61,6 @@ type serverTypeLocation struct {
 	Deprecation *struct{} `json:"deprecation"`
 }
 
-// price is the price of a type in a location.
 type price struct {
 	Location          string `json:"location"`
 	PriceHourly       amount `json:"price_hourly"`

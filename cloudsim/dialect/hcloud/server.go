@@ -122,7 +122,6 @@ func getInstance(r *dialect.Request) (cloudsim.Instance, error) {
 	return r.Cloud.GetInstance(r.Context(), id)
 }
 
-// showServer returns an answer that contains one server.
 func (a *api) showServer(r *dialect.Request, i cloudsim.Instance) (int, any, error) {
 	all, err := a.serversOf(r, []cloudsim.Instance{i})
 	if err != nil {
@@ -329,8 +328,8 @@ func (a *api) deleteServer(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, actionReply{lastAction(i.Meta, "delete_server", i.State != cloudsim.InstanceTerminated, resource{dialect.Number(i.ID), "server"})}, nil
 }
 
-// serverCall returns a handler that changes the labels of an instance and answers with an action.
-// The handler decodes the body into a value of type T, and runs fn on a copy of the labels.
+// serverCall returns a call that changes the labels of an instance and answers with an action. The
+// call decodes the body into a value of type T, and runs fn on a copy of the labels.
 func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instance, map[string]string, T) error) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)
@@ -353,7 +352,8 @@ func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instan
 }
 
 // powerCall returns a call that changes the state of an instance with changeState. If the instance
-// is already in the wanted state, the call changes nothing.
+// is already in the wanted state, the call changes nothing. While another action runs on the
+// instance, the call returns the error of errLocked.
 func powerCall(command string, wanted cloudsim.InstanceState, changeState func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)

@@ -49,8 +49,9 @@ func healthCheckOf(h cloudsim.HealthCheck, l cloudsim.Listener) *healthCheck {
 	return out
 }
 
-// statusCodes returns Hetzner's patterns for a list of status codes and ranges. In a
-// pattern, the character ? stands for any digit.
+// statusCodes returns Hetzner's patterns for a list of status codes and ranges. In a pattern, the
+// character ? stands for any digit. If no pattern is equal to a range, the result contains the
+// range itself.
 func statusCodes(codes string) []string {
 	out := []string{}
 	for s := range strings.SplitSeq(codes, ",") {
@@ -68,8 +69,8 @@ func statusCodes(codes string) []string {
 
 var statusCodeRE = regexp.MustCompile(`^[1-9]([0-9]{2}|[0-9]\?|\?\?)$`)
 
-// expectedCodes returns the list of status codes and ranges for Hetzner's patterns. It is
-// the inverse of statusCodes.
+// expectedCodes returns the list of status codes and ranges for Hetzner's patterns. It returns
+// Invalid for an invalid pattern.
 func expectedCodes(patterns []string) (string, error) {
 	var out []string
 	for _, s := range patterns {

@@ -16,7 +16,6 @@ import (
 // of this cloud run no SSH daemon.
 var sshKeys = recordKind[sshKey]{kind: "hcloud-ssh-key", one: "ssh_key", show: showSSHKeys}
 
-// labelFingerprint is the label with the fingerprint of an SSH key.
 const labelFingerprint = dialect.LabelPrefix + "fingerprint"
 
 type sshKeyDocument struct {

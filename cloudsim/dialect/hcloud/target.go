@@ -10,8 +10,8 @@ import (
 )
 
 // A request for a target can contain the field use_private_ip. If this field is true, the dialect
-// stores the internal address of the instance in the field IP of the target. The field IP has no
-// effect on traffic, because a load balancer always connects to the internal address of an instance.
+// stores the internal address of the instance in the field IP of the target. This value has no
+// effect on traffic: without it, the load balancer connects to the same address.
 
 // healthOf maps the health of a target to Hetzner's statuses.
 var healthOf = map[cloudsim.TargetHealth]string{

@@ -125,8 +125,7 @@ func discardVolume(r *dialect.Request, id cloudsim.DiskID) {
 	}
 }
 
-// newVolume returns the request to this cloud for a new disk. preferredType chooses the type of the
-// disk.
+// newVolume returns the request to this cloud for a new disk.
 func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (req cloudsim.CreateDisk, err error) {
 	req.SizeGiB = c.Size
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {

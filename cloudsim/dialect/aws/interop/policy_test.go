@@ -67,8 +67,8 @@ func (w *world) proxied(t *testing.T) string {
 }
 
 // testPolicies makes each call about policies for the load balancer "shop", in the same order as
-// AWS's cloud controller manager. The only listener of the load balancer has the instance port
-// 30080.
+// AWS's cloud controller manager. Before the test, the only listener of the load balancer has the
+// port 80 and the instance port 30080.
 func testPolicies(t *testing.T, w *world) {
 	ctx, shop := t.Context(), sdk.String("shop")
 	describe := &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: shop, PolicyNames: []string{"proxy"}}

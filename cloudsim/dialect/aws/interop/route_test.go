@@ -30,8 +30,7 @@ func (w *world) routeTo(t *testing.T, destination string) (types.Route, bool) {
 	return types.Route{}, false
 }
 
-// testRoutes makes the same calls as AWS's cloud controller manager for routes and for the tags of
-// route tables.
+// testRoutes makes each call about routes, and sets and deletes a tag of a route table.
 func testRoutes(t *testing.T, w *world) {
 	ctx := t.Context()
 	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances

@@ -42,7 +42,7 @@ func (w *world) group(t *testing.T, id string) types.SecurityGroup {
 	return must(w.DescribeSecurityGroups(t.Context(), &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}}))(t).SecurityGroups[0]
 }
 
-// testSecurityGroups makes each call about security groups and route tables.
+// testSecurityGroups makes each call about security groups. It also lists route tables and subnets.
 func testSecurityGroups(t *testing.T, w *world) {
 	ctx := t.Context()
 	instance := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t).Reservations[0].Instances[0]
