@@ -69,7 +69,7 @@ type FieldError struct {
 	Reason string `json:"reason" doc:"Reason why the field is invalid" example:"must be between 1 and 65535, got 0"`
 }
 
-// Error is an error with a kind. A caller can handle each kind differently.
+// Error is an error with a kind.
 type Error struct {
 	Kind   Kind
 	Msg    string       // text for the caller, without internal details
@@ -86,7 +86,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is reports whether target is the kind of e.
 func (e *Error) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
 
-// Errorf returns an Error of kind k. The operand of a %w verb becomes the field Err.
+// Errorf returns an Error of kind k. If format has one verb %w, its operand becomes the field Err.
 func Errorf(k Kind, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Kind: k, Msg: err.Error(), Err: errors.Unwrap(err)}
@@ -108,8 +108,8 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// OneOrMany returns nil if errs is empty, and the error itself if errs contains one error.
-// It joins several errors with errors.Join.
+// OneOrMany returns nil if errs is empty, and the error itself if errs contains one error. For
+// several errors it returns the result of errors.Join.
 func OneOrMany(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]

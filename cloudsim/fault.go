@@ -15,15 +15,17 @@ type FaultID string
 // for every call that a fault hits. The event contains the request id of the call.
 const KindFault ResourceKind = "fault"
 
-// Fault is a rule that makes API calls fail on purpose. The cloud checks the rules in the
-// order of their ids. A latency rule delays the call, and then the cloud checks the next
-// rule. If a rule with any other effect hits the call, the cloud does not check the later
-// rules. The later rules do not count this call.
+// Fault is a rule that delays API calls or changes their results. The cloud checks the rules in the
+// order of their ids. A latency rule delays the call, and then the cloud checks the next rule. If a
+// rule with any other effect hits the call, the cloud does not check the later rules. The later
+// rules do not count this call.
 //
-// The cloud first checks the authentication, the project and the syntax of a request. Then it
-// checks the rules, before it does any work for the request. No rule applies to operations on
-// faults, so a user can always delete a fault. No rule applies to operations on the clock, holds,
-// work durations or saved states, or to the operations of the command `why`.
+// The cloud first checks the authentication, the project, the syntax and the permissions of a
+// request. Then it checks the rules, before it does any work for the request. No rule applies to
+// operations on faults, so a user can always delete a fault. No rule applies to operations on the
+// clock, holds, work durations or saved states, or to the operations of the command `why`. A rule
+// applies to the operation identity.get only in calls through a dialect (see
+// FaultMatch.DialectCall).
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta
@@ -173,8 +175,9 @@ func (m FaultMatch) CoversDialect(dialectCall string) bool {
 	return m.DialectCall == "" || dialectCall != "" && Glob(m.DialectCall, dialectCall)
 }
 
-// Window returns the time window in which f can hit calls. If the window has no start, the
-// first result is the zero time. If the window has no end, the second result is nil.
+// Window returns the time window in which f can hit calls. If the window has no start, the first
+// result is the zero time. If the window has no end, the second result is nil. The window includes
+// its start, but not its end.
 func (f Fault) Window() (from time.Time, until *time.Time) {
 	w := f.When
 	from = f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)

@@ -11,7 +11,7 @@ const (
 	FaultError            FaultEffectType = "error"            // the cloud does no work and replies with an error
 	FaultLatency          FaultEffectType = "latency"          // the cloud does the work after a delay
 	FaultThrottle         FaultEffectType = "throttle"         // the cloud does no work and replies with status 429 and Retry-After
-	FaultHang             FaultEffectType = "hang"             // the cloud sends no reply until the client disconnects or MaxFaultHang passes
+	FaultHang             FaultEffectType = "hang"             // the cloud does no work, sends no reply, and closes the connection after MaxFaultHang
 	FaultDrop             FaultEffectType = "drop"             // the cloud does no work and closes the connection without a reply
 	FaultLoseReply        FaultEffectType = "loseReply"        // the cloud does the work and commits it, and then closes the connection without a reply
 	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the cloud does the work and commits it, and then replies with an error
@@ -157,7 +157,8 @@ func (e FaultEffect) checkAge(c *checks) {
 }
 
 // checkOutage rejects settings of Match and When that a zone outage does not support. A zone outage
-// does not select callers or operations, and has no counters.
+// affects all calls about resources in the zone. It therefore cannot select callers or operations,
+// or only some of the calls.
 func (s FaultSpec) checkOutage(c *checks) {
 	if s.Effect.Type != FaultZoneOutage {
 		return

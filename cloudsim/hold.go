@@ -38,8 +38,8 @@ func Transitions() []Transition {
 	}
 }
 
-// A transition with the kind or the verb Any covers several items of Transitions. check rejects a
-// transition that covers none. The field names in errors begin with the given prefix.
+// check rejects a transition that covers no item of Transitions. The field names in errors begin
+// with the given prefix.
 func (t Transition) check(c *checks, prefix string) {
 	field := prefix + "kind"
 	for _, known := range Transitions() {

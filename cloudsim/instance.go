@@ -38,7 +38,7 @@ var instanceMoves = map[InstanceState]map[Verb]InstanceState{
 	InstanceTerminating:  {Settle: InstanceTerminated},
 }
 
-// InstanceStates lists every state. Tests and help texts use this list.
+// InstanceStates lists every state.
 func InstanceStates() []InstanceState {
 	return []InstanceState{
 		InstanceProvisioning, InstanceRunning, InstanceStopping, InstanceStopped,
@@ -101,8 +101,8 @@ func (i Instance) InternalIP() string {
 	return ""
 }
 
-// Has reports whether the network delivers packets for ip to i. The result is
-// true for the addresses of i and for all addresses in the pod ranges of i.
+// Has reports whether ip is in the field Addresses or in a pod range of i. It ignores the addresses
+// in additional networks.
 func (i Instance) Has(ip netip.Addr) bool {
 	for _, a := range i.Addresses {
 		if own, err := netip.ParseAddr(a.Address); err == nil && own == ip {

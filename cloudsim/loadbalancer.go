@@ -31,7 +31,7 @@ var loadBalancerMoves = map[LoadBalancerState]map[Verb]LoadBalancerState{
 	LoadBalancerDeleting:     {Settle: LoadBalancerDeleted},
 }
 
-// LoadBalancerStates lists every state. Tests and help texts use this list.
+// LoadBalancerStates lists every state.
 func LoadBalancerStates() []LoadBalancerState {
 	return []LoadBalancerState{
 		LoadBalancerProvisioning, LoadBalancerActive, LoadBalancerUpdating,
@@ -182,7 +182,7 @@ const (
 )
 
 // WithDefaults returns h with a default value for each unset field. The default port is the
-// target port of the first TCP listener.
+// target port of the first TCP listener. Without a TCP listener, an unset port stays 0.
 func (h HealthCheck) WithDefaults(listeners []Listener) HealthCheck {
 	def := func(n *int, d int) {
 		if *n == 0 {

@@ -271,7 +271,7 @@ func parseCodes(s string) (codes [][2]int, ok bool) {
 
 // total checks the number of targets in all pools of a load balancer. If several pools use
 // s.Targets, total counts these targets once for each of these pools, because the data plane probes
-// the targets of each pool.
+// the targets of each pool. If no pool uses s.Targets, total still counts these targets once.
 func (c *checks) total(s LoadBalancerSpec) {
 	n := len(s.Targets)
 	isUsed := slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" })

@@ -95,7 +95,7 @@ type TargetStats struct {
 
 // StatusFor returns the part of s that describes the current listeners and targets of l, in
 // the order in which l lists them. Removed targets that still have connections follow at
-// the end.
+// the end. If s describes none of the listeners, the condition and the reason are empty.
 func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	out := LoadBalancerStatus{Condition: s.Condition, Reason: s.Reason}
 	for _, li := range l.Listeners {

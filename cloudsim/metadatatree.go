@@ -134,8 +134,8 @@ var (
 	pathRE     = regexp.MustCompile(`^(/[-._~A-Za-z0-9]+)+$`)
 )
 
-// metadataVariable returns the value of a variable for an instance. It returns
-// false if no variable has this name.
+// metadataVariable returns the value of a variable for an instance. It returns false if no variable
+// has this name, and for the names in accessKeyVariables.
 func metadataVariable(name string, i Instance) (string, bool) {
 	if key, ok := strings.CutPrefix(name, "labels."); ok {
 		return i.Labels[key], labelKeyRE.MatchString(key)
@@ -289,7 +289,8 @@ func (s MetadataTreeSpec) Covers(p string) bool {
 	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
 }
 
-// Conflicts reports whether two trees overlap. If they overlap, a path can belong to both trees.
+// Conflicts reports whether a path can belong to both trees. The path of a session also belongs to
+// its tree.
 func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	own := func(s, other MetadataTreeSpec) bool {
 		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)
@@ -297,7 +298,7 @@ func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	return own(s, other) || own(other, s)
 }
 
-// Same reports whether two trees are equal.
+// Same reports whether two specs are equal. The order of the leaves matters.
 func (s MetadataTreeSpec) Same(other MetadataTreeSpec) bool {
 	return s.Prefix == other.Prefix && slices.Equal(s.Leaves, other.Leaves) &&
 		(s.Session == nil) == (other.Session == nil) && (s.Session == nil || *s.Session == *other.Session)

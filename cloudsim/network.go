@@ -32,7 +32,7 @@ var networkMoves = map[NetworkState]map[Verb]NetworkState{
 	NetworkDeleting:  {Settle: NetworkDeleted},
 }
 
-// NetworkStates lists every state. Tests and help texts use this list.
+// NetworkStates lists every state.
 func NetworkStates() []NetworkState {
 	return []NetworkState{NetworkCreating, NetworkAvailable, NetworkUpdating, NetworkDeleting, NetworkDeleted}
 }
@@ -167,7 +167,7 @@ func (r UpdateNetwork) Validate() error {
 	return c.err()
 }
 
-// CheckNetwork checks that the new pod ranges do not overlap the ranges of the network n.
+// CheckNetwork returns Invalid if a new pod range overlaps a range of the network n.
 func (r UpdateNetwork) CheckNetwork(n Network) error {
 	var c checks
 	c.noOverlaps(namedRanges(n.IPv4, n.IPv6, r.PodRanges))

@@ -17,7 +17,7 @@ const (
 	OperationCancelled OperationState = "cancelled" // Error names the caller that cancelled the operation
 )
 
-// OperationStates lists every state. Tests and help texts use this list.
+// OperationStates lists every state.
 func OperationStates() []OperationState {
 	return []OperationState{OperationPending, OperationRunning, OperationDone, OperationFailed, OperationCancelled}
 }
@@ -86,9 +86,10 @@ func (o Operation) Over() bool {
 	return o.State == OperationDone || o.State == OperationFailed || o.State == OperationCancelled
 }
 
-// PercentAt returns the progress of o at the time now, in percent. It returns
-// 100 only for an operation that is done. For an operation that failed or was
-// cancelled, it returns the progress at the end of the operation.
+// PercentAt returns the progress of o at the time now, in percent. It returns 100 only for an
+// operation that is done. For an operation that failed or was cancelled, it returns the progress at
+// the end of the operation. For an unfinished operation that is due or has no duration, it returns
+// 99.
 func (o Operation) PercentAt(now time.Time) int {
 	switch {
 	case o.State == OperationDone:

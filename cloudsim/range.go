@@ -43,7 +43,8 @@ func DefaultNetworkRanges() []netip.Prefix {
 // that projects are allowed to use must not overlap this range.
 var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
-// ValidateNetworkRanges checks the ranges that projects are allowed to use.
+// ValidateNetworkRanges checks the ranges that projects are allowed to use. It returns Invalid if a
+// range has host bits, or overlaps the loopback range or a reserved range.
 func ValidateNetworkRanges(all []netip.Prefix) error {
 	var c checks
 	for _, p := range all {

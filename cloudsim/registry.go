@@ -30,9 +30,9 @@ const (
 // by the password, not by the user name.
 const RegistryUser = "cloud"
 
-// CreateRegistryCredential requests a password for the registry. The password is valid only for the
-// given repositories. At each use, the registry checks the present roles of the caller that
-// requested the password.
+// CreateRegistryCredential requests a password for the registry. If Repositories is set, the
+// password is valid only for these repositories. At each use, the registry checks the present roles
+// of the caller that requested the password.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`

@@ -22,7 +22,8 @@ type Repository struct {
 }
 
 // CreateRepository requests a repository. The call is idempotent: the same request with the
-// same name returns the existing repository.
+// same name returns the existing repository. If the existing repository has other labels, or
+// belongs to another project, the call returns Exists.
 type CreateRepository struct {
 	Name   string            `json:"name" maxLength:"128" example:"team-a/web" doc:"Path in lower case, unique in the cloud"`
 	Labels map[string]string `json:"labels,omitempty"`

@@ -33,7 +33,7 @@ var routeMoves = map[RouteState]map[Verb]RouteState{
 	RouteDeleting:  {Settle: RouteDeleted},
 }
 
-// RouteStates lists every state. Tests and help texts use this list.
+// RouteStates lists every state.
 func RouteStates() []RouteState {
 	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
 }
@@ -100,7 +100,8 @@ func (r CreateRoute) Validate() error {
 }
 
 // CheckNetwork returns Invalid if the destination is inside a range of the network n. It also
-// returns Invalid if hop, the instance that is the next hop, is not suitable.
+// returns Invalid if the next hop has no address in n of the destination's IP family. The parameter
+// hop is the instance of the next hop.
 func (r CreateRoute) CheckNetwork(n Network, hop Instance) error {
 	var c checks
 	to, err := netip.ParsePrefix(r.Destination)

@@ -15,7 +15,8 @@ type ServiceAccount struct {
 }
 
 // CreateServiceAccount requests a service account. The call is idempotent: the same request
-// with the same name returns the existing service account.
+// with the same name returns the existing service account. A different request with the same
+// name returns Exists.
 type CreateServiceAccount struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Unique in its project"`
 	Labels      map[string]string `json:"labels,omitempty"`

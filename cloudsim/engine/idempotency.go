@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// idempotencyKeys maps each Idempotency-Key to the resource that a create call
-// with this key created. A client that lost the answer repeats the call and
-// gets the same resource.
+// idempotencyKeys maps each Idempotency-Key of a caller and project to the resource that a create
+// call with this key created. A client that lost the answer repeats the call and gets the same
+// resource. The cloud keeps a key for the time retention.
 var idempotencyKeys = store.Notes[madeByKey]{Name: "idempotency"}
 
 const kindIdempotencyKey cloudsim.ResourceKind = "idempotencyKey"
@@ -22,9 +22,10 @@ type madeByKey struct {
 	ID      string                `json:"id"`
 }
 
-// idempotent runs createFn and returns the new resource. If an earlier call with the same
-// Idempotency-Key created a resource, idempotent returns that resource instead. It returns Conflict
-// if the earlier call had a different request, or if that resource no longer exists.
+// idempotent runs createFn and returns the new resource. If an earlier call of the same caller and
+// project with the same Idempotency-Key created a resource, idempotent returns that resource
+// instead. It returns Conflict if the earlier call had a different request, or if that resource no
+// longer exists.
 func idempotent[T any](tx *store.Tx, call Call, t store.Table[T], req any, createFn func() (T, error)) (v T, err error) {
 	if call.IdempotencyKey == "" {
 		return createFn()

@@ -24,7 +24,8 @@ var instances = store.Table[cloudsim.Instance]{
 const bySubnet = "subnet"
 
 // CreateInstance begins to create an instance. If an instance with the same name exists and matches
-// the request, CreateInstance returns the existing instance.
+// the request, CreateInstance returns the existing instance. It returns Exists if that instance
+// differs, and Conflict if it is terminating.
 func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -38,8 +39,8 @@ func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance
 	return i, err
 }
 
-// instanceByName returns the existing instance that matches the request, or
-// creates an instance.
+// instanceByName returns the existing instance with the requested name if it matches the request.
+// If there is no such instance, instanceByName creates an instance.
 func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {

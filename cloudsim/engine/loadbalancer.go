@@ -37,7 +37,8 @@ func targetsOf(l *cloudsim.LoadBalancer) []string {
 }
 
 // CreateLoadBalancer begins to create a load balancer. If a load balancer with the same name exists
-// and matches the request, CreateLoadBalancer returns the existing load balancer.
+// and matches the request, CreateLoadBalancer returns the existing load balancer. It returns Exists
+// if that load balancer differs, and Conflict if it is in state deleting.
 func (e *Engine) CreateLoadBalancer(ctx context.Context, req cloudsim.CreateLoadBalancer) (l cloudsim.LoadBalancer, err error) {
 	if err := req.Validate(); err != nil {
 		return l, err
@@ -234,8 +235,10 @@ func (e *Engine) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) 
 	return listPage(ctx, e.core, loadBalancers, o, nil)
 }
 
-// UpdateLoadBalancer replaces the labels and the spec of a load balancer. It returns Stale if rev
-// is neither 0 nor the load balancer's revision. A request that changes nothing begins no work.
+// UpdateLoadBalancer replaces the labels and the spec of a load balancer, and changes its addresses
+// if the request has families or addresses. It returns Stale if rev is neither 0 nor the load
+// balancer's revision. It returns Invalid if the request changes the scheme. A request that changes
+// nothing begins no work.
 func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.UpdateLoadBalancer, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
@@ -265,7 +268,8 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 }
 
 // SetLoadBalancerTargets replaces the targets of a load balancer, but not the targets of its
-// listeners. It returns Stale if rev is neither 0 nor the load balancer's revision.
+// listeners. It returns Stale if rev is neither 0 nor the load balancer's revision. A request that
+// changes nothing begins no work.
 func (e *Engine) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.SetTargets, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err

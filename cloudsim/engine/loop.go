@@ -23,9 +23,10 @@ const settleBatch = 256
 // full disk.
 const tryAgain = 2 * time.Second
 
-// Run completes due work until ctx ends. Run first completes the work that became due while the
-// process was not running. Run also compacts the journal. If a write to the store's file fails, Run
-// tries again after a pause. During the pause, read-only calls continue to work.
+// Run completes due work until ctx ends, and then returns nil. Run first completes the work that
+// became due while the process was not running. Run also compacts the journal. If the store is
+// Unavailable, for example after a failed write, Run tries again after a pause. During the pause,
+// read-only calls continue to work. Run returns every other error.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {

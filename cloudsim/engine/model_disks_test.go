@@ -133,8 +133,8 @@ func (w *world) createDisk(t *rapid.T) {
 	}
 }
 
-// source returns the size that a copy of a disk or snapshot must have. If the cloud must refuse the
-// request for the copy, source returns the expected error.
+// source returns the size of the requested disk. If the cloud must refuse the request because of
+// its source, source returns the expected error.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	least, zone, typ := 0, req.Zone, req.Type
 	switch {

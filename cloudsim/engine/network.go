@@ -20,8 +20,11 @@ var networks = store.Table[cloudsim.Network]{
 // byNetwork is the name of the index that finds resources by their network.
 const byNetwork = "network"
 
-// CreateNetwork begins to create a network. It returns Conflict if a range of
-// the network overlaps a range of another network of the cloud.
+// CreateNetwork begins to create a network. It returns Conflict if a range of the network overlaps
+// a range of another network or of load balancers. It also returns Conflict if a range overlaps the
+// destination of a route, or a route of the cloud's machine. It returns Invalid for a range that
+// projects may not use. If a network with the same name exists, CreateNetwork returns this network,
+// or Exists if it differs from the request.
 func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err
@@ -33,8 +36,8 @@ func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) 
 	return n, err
 }
 
-// networkByName returns the existing network that matches the request, or
-// creates a network.
+// networkByName returns the existing network with the requested name if it matches the request. If
+// there is no such network, networkByName creates a network.
 func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {
@@ -193,7 +196,7 @@ func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 
 // UpdateNetwork replaces the labels and the spec of a network. It returns Stale if rev is neither 0
 // nor the network's revision. It returns Conflict if the request changes pod ranges that instances
-// use. A request that changes nothing begins no work.
+// use. It checks new pod ranges like CreateNetwork. A request that changes nothing begins no work.
 func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err

@@ -32,8 +32,7 @@ func rangeText(p netip.Prefix) string {
 	return p.Masked().String()
 }
 
-// makeDefaultNetwork creates the default network of a new project, and the one
-// subnet of this network.
+// makeDefaultNetwork creates the default network of a project, and the one subnet of this network.
 func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 	id, err := networks.NextID(tx)
 	if err != nil {
@@ -108,7 +107,8 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 }
 
 // moveDefaultNetwork sets the ranges of default network n to the configured ranges. If the
-// configuration has no pod ranges, n keeps the pod ranges that UpdateNetwork has set.
+// configuration has no pod ranges, n keeps the pod ranges that UpdateNetwork has set. It returns an
+// error if instances use a range that changes.
 func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	before := n
 	n.IPv4, n.IPv6 = rangeText(e.cfg.Instances), rangeText(e.cfg.Instances6)

@@ -54,7 +54,8 @@ func (e *Engine) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 
 // DetachNetwork immediately releases the addresses of an instance in an additional network. Routes
 // of this network that have the instance as their next hop get the state blackhole. DetachNetwork
-// returns Conflict for the first network of the instance.
+// returns Conflict for the first network of the instance. It does not change an instance that is
+// not in the network.
 func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

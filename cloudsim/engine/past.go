@@ -91,7 +91,8 @@ func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error)
 
 // rows yields the resources of a project as they were at the earlier time, sorted by id. For the
 // project "" it yields the resources of all projects. It yields only resources with ids greater
-// than o.After. It copies the whole table to memory.
+// than o.After, and with the source o.Source if this is not "". It copies the whole table to
+// memory.
 func (p past[T]) rows(tx *store.Tx, t store.Table[T], project cloudsim.ProjectID, o cloudsim.ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

@@ -55,9 +55,10 @@ func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
 	return cloudsim.Project{}, cloudsim.Errorf(cloudsim.NotFound, "no project %s", idOrName)
 }
 
-// CreateProject creates a project, or returns the existing project with the requested name. It
-// returns Conflict if the name is the id of another project, and Invalid if the name can be the id
-// of a later project. The reason is that callers select a project by its name or its id.
+// CreateProject creates a project. If a project with the same name exists, CreateProject returns
+// this project, or Exists if the labels differ. Callers select a project by its name or its id.
+// CreateProject therefore returns Conflict if the name is the id of another project, and Invalid if
+// the name can be the id of a later project.
 func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) (p cloudsim.Project, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err

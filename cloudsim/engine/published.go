@@ -30,10 +30,10 @@ func publishedOf(l *cloudsim.LoadBalancer) []string {
 func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/" + strconv.Itoa(port) }
 
 // publish assigns a published port (a second port, on a host) to each listener of lb. A listener
-// keeps its present published port, or gets the lowest free port. If no port is free, the listener
-// gets no published port. In this case, publish returns no error, because a listener also works
-// without a published port. The run time of publish grows with the number of ports in the
-// configured range.
+// keeps its present published port if the port is in the configured range. Otherwise it gets the
+// lowest free port. If no port is free, the listener gets no published port. In this case, publish
+// returns no error, because a listener also works without a published port. The run time of publish
+// grows with the number of ports in the configured range.
 func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	oldPorts := lb.Published
 	lb.Published = nil

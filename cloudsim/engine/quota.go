@@ -9,8 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// quotaLimits stores the limits that differ from the default, by project and
-// quota name.
+// quotaLimits stores the limits that SetQuota has set, by project and quota name.
 var quotaLimits = store.Notes[int64]{Name: "quota"}
 
 func quotaKey(project cloudsim.ProjectID, name cloudsim.QuotaName) string {
@@ -137,8 +136,8 @@ func (e *Engine) ListQuotas(ctx context.Context) (all cloudsim.Quotas, err error
 }
 
 // SetQuota changes a limit of the call's project, or of the default project for a call without a
-// project. If req.Limit is nil, the default limit applies again. SetQuota does not delete existing
-// resources, even if they exceed the new limit.
+// project. If req.Limit is nil, the default limit applies again. SetQuota returns NotFound for an
+// unknown name. It does not delete existing resources, even if they exceed the new limit.
 func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req cloudsim.SetQuota) (q cloudsim.Quota, err error) {
 	if err := req.Validate(); err != nil {
 		return q, err

@@ -172,9 +172,9 @@ func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 	return nil
 }
 
-// routableToPods checks the destination of a route in a default network. The instances of all
-// default networks get their pod ranges from the same configured ranges. If the destination
-// overlaps a configured range, the destination must be inside a pod range of the next hop.
+// routableToPods checks the destination of a route in a default network that has the configured pod
+// ranges. All such networks give instances pod ranges from the same ranges. If the destination
+// overlaps one of these ranges, the destination must be inside a pod range of the next hop.
 // Otherwise routableToPods returns Conflict.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {

@@ -68,7 +68,7 @@ func (ac *access) loadRates() error {
 	return nil
 }
 
-// applyRates puts limits in force. Each caller begins with a full bucket.
+// applyRates puts limits in force. Each caller and each project begins with a full bucket.
 func (ac *access) applyRates(limits cloudsim.RateLimits) {
 	ac.rates.mu.Lock()
 	defer ac.rates.mu.Unlock()
@@ -88,9 +88,10 @@ type RateLimit struct {
 }
 
 // throttle returns Exhausted with RetryAfter for a call that exceeds the rate limit of its caller
-// or of its project. The cloud's clock determines when the caller's bucket gets new tokens. While
-// this clock is stopped, an empty bucket of a caller stays empty. In c.RateLimit, throttle stores
-// one of the two rate limits: the limit with fewer remaining calls.
+// or of its project. The caller's limit does not apply to calls of class Admin. The cloud's clock
+// determines when the caller's bucket gets new tokens. While this clock is stopped, an empty bucket
+// of a caller stays empty. In c.RateLimit, throttle stores one of the two rate limits: the limit
+// with fewer remaining calls.
 func (ac *access) throttle(c *Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err
@@ -193,7 +194,7 @@ func (ac *access) GetRateLimits(context.Context) (cloudsim.RateLimits, error) {
 	return cloudsim.RateLimits{}, nil
 }
 
-// SetRateLimits stores the limits and puts them in force. Each caller begins with
+// SetRateLimits stores the limits and puts them in force. Each caller and each project begins with
 // a full bucket.
 func (ac *access) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
 	if err := req.Validate(); err != nil {

@@ -34,8 +34,8 @@ func recordKey(project cloudsim.ProjectID, kind, name string) string {
 	return string(project) + " " + kind + " " + name
 }
 
-// CreateRecord creates a record. If a record with the same kind and name exists and matches the
-// request, CreateRecord returns the existing record.
+// CreateRecord creates a record. If a record with the same kind and name exists, CreateRecord
+// returns this record, or Exists if it differs from the request.
 func (e *Engine) CreateRecord(ctx context.Context, req cloudsim.CreateRecord) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -47,8 +47,7 @@ func (e *Engine) CreateRecord(ctx context.Context, req cloudsim.CreateRecord) (r
 	return r, err
 }
 
-// recordByName returns the existing record with the kind and the name in the request. If no such
-// record exists, recordByName creates a record.
+// recordByName does the work of CreateRecord in transaction tx.
 func (e *Engine) recordByName(tx *store.Tx, call Call, req cloudsim.CreateRecord) (r cloudsim.Record, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {
@@ -107,8 +106,9 @@ func (e *Engine) ListRecords(ctx context.Context, o cloudsim.ListOptions) (cloud
 
 // UpdateRecord replaces the labels and the document of a record. If the request has a name,
 // UpdateRecord also changes the name. It returns Stale if rev is neither 0 nor the record's
-// revision. It returns Denied if the caller has no permission for the record with the new name. A
-// request that changes nothing writes no event.
+// revision, and Exists if another record of the same kind has the new name. It returns Denied if
+// the caller's permission includes neither the new name nor the id. A request that changes nothing
+// writes no event.
 func (e *Engine) UpdateRecord(ctx context.Context, id cloudsim.RecordID, req cloudsim.UpdateRecord, rev uint64) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err

@@ -73,10 +73,10 @@ func (c RegistryCaller) Context(ctx context.Context, requestID string) context.C
 // Name returns the name of the caller.
 func (c RegistryCaller) Name() string { return c.call.Caller }
 
-// CreateRegistryCredential creates a registry password for the caller. The password of a service
-// account is valid until the password expires or the service account is deleted. If the caller is
-// not a service account, the password also becomes invalid when the caller's token expires or is
-// deleted.
+// CreateRegistryCredential creates a registry password for the caller. It returns Unavailable if
+// the cloud has no registry. The password of a service account is valid until the password expires
+// or the service account is deleted. If the caller is not a service account, the password also
+// becomes invalid when the caller's token expires or is deleted.
 func (im *imageManager) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
 	if err := req.Validate(); err != nil {
 		return c, err
@@ -194,9 +194,9 @@ func (im *imageManager) readClaims(tx *store.Tx, token, use string) (c RegistryC
 	return c, err
 }
 
-// CreateRegistryBearer creates a bearer token. The token contains only those
-// requested actions that the caller's roles permit. CreateRegistryBearer
-// returns no error if the roles permit only some or none of the requested
+// CreateRegistryBearer creates a bearer token. The token contains only those requested actions that
+// the caller's roles and password permit, and no actions on missing repositories.
+// CreateRegistryBearer returns no error if the token contains only some or none of the requested
 // actions.
 func (im *imageManager) CreateRegistryBearer(c RegistryCaller, requestID string, requests []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
 	var entries []func()
@@ -248,9 +248,9 @@ func (im *imageManager) CreateRegistryRefusal(reason string) (b RegistryBearer, 
 var ErrRegistryScope = errors.New("the bearer token has no permission for this call")
 
 // AllowRegistry checks an action of caller c and returns the repository of the action. It returns
-// Denied if the caller's present roles do not permit the action. In this case, a new bearer token
-// would not permit the action either. If the roles permit the action, but the bearer token does not
-// include the action, AllowRegistry returns ErrRegistryScope.
+// Denied if the caller's present roles or password do not permit the action. In this case, a new
+// bearer token would not permit the action either. Otherwise it returns ErrRegistryScope if the
+// bearer token does not include the action, and then NotFound if the repository does not exist.
 func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {
@@ -275,8 +275,9 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 	return "registry." + action, name
 }
 
-// mayUse checks the action against the caller's present roles. A caller without
-// permission gets the same error for an existing and a missing repository.
+// mayUse checks the action against the caller's present roles and the limits of the caller's
+// password. It returns Denied, or NotFound for a missing repository. A caller without permission to
+// pull gets the same error for an existing and a missing repository.
 func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
@@ -315,8 +316,8 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 const maxDecisions = 1000
 
 // decisions is the audit trail of the registry. Each decision says whether the registry permitted
-// an action of a caller. The latest decisions are in memory. All decisions are in the log and in
-// the registry's audit file.
+// an action of a caller. The latest decisions are in memory. All decisions are in the log, and in
+// the registry's audit file if there is one.
 type decisions struct {
 	mu   sync.Mutex
 	last []cloudsim.RegistryDecision // a ring buffer after it has maxDecisions entries
@@ -334,9 +335,10 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 }
 
 // KeepRegistryDecisions initializes the audit trail. The iterator oldLines yields the existing
-// lines of the audit file. Each line contains one decision as JSON. KeepRegistryDecisions ignores
-// invalid lines. The engine writes each new decision to auditFile as one line, with one call of
-// Write.
+// lines of the audit file. Each line contains one decision as JSON, and must stay unchanged until
+// KeepRegistryDecisions returns. KeepRegistryDecisions ignores invalid lines. The engine writes
+// each new decision to auditFile as one line, with one call of Write. A nil auditFile means no
+// file.
 func (im *imageManager) KeepRegistryDecisions(oldLines iter.Seq[[]byte], auditFile io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range oldLines {

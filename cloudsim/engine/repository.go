@@ -32,7 +32,8 @@ func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 }
 
 // CreateRepository creates a repository. If the project already has a repository with the same name
-// and labels, CreateRepository returns the existing repository.
+// and labels, CreateRepository returns the existing repository. It returns Exists if the labels
+// differ, or if another project has the name.
 func (im *imageManager) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err

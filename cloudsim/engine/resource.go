@@ -168,10 +168,8 @@ func projectToList[T any](call Call, t store.Table[T]) cloudsim.ProjectID {
 }
 
 // rows yields all resources that match the options o. It may also yield resources that do not
-// match, so the caller must check each resource. rows reads an index in two cases. In the first
-// case, o selects a source or an instance. In the second case, the call is for one project, and o
-// selects a name or the kind of a record. Otherwise rows reads all resources of the project, or of
-// all projects.
+// match, so the caller must check each resource. If an index fits the options, rows reads only this
+// index. Otherwise it reads all resources of the project, or of all projects.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := projectToList(call, t)
 	if o.Source != "" {

@@ -73,8 +73,8 @@ func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	return r, err
 }
 
-// grantsOf returns the grants of a token: its role, or the role bindings of its
-// service account.
+// grantsOf returns the grants of a token: its role, or the role bindings of its service account. A
+// token with an unknown role has no grants. A role binding with an unknown role is an error.
 func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	if t.ServiceAccount == "" {
 		r, err := findRole(tx, t.Role)
@@ -208,7 +208,7 @@ func (c Call) deniedError(operation string, class Access) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s lacks the permission %s %s: %s; %s", c.caller(), missing, scope, holds, help)
 }
 
-// mayRead reports whether the call may read all resources of a kind.
+// mayRead reports whether the call may read all resources of a kind in its project.
 func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	noun, class := nounOfKind(kind), Read
 	switch kind {
@@ -234,8 +234,8 @@ func nounOfKind(kind cloudsim.ResourceKind) string {
 	return string(kind) + "s"
 }
 
-// mayGive returns Denied if grant g has permissions that the caller does not
-// have.
+// mayGive returns Denied if the caller lacks a permission of grant g in the project of g. A grant
+// of the caller that is limited to some resources does not count.
 func (c Call) mayGive(g cloudsim.Grant) error {
 	for _, p := range g.Permissions {
 		if !slices.ContainsFunc(c.grants, func(own cloudsim.Grant) bool {
@@ -253,7 +253,8 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 }
 
 // MayTouch checks the target of a call. It returns Denied if the caller's permission is limited to
-// some resources, and the target in s is not one of these resources.
+// some resources, and the target in s is not one of these resources. The target of a create call is
+// the name in the request. A call without a target, such as a list call, is also Denied.
 func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {
@@ -314,6 +315,8 @@ func (ac *access) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 }
 
 // CreateRole creates a role. If the same role already exists, CreateRole returns the existing role.
+// It returns Exists if a different role has the name. It returns Denied if the caller lacks a
+// permission of the role in all projects.
 func (ac *access) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cloudsim.Role, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -375,7 +378,9 @@ func (ac *access) DeleteRole(ctx context.Context, name cloudsim.RoleName) error 
 	})
 }
 
-// CreateRoleBinding grants a role to a service account.
+// CreateRoleBinding grants a role to a service account. It returns Denied if the caller lacks a
+// permission of the role, in the project or in all projects if req.AllProjects is set. If the same
+// role binding already exists, CreateRoleBinding returns the existing role binding.
 func (ac *access) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
 	if err := req.Validate(); err != nil {
 		return b, err

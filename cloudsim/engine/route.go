@@ -30,9 +30,11 @@ func destinationKey(n cloudsim.NetworkID, destination string) string {
 	return string(n) + " " + destination
 }
 
-// CreateRoute begins to create a route. It returns Exists if the network has a
-// route to the same destination, and Exhausted if the network already has its
-// maximum number of routes.
+// CreateRoute begins to create a route. It returns Exists if the network has another route to the
+// same destination, and Exhausted if the network already has its maximum number of routes. It
+// returns Conflict if the route would redirect traffic of load balancers or of other networks (see
+// checkRoute). If a route with the same name exists and matches the request, CreateRoute returns
+// the existing route.
 func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -44,8 +46,8 @@ func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r c
 	return r, err
 }
 
-// routeByName returns the existing route that matches the request, or creates a
-// route.
+// routeByName returns the existing route with the requested name if it matches the request. If
+// there is no such route, routeByName creates a route.
 func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {

@@ -24,7 +24,8 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 
 // findAccount returns the service account with the id idOrName, or with the name idOrName in the
 // call's project. If the caller has permission for the call's operation in all projects, idOrName
-// may also be the id of an account in another project.
+// may also be the id of an account in another project. If no account matches, findAccount returns
+// Invalid.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
 	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.canSee(&a.Meta) {
@@ -44,10 +45,10 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 }
 
 // accountToCarry returns the id of the service account for a new instance, or for a new workload
-// trust. The caller must have all permissions of the account, because the instance or workload gets
-// these permissions. For an account of another project, the caller also needs the permission
-// tokens.create in all projects, because the other project can later give the account more
-// permissions.
+// trust. If idOrName is "", it returns "". The caller must have all permissions of the account,
+// because the instance or workload gets these permissions. For an account of another project, the
+// caller also needs the permission tokens.create in all projects, because the other project can
+// later give the account more permissions.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil

@@ -120,7 +120,7 @@ func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 }
 
 // RotateSigningKey creates a new signing key for req.Use, and retires the active key of this use.
-// Signatures of both keys are valid for req.OverlapSeconds. After this time, the cloud deletes the
+// Signatures of the retiring key stay valid for req.OverlapSeconds. Then the cloud deletes the
 // retiring key.
 func (ac *access) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
 	if err := req.Validate(); err != nil {
@@ -168,13 +168,13 @@ func (ac *access) settledKey(tx *store.Tx, k *cloudsim.SigningKey) error {
 	return forgetKey(tx, *k, cloudsim.Settle)
 }
 
-// GetSigningKey returns a signing key without its private key.
+// GetSigningKey returns a signing key without its fields Private and KeyID.
 func (ac *access) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
 	k, err := read(ctx, ac.core, signingKeys, string(id))
 	return publicKey(k), err
 }
 
-// ListSigningKeys returns one page of signing keys without their private keys.
+// ListSigningKeys returns one page of signing keys without their fields Private and KeyID.
 func (ac *access) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.SigningKey], err error) {
 	if ctx, err = withoutProject(ctx); err != nil {
 		return l, err

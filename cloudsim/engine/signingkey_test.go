@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestKeysRotate proves that a retiring key is valid exactly for the requested overlap, even if the
-// cloud was down during this time. It also proves that a caller cannot delete an active key.
+// TestKeysRotate proves that the cloud deletes a retiring key after the requested overlap, even if
+// the cloud was down when the overlap ended. It also proves that a caller cannot delete an active
+// key.
 func TestKeysRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

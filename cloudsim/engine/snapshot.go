@@ -29,8 +29,9 @@ var snapshots = store.Table[cloudsim.Snapshot]{
 	},
 }
 
-// CreateSnapshot begins to take a snapshot of a disk. It returns NotFound if
-// the disk does not exist, and Conflict if the disk has no data.
+// CreateSnapshot begins to take a snapshot of a disk, or returns the existing snapshot that matches
+// the request. It returns NotFound if the disk does not exist, and Conflict if the state of the
+// disk permits no copy of its data.
 func (e *Engine) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot) (s cloudsim.Snapshot, err error) {
 	if err := req.Validate(); err != nil {
 		return s, err

@@ -15,8 +15,9 @@ var snapshotGroups = store.Table[cloudsim.SnapshotGroup]{
 	Meta: func(g *cloudsim.SnapshotGroup) *cloudsim.Meta { return &g.Meta },
 }
 
-// CreateSnapshotGroup begins to take snapshots of several disks at one instant. If the cloud cannot
-// take a snapshot of one of the disks, CreateSnapshotGroup takes no snapshots.
+// CreateSnapshotGroup begins to take snapshots of several disks at one instant, or returns the
+// existing group that matches the request. If the cloud cannot take a snapshot of one of the disks,
+// CreateSnapshotGroup returns an error and takes no snapshots.
 func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
 	if err := req.Validate(); err != nil {
 		return g, err

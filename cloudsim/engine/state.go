@@ -40,9 +40,10 @@ func (ss *stateManager) statePath(name string) (string, error) {
 	return filepath.Join(ss.cfg.StateDir, name+stateSuffix), nil
 }
 
-// SaveState saves the whole cloud. The saved records are from one instant, and
-// the saved disk data is from one later instant. Other calls continue during
-// the save. A load or a reset waits until a save with disk data ends.
+// SaveState saves the whole cloud. The saved records are from one instant, and the saved disk data
+// is from one later instant. Other calls continue during the save. A load or a reset waits until a
+// save with disk data ends. SaveState returns Exists if the name is in use, and Conflict if it
+// cannot save the data of the disks.
 func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return s, err
@@ -80,7 +81,7 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 }
 
 // keepState creates the file of a saved state. It calls writeContent to write the content. If
-// writeContent fails, keepState deletes the file.
+// writeContent fails, no file remains. keepState returns Exists if the name is in use.
 func (ss *stateManager) keepState(name string, writeContent func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := ss.statePath(name)
 	if err != nil {
@@ -113,9 +114,10 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 	return stateAt(path)
 }
 
-// fullDiskError returns Unavailable if err is a failed write to a full disk. Otherwise it returns
-// err. An import writes a copy of the file while statefile.Reader reads it. Reader converts each
-// error to Invalid. So without fullDiskError, an import to a full disk would return Invalid.
+// fullDiskError returns Unavailable if a write failed because of a full disk, a disk quota or a
+// limit of the file size. Otherwise it returns err. An import writes a copy of the file while
+// statefile.Reader reads it. Reader converts each error to Invalid. So without fullDiskError, an
+// import to a full disk would return Invalid.
 func fullDiskError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) {
@@ -190,9 +192,9 @@ func (ss *stateManager) withUnpacked(f io.Reader, fn func(from *store.Store, dat
 	return fn(from, r)
 }
 
-// stateAt returns the description of the saved state at path, from the header
-// of the file. It returns NotFound if another caller has deleted the saved
-// state.
+// stateAt returns the description of the saved state at path, from the header of the file. If the
+// header is damaged, stateAt describes the damage in the field Damage and returns no error. It
+// returns NotFound if another caller has deleted the saved state.
 func stateAt(path string) (s cloudsim.State, err error) {
 	name := strings.TrimSuffix(filepath.Base(path), stateSuffix)
 	f, err := os.Open(path)
@@ -255,7 +257,9 @@ func (ss *stateManager) DeleteState(ctx context.Context, name string) error {
 // the cloud has either the old or the new contents, with the matching disk data. After the load,
 // the cloud has the ids, addresses and open operations of the saved state, and the engine completes
 // the work that is due. Tokens of the running cloud stay valid if their project and service account
-// exist in the saved state. Open watches end with the error Gone.
+// exist with the same ids and names in the saved state. Open watches end with the error Gone.
+// LoadState returns Conflict if the saved state does not fit the cloud's configuration. It also
+// returns Conflict if it would replace disk data while a disk is attached, or without a data plane.
 func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
@@ -289,8 +293,9 @@ var accessKinds = []cloudsim.ResourceKind{
 }
 
 // ResetState deletes the resources of the cloud in one transaction. ResetState does not change
-// projects, access rights or the clock. The numbers in the ids of new resources begin at 1 again,
-// but revisions continue. Open watches end with the error Gone.
+// projects, access rights or the clock. Quotas, rate limits and durations get their default values,
+// and the cloud creates new signing keys. The numbers in ids of deleted kinds begin at 1 again, but
+// revisions continue. Open watches end with the error Gone.
 func (ss *stateManager) ResetState(ctx context.Context) error {
 	return ss.replaceAll(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
@@ -328,8 +333,8 @@ func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dat
 	}), late)
 }
 
-// ExportState opens the file of a saved state. Another cloud can import this
-// file with ImportState.
+// ExportState opens the file of a saved state. The caller must close the result. Another cloud can
+// import this file with ImportState.
 func (ss *stateManager) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := callOf(ctx); err != nil {
 		return nil, err
@@ -337,9 +342,9 @@ func (ss *stateManager) ExportState(ctx context.Context, name string) (io.ReadCl
 	return ss.openState(name)
 }
 
-// ImportState stores an exported state under a name. It checks the whole file
-// except the ids and offsets of disk data. Only LoadState checks these ids and
-// offsets. ImportState returns Invalid for a damaged state.
+// ImportState stores an exported state under a name. It checks the whole file except the ids and
+// offsets of disk data. Only LoadState checks these ids and offsets. ImportState returns Exists if
+// the name is in use, and Invalid for a damaged state.
 func (ss *stateManager) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err

@@ -85,7 +85,8 @@ func savedFile(f *testing.F) []byte {
 	return raw
 }
 
-// withRecord converts a store's file to an exported state. It replaces one record of the state.
+// withRecord adds or replaces one record in a store's file, and returns the result as an exported
+// state. If the store refuses the record, withRecord skips the test.
 func withRecord(t *testing.T, file []byte, bucket string, key, value []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")

@@ -45,7 +45,8 @@ func TestImportRefusesWrongNumbers(t *testing.T) {
 	}
 }
 
-// changedState exports a state, changes records in the exported state, and returns the result.
+// changedState changes records in the file of a new cloud, and then returns this file as an
+// exported state.
 func changedState(t *testing.T, change func(*bolt.Tx) error) []byte {
 	t.Helper()
 	path := file(t)

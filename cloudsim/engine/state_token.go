@@ -102,8 +102,8 @@ func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	return errors.Join(tokens.Put(tx, &have), forgetLater(tx, have))
 }
 
-// ResetState calls keepEnds after it has emptied the due list. keepEnds adds the deletion of each
-// expiring token to the due list again.
+// keepEnds adds the deletion of each expiring token to the due list again, because ResetState has
+// emptied the due list.
 func keepEnds(tx *store.Tx) error {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err == nil {

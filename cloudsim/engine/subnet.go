@@ -131,8 +131,8 @@ func setGateways(s *cloudsim.Subnet) {
 	}
 }
 
-// usableNetwork returns a network of the project. It returns Conflict if the
-// network's state does not permit new resources in the network.
+// usableNetwork returns a network of the project. It returns Invalid if the project has no such
+// network, and Conflict if the network's state does not permit new resources.
 func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	n, err := networks.Get(tx, string(id))
 	switch {
@@ -201,7 +201,8 @@ func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s clou
 	return s, err
 }
 
-// placeInstance returns the network and the subnet of a new instance.
+// placeInstance returns the network and the subnet of a new instance. If the request names neither,
+// placeInstance selects the project's default network.
 func (e *Engine) placeInstance(tx *store.Tx, project cloudsim.ProjectID, region string, req cloudsim.CreateInstance) (n cloudsim.Network, s cloudsim.Subnet, err error) {
 	if req.Subnet != "" {
 		s, err = subnets.Get(tx, string(req.Subnet))
@@ -260,7 +261,9 @@ func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloud
 
 // takeAddresses assigns to a new instance one address from each range of the subnet. From the range
 // that contains the wanted address, takeAddresses takes this address. From every other range it
-// takes the lowest free address. takeAddresses returns Exhausted if a range has no free address.
+// takes the lowest free address. takeAddresses returns Invalid if no range contains the wanted
+// address, and Exhausted if a range has no free address. If wanted is "", it takes the lowest free
+// address of each range.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
 	ask, _ := netip.ParseAddr(wanted) // Validate has checked the address, so ask is invalid only if wanted is ""
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {

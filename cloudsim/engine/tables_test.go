@@ -86,7 +86,7 @@ func tablesOf(d ast.Decl) (names []string) {
 	return names
 }
 
-// receiver returns the type name of a method's receiver, or "" for a function.
+// receiver returns the type name of a method's pointer receiver. For other functions it returns "".
 func receiver(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return ""

@@ -30,7 +30,8 @@ func publicToken(t cloudsim.Token) cloudsim.Token {
 }
 
 // CreateToken creates a token. The returned token contains its Secret, which no other method
-// returns. The caller must have all permissions of the new token.
+// returns. The caller must have all permissions of the new token. CreateToken returns Exists if the
+// project has a token with this name.
 func (ac *access) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t cloudsim.Token, err error) {
 	if err := req.Validate(); err != nil {
 		return t, err
@@ -132,8 +133,8 @@ func forgetToken(tx *store.Tx, w store.Work) error {
 // AdminToken is the name of the token that EnsureAdmin stores.
 const AdminToken = "admin"
 
-// EnsureAdmin sets the secret of the admin token. The owner of the machine uses
-// this token as administrator. EnsureAdmin needs no authorization.
+// EnsureAdmin creates the admin token, or replaces its secret. The owner of the machine uses this
+// token as administrator. EnsureAdmin needs no authorization.
 func (ac *access) EnsureAdmin(secret string) error {
 	return ac.store.Update("", func(tx *store.Tx) error {
 		t, err := tokens.Named(tx, "", AdminToken)

@@ -107,9 +107,9 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	return nil
 }
 
-// ListEvents returns a page of the events that the caller may see and that come
-// after the revision o.Since. The Revision of the list is the last revision
-// that ListEvents has read. ListEvents returns Gone in the same cases as Watch.
+// ListEvents returns a page of the events that the caller may see and that come after the revision
+// o.Since. The Revision of the list is the last revision that ListEvents has read. ListEvents
+// returns Gone in the same cases as Watch, and Invalid for an unknown kind in o.Kinds.
 //
 // LoadState also loads the journal of the saved state. ListEvents can return only the first page of
 // the loaded events, with o.Since = 0. For a later page, ListEvents returns Gone, because each call
@@ -128,7 +128,7 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 
 // ListNewestEvents returns a page of the events that the caller may see, newest first. The field
 // Next of the result is the value of o.Before for the next page. ListNewestEvents reads the journal
-// backwards until the page is full.
+// backwards until the page is full. It returns Invalid for an unknown kind in o.Kinds.
 func (e *Engine) ListNewestEvents(ctx context.Context, o cloudsim.EventOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err

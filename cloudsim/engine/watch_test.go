@@ -30,9 +30,9 @@ func shortToken(t *testing.T, e *engine.Engine, admin context.Context, name stri
 	return must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: name, TTLSeconds: 90}))(t).Secret
 }
 
-// workload creates a trust for a pod, and returns a token of the pod. With this
-// token the pod can call the cloud as a service account. The token expires
-// after 90 seconds and has a second audience, "other".
+// workload creates a trust for a Kubernetes service account, and returns a token of a pod with this
+// account. With this token the pod can call the cloud as the cloud's service account name. The
+// token expires after 90 seconds and has a second audience, "other".
 func workload(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)

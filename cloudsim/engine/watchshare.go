@@ -20,9 +20,8 @@ const (
 	readsPerSecond = 1000
 )
 
-// watchShares limits the watches of each owner. The owner of a watch is the
-// project of the caller. If the caller has a role in all projects, the owner is
-// the caller.
+// watchShares limits the watches of each owner. The owner of a watch is the project of the caller.
+// If the caller has no project, or has a role in all projects, the owner is the caller.
 type watchShares struct {
 	mu sync.Mutex
 	by map[watchOwner]*watchShare
@@ -73,15 +72,15 @@ func (s *watchShare) wait(ctx context.Context) error {
 	return s.reads.Wait(ctx)
 }
 
-// boundTo returns the project of a caller that can use only this project. boundTo returns false for
-// all other callers. All callers for which boundTo returns the same project share the limits of
-// this project.
+// boundTo returns the project of the caller. It returns false for a caller without a project, and
+// for a caller with a role in all projects. All callers for which boundTo returns the same project
+// share the limits of this project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.callerProject, c.callerProject != "" && !c.inAllProjects()
 }
 
 // BoundTo returns the project whose limits apply to the call in ctx. It returns false for a caller
-// that has a role in all projects.
+// without a project, and for a caller with a role in all projects.
 func BoundTo(ctx context.Context) (cloudsim.ProjectID, bool) {
 	c, _ := CallOf(ctx)
 	return c.boundTo()

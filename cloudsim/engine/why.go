@@ -18,7 +18,8 @@ import (
 
 // Why explains how an object reached its present state. The caller names the object by its id or by
 // kind/name. Why reads the journal. It can therefore also explain deleted objects whose events are
-// still in the journal. It returns NotFound if the journal has no event of the object.
+// still in the journal. It returns NotFound if the journal has no event of the object that the
+// caller may see.
 func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -42,10 +43,9 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 	return w, err
 }
 
-// WhyRequest explains the effects of the request with the given id. It fills
-// the field Calls of the result only if the caller may list the audit trail.
-// WhyRequest returns NotFound if neither the audit trail in memory nor the
-// journal contains the request.
+// WhyRequest explains the effects of the request with the given id. It fills the field Calls of the
+// result only if the caller may list the audit trail. WhyRequest returns NotFound if the caller can
+// see the request neither in the audit trail in memory nor in the journal.
 func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -243,8 +243,7 @@ func (s *whyReader) read(tx *store.Tx) error {
 	return nil
 }
 
-// s.requests contains the ids of the requests that created or changed the object.
-// addFaultsOfCreation adds a step for each fault that affected one of these requests. If a fault
+// addFaultsOfCreation adds a step for each fault that affected a request in s.requests. If a fault
 // affects a create call, the event of the fault does not contain the object's id. Therefore
 // addFaultsOfCreation finds the faults by the ids of the requests.
 func (s *whyReader) addFaultsOfCreation(tx *store.Tx) error {
@@ -353,7 +352,8 @@ func (s *whyReader) addFault(ev cloudsim.Event) {
 	}
 }
 
-// addWaits adds the reasons why the object waits at present.
+// addWaits adds the reasons why the object waits at present. It also adds the active faults that
+// can match a read of the object.
 func (s *whyReader) addWaits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil

@@ -60,7 +60,8 @@ func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 
 
 // verifyWorkload verifies a token that a Kubernetes cluster has signed. Before it verifies the
 // signature, it reads the subject and the issuer in the token. It uses the subject and the issuer
-// only to select workload trusts. Then it tries the keys of these trusts.
+// only to select workload trusts. Then it tries the keys of these trusts. It returns
+// Unauthenticated if no trust accepts the token, or if trusts of different accounts accept it.
 func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {
@@ -152,9 +153,9 @@ func verifyTrusted(cloudTime time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWeb
 	return c.Expiry.Time(), nil
 }
 
-// CreateWorkloadTrust lets a Kubernetes service account call the cloud as a
-// service account of the cloud. The caller must have all permissions of that
-// account.
+// CreateWorkloadTrust lets a Kubernetes service account call the cloud as a service account of the
+// cloud. The caller must have all permissions of that account. CreateWorkloadTrust returns Exists
+// if another trust conflicts with the new trust (see onlyTrust).
 func (ac *access) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
 	if err := req.Validate(); err != nil {
 		return w, err

@@ -25,16 +25,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// maxBody is the largest request body in bytes. One MiB is enough for the largest valid
-// load balancer. This load balancer has five thousand targets and a request body of about
-// 200 KiB.
+// maxBody is the largest request body in bytes. One MiB is enough for the largest valid load
+// balancer. This load balancer has five thousand targets and a request body of about 200 KiB.
+// Uploads have another limit (see maxStateBody).
 const maxBody = 1 << 20
 
 // Config configures the API.
 type Config struct {
 	Version string // version of the program, for /version and the OpenAPI document
 	Profile string // name of the engine's profile, for /version
-	// Hosts are the host names that CheckHost accepts in requests for /metrics or /docs.
+	// Hosts are additional host names that CheckHost accepts in requests for /metrics or /docs.
 	Hosts []string
 	// Metrics is the registry for request metrics. The path /metrics returns all metrics of this
 	// registry. Two APIs must not share a registry.
@@ -48,8 +48,8 @@ type Config struct {
 	// Tracer receives a span for each request. If Tracer is nil, the API
 	// creates no spans.
 	Tracer trace.TracerProvider
-	// Transcript records every call for a later replay. If Transcript is nil,
-	// the API records no calls.
+	// Transcript records the calls for a later replay, except watches. If Transcript is nil, the
+	// API records no calls.
 	Transcript *Transcript
 }
 
@@ -125,9 +125,10 @@ type op struct {
 	upload  string // content type of a streamed body; see Upload
 }
 
-// handle registers a route. A request passes these steps in this order: the authorization, the
-// decoding and validation, the check of permissions for the request's resource, the fault rules,
-// and fn. The method toProblem converts the errors of fn to replies.
+// handle registers a route. A request passes these steps in this order: authorization, decoding,
+// the permission check for the request's resource, the fault rules, and fn. The decoding checks
+// only the structure of the request, because the engine checks the values. The method toProblem
+// converts the errors of the last three steps to replies.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	a.ids = append(a.ids, o.id)
 	h := huma.Operation{

@@ -91,8 +91,8 @@ type auditFile struct {
 }
 
 // recordCall adds an ended call to the audit trail in memory and to the audit file. It
-// ignores calls about the bill or the audit trail. So a caller that reads the bill does
-// not change the bill.
+// ignores requests outside the API, and calls about the bill or the audit trail. So a
+// caller that reads the bill does not change the bill.
 func (a *api) recordCall(x *exchange, rec *recorder, dropped bool, took time.Duration) {
 	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
 		return

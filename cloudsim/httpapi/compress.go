@@ -11,7 +11,7 @@ import (
 // answers, the time for the compression is not worthwhile. kube-apiserver uses the same size.
 const minCompressed = 128 << 10
 
-// compressAnswers compresses large answers in JSON with gzip, if the caller accepts
+// compressAnswers compresses large JSON answers to GET requests with gzip, if the caller accepts
 // gzip. It does not change watches, because each line of a watch must arrive at once.
 func compressAnswers(next http.Handler) http.Handler {
 	wrap, _ := gzhttp.NewWrapper( // the options are valid

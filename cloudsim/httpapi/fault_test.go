@@ -241,8 +241,9 @@ func TestFaultMaxOverTheWire(t *testing.T) {
 	}
 }
 
-// TestFaultTargets proves that faults can affect every operation except the operations that repair
-// the cloud.
+// TestFaultTargets proves that a fault for "*" affects every listed target with the method GET or
+// DELETE, and that no target is an operation on faults. It also proves that a fault must match an
+// operation.
 func TestFaultTargets(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	targets, err := c.FaultTargets(ctx)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxTranscript is the largest size of a transcript's file in bytes. When the file reaches this
-	// size, the recording ends, and the last line of the file records that the transcript is full.
+	// maxTranscript is the maximum size of all calls in a transcript's file, in bytes. A call beyond
+	// this size ends the recording. The last line then records that the transcript is full.
 	maxTranscript = 256 << 20
 	// maxRecordedAnswer is the largest answer in bytes that a replay can compare. For a larger
 	// answer the transcript contains only the status.
@@ -33,9 +33,10 @@ type Transcript struct {
 	left int // number of bytes that the transcript may still write; negative: the recording has ended
 }
 
-// NewTranscript begins a transcript and writes its head. The transcript calls w.Write once for
-// each recorded API call. It records the calls in the order of their answers. For overlapping
-// calls this order can differ from the order in which the cloud did the work.
+// NewTranscript begins a transcript and writes its head. It returns an error if it cannot write the
+// head. The transcript calls w.Write once for each recorded API call. It records the calls in the
+// order of their answers. For overlapping calls this order can differ from the order in which the
+// cloud did the work.
 func NewTranscript(log *slog.Logger, w io.Writer, head cloudsim.TranscriptHead) (*Transcript, error) {
 	t := &Transcript{log: log, head: head, w: w, left: maxTranscript}
 	raw, err := json.Marshal(head)

@@ -173,7 +173,8 @@ func bearer(header string) string {
 	return strings.TrimSpace(secret)
 }
 
-// revision parses an If-Match header. It returns 0 if the header is missing or *.
+// revision parses an If-Match header. It returns 0 if the header is missing or *, and Invalid if
+// the header is not a quoted revision.
 func revision(header string) (uint64, error) {
 	if header == "" || header == "*" {
 		return 0, nil

@@ -22,7 +22,8 @@ type Listed map[cloudsim.ResourceKind]uint64
 // Handler keeps a copy of the cloud's resources. Run calls the methods of a Handler one at a time.
 type Handler interface {
 	// List calls the list methods of the cloud, and replaces the content of the handler's copy with
-	// the results. Run then watches the returned kinds from the returned revisions.
+	// the results. Run then watches the returned kinds from the returned revisions. The result must
+	// contain at least one kind.
 	List(context.Context) (Listed, error)
 	// Take applies an event that is newer than the list of its kind. The revision of a list is the
 	// revision of its first page. A later page of the list can already contain the event's change,
@@ -74,7 +75,7 @@ type reader struct {
 	between backoff.Backoff
 
 	listed Listed // nil means that listAndWatch must list the resources before it watches them
-	rev    uint64 // revision of the last handled event
+	rev    uint64 // revision from which the next watch starts
 	lost   bool
 }
 

@@ -26,10 +26,10 @@ const (
 // ownSession describes the sessions for the paths that begin with /v1/.
 var ownSession = cloudsim.MetadataSession{Path: tokenPath, TTLHeader: ttlHeader, TokenHeader: tokenHeader}
 
-// sessionIssuer makes and checks session tokens. A token consists of its expiry time
-// and a message authentication code (MAC) for this time and the instance. The service
-// stores no tokens. It stores only the key of the MAC, in memory. After a restart of the
-// service, every instance therefore needs a new token.
+// sessionIssuer makes and checks session tokens. A token consists of its expiry time and a message
+// authentication code (MAC) for this time and the instance. A token is valid for /v1/ and for all
+// metadata trees. The service stores no tokens. It stores only the key of the MAC, in memory. After
+// a restart of the service, every instance therefore needs a new token.
 type sessionIssuer struct {
 	key [32]byte
 	now func() time.Time

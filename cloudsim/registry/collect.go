@@ -16,14 +16,14 @@ import (
 )
 
 // collect removes unused files from the storage. First it removes the folders of repositories
-// without a record in the cloud. Then it removes unreferenced files that are older than the grace
-// period. These files are abandoned uploads, temporary files, links to blobs that no manifest of
-// the repository needs, and content to which no repository links. Manifests stay until a caller
+// without a current record in the cloud. Then it removes unreferenced files that are older than the
+// grace period. These files are abandoned uploads, temporary files, links to blobs that no manifest
+// of the repository needs, and content to which no repository links. Manifests stay until a caller
 // deletes them, because a client may use an untagged manifest by its digest.
 //
-// Pushes wait during a collection. Pulls do not wait. collect reads the repository records only
-// after it has blocked the pushes, so that the records are current. It returns the number of
-// removed files and folders.
+// Pushes, deletions of content and HEAD requests for blobs wait during a collection. GET requests
+// do not wait. collect reads the repository records only after it has blocked the pushes, so that
+// the records are current. It returns the number of removed files and folders.
 func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()
@@ -74,7 +74,7 @@ func (f *files) markUsed(name string, inUse map[string]bool) error {
 	return nil
 }
 
-// collectDeleted removes the folders of repositories without a record.
+// collectDeleted removes the folders that belong to no current record.
 func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int, err error) {
 	names, err := f.listRepositories()
 	if err != nil {

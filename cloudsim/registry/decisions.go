@@ -67,8 +67,8 @@ func (d *decisionLog) open() error {
 	return nil
 }
 
-// Write appends one line. If the current file would exceed maxDecisionsFile,
-// Write starts a new file first.
+// Write appends one line. If the current file would exceed maxDecisionsFile, Write first makes it
+// the previous file, and starts a new file.
 func (d *decisionLog) Write(line []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,8 +24,8 @@ func noSpaceError(why string) error {
 }
 
 // checkFreeSpace returns an error if a write of n bytes would leave less free space than the
-// reserve. The reserve is space for other data on this disk, such as the cloud's records. The
-// reserve stays free even if a client pushes data without end.
+// reserve. The reserve is space for other data on this disk, such as the cloud's records. If the
+// reserve is negative, checkFreeSpace returns nil.
 func (f *files) checkFreeSpace(n int64) error {
 	if f.reserve < 0 {
 		return nil

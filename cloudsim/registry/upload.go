@@ -88,7 +88,8 @@ func (f *files) releaseUpload(id string) {
 	delete(f.uploads, id)
 }
 
-// Write appends p to the upload.
+// Write appends p to the upload. The first Write returns ErrRangeInvalid if the client's offset is
+// not the size of the upload.
 func (u *upload) Write(p []byte) (int, error) {
 	if u.want >= 0 && u.want != u.size && len(p) > 0 {
 		return 0, oci.ErrRangeInvalid
