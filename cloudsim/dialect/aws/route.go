@@ -172,5 +172,9 @@ func replaceRoute(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &returnAnswer{Return: true}, r.create(q, n, gone, hop)
+	if err := r.create(q, n, gone, hop); err != nil {
+		_ = r.create(q, n, gone, gone.NextHop) // restores the old route; the answer contains the first error
+		return nil, err
+	}
+	return &returnAnswer{Return: true}, nil
 }
