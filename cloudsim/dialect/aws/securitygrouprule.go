@@ -212,13 +212,14 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		if _, err = storeGroup(q, g, g.Labels); errors.Is(err, cloudsim.Stale) {
 			continue
 		}
-		if err == nil {
-			return &returnAnswer{Return: true}, applyGroup(q, g)
+		found, applyErr := readByIDs(q, groups, []string{id}, nil)
+		if applyErr == nil {
+			applyErr = applyGroup(q, found[0]) // if this fails, the next change of the group does the same
 		}
-		if found, readErr := readByIDs(q, groups, []string{id}, nil); readErr == nil {
-			_ = applyGroup(q, found[0]) // if this fails, the next change of the group does the same
+		if err != nil {
+			return nil, err
 		}
-		return nil, err
+		return &returnAnswer{Return: true}, applyErr
 	}
 	return nil, cloudsim.Errorf(cloudsim.Conflict, "other callers change the security group %s at the same time: repeat the request", id)
 }
