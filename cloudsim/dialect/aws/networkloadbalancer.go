@@ -100,7 +100,7 @@ func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, er
 	}
 	l, err := q.Cloud.GetLoadBalancer(q.Context(), id)
 	if errors.Is(err, cloudsim.NotFound) || err == nil && (!isNetwork(q.region())(l) || loadBalancerARN(l) != wanted) {
-		return l, errNoLoadBalancer(wanted)
+		return cloudsim.LoadBalancer{}, errNoLoadBalancer(wanted)
 	}
 	return l, err
 }
@@ -188,7 +188,8 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 	if errors.Is(err, cloudsim.Exists) {
 		// sameNetworkSettings ignores the listeners and attributes of the existing load balancer,
 		// because CreateLoadBalancer does not set them.
-		if l, err = findNetworkByName(q, name); err != nil || !sameNetworkSettings(l, req) {
+		l, err = findNetworkByName(q, name)
+		if err == nil && !sameNetworkSettings(l, req) || failureOf(err).Code == "LoadBalancerNotFound" {
 			err = coded(http.StatusBadRequest, "DuplicateLoadBalancerName", "a load balancer with the name "+clip(name)+" and other settings exists already")
 		}
 	}
@@ -218,7 +219,9 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 	}
 	l, err := findNetworkLoadBalancer(q, wanted)
 	if failureOf(err).Code == "LoadBalancerNotFound" {
-		return emptyAnswer(q), nil // AWS deletes a load balancer that does not exist without an error
+		// AWS deletes a load balancer that does not exist without an error. An earlier call may
+		// have deleted the load balancer, but not the records of its listeners.
+		return emptyAnswer(q), deleteListenersOf(q, l.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -229,11 +232,16 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 	if _, err := q.Cloud.DeleteLoadBalancer(q.Context(), l.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return nil, err
 	}
+	return emptyAnswer(q), deleteListenersOf(q, l.ID)
+}
+
+// deleteListenersOf deletes the records of the listeners of the load balancer with the given id.
+func deleteListenersOf(q *query, id cloudsim.LoadBalancerID) error {
 	all, err := listObjects[listenerDocument](q, listenerRecords)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return emptyAnswer(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
+	return deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == id })
 }
 
 // decodeMarkerPage returns the page of a list that the parameters PageSize and Marker select.
