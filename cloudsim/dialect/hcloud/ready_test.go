@@ -142,3 +142,22 @@ func TestFailedNetworkCreation(t *testing.T) {
 		t.Error("creation of a network with a fault: got no error")
 	}
 }
+
+// TestFailedVolumeCreation proves that a failed creation leaves no volume, also if the cloud has
+// attached the volume before it answers with an error.
+func TestFailedVolumeCreation(t *testing.T) {
+	ctx := context.Background()
+	w := start(t, cloudtest.WithProfile(engine.Realistic))
+	s := w.server(t, w.instance(t, "node-1"))
+	if _, err := w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "late", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "disks.attach"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.Volume.Create(ctx, sdk.VolumeCreateOpts{Name: "data", Size: 10, Server: s}); err == nil {
+		t.Error("creation of a volume with a fault: got no error")
+	}
+	if all, err := w.Volume.All(ctx); err != nil || len(all) != 0 {
+		t.Errorf("volumes after a failed creation: got %v, error %v; want none", all, err)
+	}
+}

@@ -94,7 +94,7 @@ func (a *api) createVolume(r *dialect.Request) (int, any, error) {
 	if c.Server != nil {
 		id := d.ID
 		if d, err = attachNewDisk(retrying(r), d, *c.Server); err != nil {
-			discardVolume(r, id)
+			discardVolume(r, id, *c.Server)
 			return 0, nil, err
 		}
 		made = done(made, d.UpdatedAt)
@@ -115,11 +115,16 @@ func attachNewDisk(r *dialect.Request, d cloudsim.Disk, server int64) (cloudsim.
 }
 
 // discardVolume deletes a new volume after a failed attachment, because the client does not know
-// this volume. It deletes the volume even if the client has already disconnected. It waits until
-// the deletion ends, so that the client can repeat its call.
-func discardVolume(r *dialect.Request, id cloudsim.DiskID) {
+// this volume. The cloud may have attached the volume although it answered with an error, so
+// discardVolume first detaches the volume. It works even if the client has already disconnected. It
+// waits until the deletion ends, so that the client can repeat its call.
+func discardVolume(r *dialect.Request, id cloudsim.DiskID, server int64) {
 	detachedReq, cancel := detached(r)
 	defer cancel()
+	at := dialect.ID[cloudsim.InstanceID](prefixInstance, server)
+	if d, err := detachedReq.Cloud.DetachDisk(detachedReq.Context(), id, cloudsim.DetachDisk{Instance: at}); err == nil {
+		_ = finish(detachedReq, d.Operation) // after an error, the deletion fails too
+	}
 	if d, err := detachedReq.Cloud.DeleteDisk(detachedReq.Context(), id); err == nil {
 		_ = finish(detachedReq, d.Operation) // the answer contains the error of the creation
 	}
