@@ -134,8 +134,12 @@ func list[T cloudsim.Resource](r *dialect.Request, c *pageCursors, q query, list
 		return nil, meta{}, err
 	}
 	all = slices.DeleteFunc(all, func(v T) bool { return !q.isSelected(v.Head()) || filter != nil && !filter(v) })
-	if slices.ContainsFunc(q.sort, func(s string) bool { return s == "id:desc" }) {
-		slices.Reverse(all)
+	isID := func(s string) bool { return s == "id" || s == "id:asc" || s == "id:desc" }
+	if i := slices.IndexFunc(q.sort, isID); i >= 0 {
+		if q.sort[i] == "id:desc" {
+			slices.Reverse(all)
+		}
+		q.sort = q.sort[:i] // two resources never have the same id, so the later fields have no effect
 	}
 	slices.SortStableFunc(all, func(a, b T) int {
 		return q.compare(func(field string) int {

@@ -144,3 +144,22 @@ func TestSortByID(t *testing.T) {
 		}
 	}
 }
+
+// TestSortByIDAndName proves that a list sorted by the id ignores the later fields of the query.
+func TestSortByIDAndName(t *testing.T) {
+	w := start(t)
+	for _, name := range []string{"b", "c", "a"} {
+		w.instance(t, name)
+	}
+	for sort, want := range map[string][]string{
+		"sort=id:desc&sort=name": {"a", "c", "b"}, "sort=id&sort=name": {"b", "c", "a"}, "sort=name:desc&sort=id": {"c", "b", "a"},
+	} {
+		var got []string
+		for _, s := range do[struct{ Servers []struct{ Name string } }](t, w, http.MethodGet, "/servers?"+sort).Servers {
+			got = append(got, s.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", sort, got, want)
+		}
+	}
+}

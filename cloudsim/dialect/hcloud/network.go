@@ -358,7 +358,9 @@ func deleteSubnet(r *dialect.Request, n cloudsim.Network, in struct {
 	if err != nil {
 		return m, false, err
 	}
-	i := slices.IndexFunc(all, func(s cloudsim.Subnet) bool { return s.IPv4 == in.IPRange })
+	i := slices.IndexFunc(all, func(s cloudsim.Subnet) bool {
+		return s.IPv4 == in.IPRange && s.State != cloudsim.SubnetDeleting
+	})
 	if i < 0 {
 		return m, false, cloudsim.Errorf(cloudsim.NotFound, "the network has no subnet %.80q", in.IPRange)
 	}
