@@ -170,7 +170,7 @@ func (s FaultSpec) checkOutage(c *checks) {
 	if m.Operation != "*" {
 		c.addf("match.operation", "must be * for the effect zoneOutage, which affects all operations: for some operations, use the effect error; got %q", clip(m.Operation))
 	}
-	if m.Caller != "" || m.Target != "" || m.Type != "" || len(m.Labels) > 0 {
+	if m.Caller != "" || m.Target != "" || m.Type != "" || m.DialectCall != "" || len(m.Labels) > 0 {
 		c.addf("match", "must contain only operation and zone for the effect zoneOutage, which affects all callers: for some calls, use the effect error")
 	}
 	if w.Probability != nil || w.Skip != 0 || w.Max != 0 {

@@ -50,6 +50,7 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 		"zone outage":                    {outage, ""},
 		"zone outage without a zone":     {func(r *CreateFault) { outage(r); r.Match.Zone = "" }, "match.zone"},
 		"zone outage of one caller":      {func(r *CreateFault) { outage(r); r.Match.Caller = "ccm" }, "match"},
+		"zone outage of one dialect":     {func(r *CreateFault) { outage(r); r.Match.DialectCall = "hcloud.*" }, "match"},
 		"zone outage of one operation":   {func(r *CreateFault) { outage(r); r.Match.Operation = "zones.get" }, "match.operation"},
 		"zone outage with a maximum":     {func(r *CreateFault) { outage(r); r.When.Max = 1 }, "when"},
 		"type":                           {func(r *CreateFault) { r.Match.Type = "-" }, "match.type"},
