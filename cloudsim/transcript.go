@@ -36,7 +36,8 @@ type TranscriptHead struct {
 // only for a frozen clock, because a running clock shows different times in every run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
-// TranscriptCall is one call with its answer. It contains no secrets.
+// TranscriptCall is one call with its answer. It contains no secrets, except secrets in the user
+// data of instances, because a replay needs the user data.
 type TranscriptCall struct {
 	RequestID      string  `json:"requestId"`
 	Caller         string  `json:"caller,omitempty"`
@@ -84,7 +85,7 @@ func secretMember(name string) bool {
 var ofTheMachine = map[string]bool{"aheadSeconds": true, "savedAt": true, "bytes": true, "millis": true, "number": true, "last": true}
 
 // Redact returns a JSON document without its secrets. It also reports whether the document
-// contained secrets. If raw is not JSON, Redact returns raw itself.
+// contained secrets. If raw is not exactly one JSON document, Redact returns raw itself.
 func Redact(raw []byte) ([]byte, bool) {
 	v, err := document(raw)
 	if err != nil {

@@ -67,9 +67,9 @@ func DefaultCatalogue() Catalogue {
 	}
 }
 
-// Validate checks that names are valid and unique, and that the region of each zone exists.
-// It also rejects fields that only the cloud may write. If entries are invalid, it returns
-// an error of kind Invalid that names these entries.
+// Validate checks that names are valid and unique, that the region of each zone exists, and that
+// the sizes and limits of types are valid. It also rejects fields that only the cloud may write.
+// If entries are invalid, it returns an error of kind Invalid that names these entries.
 func (c Catalogue) Validate() error {
 	var bad checks
 	regions := map[string]bool{}

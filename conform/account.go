@@ -24,13 +24,15 @@ import (
 type Account struct {
 	// User is the name of the account's user.
 	User string
-	// Kubeconfig is the content of a kubeconfig file with a token of the account.
+	// Kubeconfig is the content of a kubeconfig file with a token of the account. ApplyAccount
+	// requests a token that is valid for four hours.
 	Kubeconfig []byte
 }
 
 // ApplyAccount creates the service accounts, roles and role bindings of a manifest, such as the
 // manifest of a provider's CCM. It ignores objects of other kinds, and does not change objects that
-// already exist. It returns the first service account in the manifest.
+// already exist. It returns the first service account in the manifest, or an error if the manifest
+// has no service account.
 func ApplyAccount(ctx context.Context, config *rest.Config, manifest io.Reader) (Account, error) {
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {

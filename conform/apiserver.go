@@ -50,8 +50,8 @@ type program struct {
 
 // StartAPIServer starts etcd and kube-apiserver from the folder binDir, and waits until the API
 // server is ready. Instead of these two programs, the folder can contain this project's program
-// kube, which can run as etcd and as kube-apiserver. If the folder contains none of these programs,
-// StartAPIServer returns ErrNoProgram.
+// kube, which can run as etcd and as kube-apiserver. If the folder contains neither kube nor both
+// other programs, the returned error wraps ErrNoProgram.
 func StartAPIServer(ctx context.Context, binDir string) (*APIServer, error) {
 	dir, err := os.MkdirTemp("", "cloudconform-")
 	if err != nil {
@@ -171,7 +171,7 @@ func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 	})
 }
 
-// Stop ends the API server and deletes its data.
+// Stop ends the API server and deletes its data. Call it only once.
 func (s *APIServer) Stop() error {
 	for i := len(s.programs) - 1; i >= 0; i-- {
 		_ = s.programs[i].Process.Kill() // a clean stop is not necessary, because Stop deletes the data
@@ -195,7 +195,7 @@ func writeKey(path string) error {
 
 // findProgram returns the absolute path of a program in dir. If dir does not contain the program,
 // findProgram returns the path of kube in dir. The program kube contains the other programs. If dir
-// contains neither program, findProgram returns ErrNoProgram.
+// contains neither program, the returned error wraps ErrNoProgram.
 func findProgram(dir, name string) (string, error) {
 	for _, file := range []string{name, "kube"} {
 		path, err := filepath.Abs(filepath.Join(dir, file))

@@ -35,7 +35,7 @@ func isAbsent[T any](o *T) error {
 	return nil
 }
 
-// nodeBecomes waits until the Node exists and fulfils the condition.
+// nodeBecomes waits until the Node exists and fulfills the condition.
 func (e *env) nodeBecomes(ctx context.Context, name, state string, condition func(*v1.Node) error) error {
 	return awaitState(ctx, e, nodeKey(name), state, isPresent(condition))
 }
@@ -51,7 +51,7 @@ func (e *env) nodeDisappears(ctx context.Context, name string) error {
 	return awaitState(ctx, e, nodeKey(name), "deleted", isAbsent[v1.Node])
 }
 
-// serviceBecomes waits until the Service exists and fulfils the condition.
+// serviceBecomes waits until the Service exists and fulfills the condition.
 func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, state string, condition func(*v1.Service) error) error {
 	return awaitState(ctx, e, serviceKey(s), state, isPresent(condition))
 }
@@ -77,7 +77,7 @@ func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
 	return nil, errDeleted
 }
 
-// awaitState waits until an object fulfils the condition. If the object is deleted, awaitState
+// awaitState waits until an object fulfills the condition. If the object is deleted, awaitState
 // calls condition with nil.
 func awaitState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)

@@ -21,7 +21,7 @@ const (
 )
 
 // countCalls counts the calls that the CCM makes for some actions. No check may run at the same
-// time. During the action "idle", countCalls only waits. The duration is Config.Observe.
+// time. During the action "idle", countCalls only waits for the time Config.Observe.
 func (s *suite) countCalls(ctx context.Context) {
 	counted := map[string]int{}
 	r := s.check(ctx, Check{ID: "budgets", run: func(ctx context.Context, e *env) error { return e.countActions(ctx, counted) }})

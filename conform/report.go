@@ -111,7 +111,7 @@ func (r Report) WriteJUnit(w io.Writer) error {
 }
 
 // WriteMarkdown writes the report as a Markdown table. After the table, it writes the timeline of
-// each failed check.
+// each failed check and of each known issue.
 func (r Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	about := r.Began.Format(time.RFC3339)

@@ -70,6 +70,7 @@ func (c *Command) Start(context.Context) error {
 }
 
 // Wait waits until the process ends, and returns its error. It kills the process if ctx ends first.
+// Call Wait only after Start.
 func (c *Command) Wait(ctx context.Context) error {
 	select {
 	case <-c.ended:

@@ -1,6 +1,6 @@
 package console
 
-// Kinds of the cluster's objects. The cloud's API does not have these kinds.
+// These are the kinds of the cluster's objects. The cloud's API does not have these kinds.
 const (
 	KindNode             = "node"
 	KindService          = "service"

@@ -65,8 +65,8 @@ func (c *Console) Run(ctx context.Context) error { return c.hub.run(ctx) }
 // ServeHTTP implements http.Handler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.mux.ServeHTTP(w, r) }
 
-// Standalone returns a handler that serves the console, and passes the calls below /v1/ to the
-// cloud with the caller's own token.
+// Standalone returns a handler that serves the console and /readyz. It passes the calls below /v1/
+// to the cloud with the caller's own token.
 func (c *Console) Standalone() (http.Handler, error) {
 	u, err := url.Parse(c.cfg.Cloud.URL)
 	if err != nil {
@@ -123,7 +123,8 @@ func accessOf(me cloudsim.Identity) access {
 	return a
 }
 
-// canSee reports whether a viewer may see an object of the given kind in the given project.
+// canSee reports whether a viewer may see an object of the given kind in the given project. Every
+// viewer may see objects without a project, such as the objects of the cluster.
 func (a access) canSee(kind string, project cloudsim.ProjectID) bool {
 	switch cloudsim.ResourceKind(kind) {
 	case cloudsim.KindFault:

@@ -574,7 +574,7 @@ func TestNoCallsWithoutViewers(t *testing.T) {
 	})
 }
 
-// The vendored libraries have the checksums in the file SHA256SUMS.
+// The checksums of the vendored libraries are equal to those in the file SHA256SUMS.
 func TestVendoredFiles(t *testing.T) {
 	t.Parallel()
 	sums, err := os.ReadFile("assets/vendor/SHA256SUMS")

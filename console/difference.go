@@ -11,8 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Taints and labels. The controllers of k8s.io/cloud-provider set the taints, and the CCM sets the
-// label.
+// The controllers of k8s.io/cloud-provider set these taints, and the CCM sets this label.
 const (
 	taintShutdown      = "node.cloudprovider.kubernetes.io/shutdown"
 	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -128,9 +127,10 @@ func (n *Node) hasTaint(key string) bool {
 }
 
 // pairsOf returns a pair for each instance and its Node, and a map with the same pairs by the ID of
-// the instance. A Node belongs to the instance that its provider ID names. If there is no such
-// instance, the Node belongs to the instance with the same name. A Node without an instance has its
-// own pair. The order of the objects does not change the result.
+// the instance. A Node belongs to the instance that its provider ID names. If this instance has
+// another Node or does not exist, the Node belongs to an instance that has the same name and no
+// Node. A Node without an instance has its own pair. The order of the objects does not change the
+// result.
 func pairsOf(objects map[key]entry) (pairs []*pair, byID map[string]*pair) {
 	byID = map[string]*pair{}
 	byName := map[string][]*pair{} // several projects can use one name

@@ -5,5 +5,6 @@
 // makes no calls.
 //
 // Users get no permissions from the console. Each call of a browser has the browser's own token.
-// The hub sends a browser only the objects that this token may read.
+// The hub sends a browser only the objects of the cloud that this token may read. It sends the
+// objects of the cluster to every browser.
 package console

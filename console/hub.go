@@ -341,7 +341,8 @@ func sortedKeys[T any](m map[key]T) []key {
 	})
 }
 
-// findDifferences compares the cloud with the cluster. The caller must hold mu.
+// findDifferences compares the cloud with the cluster. While one of the watches does not work, it
+// keeps the earlier differences. The caller must hold mu.
 func (h *hub) findDifferences(now time.Time) {
 	if h.cluster == nil || !h.cluster.Live || !h.cloudState.Live {
 		return // a comparison with an old copy would be wrong

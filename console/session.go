@@ -126,8 +126,8 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, Link{Path: "/console/#c=" + code, ExpiresAt: now.Add(codeLife)})
 }
 
-// mint creates the token of a session. A session that may write and has no project gets the role of
-// an administrator, because only an administrator can change faults and the clock.
+// mint creates the token of a session. If the request names no project, a session that may write
+// gets the role of an administrator, because only an administrator can change faults and the clock.
 func mint(ctx context.Context, as *client.Client, in CreateLink) (string, error) {
 	raw := make([]byte, 4)
 	if _, err := rand.Read(raw); err != nil {

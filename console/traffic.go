@@ -34,14 +34,13 @@ type TargetTraffic struct {
 	Rates
 }
 
-// Rates are the connections per second, and the bytes per second in both directions.
+// Rates are the connections and the bytes per second. Bytes is the sum of both directions.
 type Rates struct {
 	Connections float64 `json:"connections"`
 	Bytes       float64 `json:"bytes"`
 }
 
-// counters are the counters of a load balancer. A counter decreases only after a restart of the data
-// plane.
+// counters are the counters of a load balancer at one moment.
 type counters struct {
 	listeners map[listenerKey]listenerCounters
 	targets   map[cloudsim.TargetKey]cloudsim.TargetStats // by instance and address; sums over all listeners
@@ -100,8 +99,8 @@ func sumOf(s cloudsim.LoadBalancerStats) counters {
 }
 
 // traffic returns the traffic between two reads of the counters of a load balancer. It computes the
-// growth of each counter, and then adds the results. So the removal of a listener or target does
-// not hide the traffic of the others.
+// growth of each listener and of each target, and then adds the results. So the removal of a
+// listener or target does not hide the traffic of the others.
 func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Duration) Traffic {
 	t := Traffic{ID: lb.ID}
 	for _, l := range lb.Listeners {

@@ -74,7 +74,8 @@ type Config struct {
 	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 
-// ReadConfig reads a configuration file. It returns an error for an unknown field.
+// ReadConfig reads a configuration file. It returns an error for an unknown
+// field, and all errors of Validate.
 func ReadConfig(r io.Reader) (c Config, err error) {
 	d := json.NewDecoder(io.LimitReader(r, maxRequest))
 	d.DisallowUnknownFields()
@@ -196,7 +197,8 @@ func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) err
 }
 
 // identity returns the token of the pod's service account, or "" if the pod
-// pulls with the identity of the node.
+// pulls with the identity of the node. It returns an error if the account has
+// the opt-in annotation, but the kubelet sent no token.
 func (c Config) identity(req kubeletRequest) (token string, err error) {
 	if c.OptInAnnotation == "" {
 		return req.Token, nil
@@ -271,7 +273,8 @@ func (c Config) place(image string) (host, repo string, err error) {
 // DefaultConfigFile is the default path of the plugin's configuration.
 const DefaultConfigFile = "/etc/cloudsim/credprovider.json"
 
-// Main reads the configuration file and calls Run.
+// Main reads the configuration file and calls Run. It returns an error if args
+// is not empty.
 func Main(ctx context.Context, configFile string, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) > 0 {
 		return fault(CodeConfig, "unknown argument %.100q", args[0])

@@ -7,7 +7,7 @@
 // the kernel records all loop devices and mounts. A repeated request to the
 // cloud has the result of the first request. If the driver dies, the caller
 // repeats the call, and the driver has nothing to repair. The driver does not
-// delete an attached disk. It never formats a disk that has data.
+// delete an attached disk. It never formats a disk in which it finds data.
 package csidriver
 
 import (
@@ -211,8 +211,8 @@ func (c Config) socket(name string) string {
 const lookWithin = 10 * time.Second
 
 // driverServices contains the services of a process. All driver names share these services. The
-// services have one lock for each volume. So two calls for one volume never run at once, even if
-// they use different driver names.
+// node service has one lock for each volume. So two calls that change the devices or mounts of one
+// volume never run at once, even if they use different driver names.
 type driverServices struct {
 	controller *controller
 	node       *node

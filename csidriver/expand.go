@@ -87,8 +87,9 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.Contro
 }
 
 // GetCapacity returns the free capacity that the pools in a zone have for the
-// volumes of a StorageClass (KEP-1472). It also returns the minimum and the
-// maximum size of a volume.
+// volumes of a StorageClass (KEP-1472). If a pool has space for a volume,
+// GetCapacity also returns the minimum and the maximum size of a volume. The
+// capacity of an impossible volume is 0.
 func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	s := shape{diskType: c.cfg.DiskType}
 	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {

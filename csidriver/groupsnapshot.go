@@ -59,8 +59,8 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 }
 
 // awaitReady waits until a snapshot group is ready to use. If the cloud failed
-// to make the group, the method deletes the group. See controller.awaitReady
-// for a single snapshot.
+// to make the group, the method deletes the group and returns an error. See
+// controller.awaitReady for a single snapshot.
 func (g *groupController) awaitReady(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {
@@ -101,7 +101,8 @@ func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGrou
 	return groupSnapshot, err
 }
 
-// DeleteVolumeGroupSnapshot deletes a snapshot group and its snapshots.
+// DeleteVolumeGroupSnapshot deletes a snapshot group and its snapshots. It
+// succeeds if the group does not exist.
 func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	group, err := g.findGroup(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 	if err == nil {

@@ -48,14 +48,15 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 }
 
 // othersWithin is the time limit for the checks in Probe. It is shorter than
-// the time limits of the programs that call Probe.
+// probeWithin, the time limit of /readyz.
 const othersWithin = 3 * time.Second
 
 // Probe reports whether the driver can work. It checks that the cloud answers and accepts the
-// driver's token. On a node it also checks that the machine can mount volumes and that the folder
-// of the disks exists. The error FAILED_PRECONDITION means a fault that a person must fix. The
-// answer "not ready" means a fault that may end by itself. For example, the cloud does not answer,
-// or an access to the folder of the disks hangs.
+// driver's token. On a node it also checks that the folder of the disks exists. If the driver makes
+// the loop devices itself, Probe checks that the machine can make them. The error
+// FAILED_PRECONDITION means a fault that a person must fix. The answer "not ready" means a fault
+// that may end by itself. For example, the cloud does not answer, or an access to the folder of the
+// disks hangs.
 func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()

@@ -66,7 +66,7 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum number of volumes. The
 // orchestrator counts the volumes of each driver name separately. The maximum is the disk limit of
 // the instance type. Each attached disk that the orchestrator does not count for the driver name of
-// this call reduces the maximum by one.
+// this call reduces the maximum by one. The result is at least 1.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -203,8 +203,8 @@ type volumeLocks struct {
 func newBusy() *volumeLocks { return &volumeLocks{volumes: map[string]chan struct{}{}} }
 
 // take reserves a volume for one call. If another call has reserved the volume,
-// the method waits until the other call releases the volume or ctx ends. The
-// function release ends the reservation.
+// the method waits until the other call releases the volume. If ctx ends first,
+// it returns ABORTED. The function release ends the reservation.
 func (b *volumeLocks) take(ctx context.Context, volume string) (release func(), err error) {
 	for {
 		b.mu.Lock()
@@ -258,8 +258,8 @@ func (n *node) file(volume string) (string, error) {
 }
 
 // awaitSize waits until the file or device at path exists on this machine with a size of at least
-// the given number of bytes. The cloud can report a disk or a new size before the data plane has
-// changed the file.
+// the given number of bytes. If ctx ends first, it returns DEADLINE_EXCEEDED. The cloud can report
+// a disk or a new size before the data plane has changed the file.
 func awaitSize(ctx context.Context, path string, bytes int64) error {
 	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane often makes the file before the cloud's answer arrives
 	for {
@@ -278,9 +278,10 @@ func awaitSize(ctx context.Context, path string, bytes int64) error {
 }
 
 // loopOf returns the volume's loop device, or nil if the volume has no device.
-// It ignores a device of an earlier file with the same name. The paths in near
-// are likely mount points of the device. loopOf checks these paths first,
-// because a search through all loop devices is slower.
+// It returns NotFound if the disk's file does not exist on this machine. It
+// ignores a device of an earlier file with the same name. The paths in near are
+// likely mount points of the device. loopOf checks these paths first, because a
+// search through all loop devices is slower.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {

@@ -115,7 +115,8 @@ func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	return l.Guard(readOnly)
 }
 
-// samePublish returns nil if the mount at the target matches the request.
+// samePublish returns nil if the mount at the target has the requested access
+// type and read-only mode. It does not compare other mount flags.
 func samePublish(have, staged machine.Mount, readOnly bool) error {
 	if have.IsDevice() != staged.IsDevice() {
 		return status.Error(codes.AlreadyExists, "the volume is already published at the target with the other access type (block or mount)")
@@ -169,8 +170,8 @@ func makeTarget(target string, block bool) error {
 	return nil
 }
 
-// NodeUnpublishVolume removes all mounts at the target, and then deletes the target. If nothing is
-// mounted at the target and the target contains files, the method does not delete these files.
+// NodeUnpublishVolume removes all mounts at the target, and then deletes the target. If the target
+// is a folder that still contains files, the method returns an error and keeps the files.
 func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
 	if err := checkRequired("volume_id", volume, "target_path", target); err != nil {

@@ -222,7 +222,7 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 
 // finish grows a mounted filesystem that is smaller than its disk. Then it
 // gives the files to the group in the request. It skips the steps that an
-// earlier call has finished.
+// earlier call has finished, and does nothing for a read-only mount.
 func finish(ctx context.Context, l *machine.Loop, at string, u use, bytes int64) error {
 	mount, err := mountAt(l, at)
 	if err != nil || mount == nil || mount.ReadOnly() {

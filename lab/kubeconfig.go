@@ -7,7 +7,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// WriteKubeconfig writes a kubeconfig with embedded certificates and keys, mode 0600.
+// WriteKubeconfig writes the kubeconfig of a client to path, with mode 0600. The file contains the
+// client's certificate and key. The argument server is the URL of the API server, and client is the
+// name of the certificate.
 func (p PKI) WriteKubeconfig(path, server, client string) error {
 	raw, err := p.kubeconfig(server, client)
 	if err != nil {

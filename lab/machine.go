@@ -122,8 +122,8 @@ func (p PKI) NetworkProxy(server string) *real.NetworkProxy {
 
 // issueAgent signs the certificate of the network proxy's agent on a machine. The certificate
 // contains the identifiers of the instance: its names, addresses and pod ranges. The proxy server
-// therefore sends no connections to other nodes through this agent. The agent itself reads its
-// identifiers from the metadata service.
+// accepts only these identifiers from the agent. The agent itself reads its identifiers from the
+// metadata service.
 func (p PKI) issueAgent(i cloudsim.Instance) (*cert.Pair, error) {
 	ca, err := p.load(ProxyCA)
 	if err != nil {
@@ -136,8 +136,8 @@ func (p PKI) issueAgent(i cloudsim.Instance) (*cert.Pair, error) {
 	return cert.Sign(template, ca, time.Now())
 }
 
-// agentOf returns the names, addresses and ranges for which the agent on an instance accepts
-// connections.
+// agentOf returns the names, addresses and ranges of an instance, which its agent may announce to
+// the proxy server.
 func agentOf(i cloudsim.Instance) wire.Identifiers {
 	id := wire.Identifiers{Host: []string{i.Name}}
 	for _, a := range i.Addresses {

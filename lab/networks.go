@@ -73,7 +73,8 @@ func RealNetworks(octet int) Networks {
 }
 
 // LoadBalancers6 derives an IPv6 range from the field LoadBalancers, so that two running labs never
-// share an IPv6 range. It returns "" for real machines, because a VPC has no IPv6.
+// share an IPv6 range. It returns "" for real machines, because load balancers in a VPC have only
+// IPv4 addresses.
 func (n Networks) LoadBalancers6() string {
 	if n.VPC != "" {
 		return ""
@@ -104,7 +105,8 @@ const claimTimeout = time.Second
 
 // ClaimHollowNetworks claims the networks of the previous start, because the instances of the cloud
 // already have addresses in these networks. If previous is empty, ClaimHollowNetworks claims the
-// first networks in which no program listens.
+// first networks in which no program listens. It returns an error if previous contains a VPC, or if
+// a program listens in the networks of previous. The claim ends when the caller calls release.
 func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
 	if previous.VPC != "" {
 		return previous, nil, errors.New("the instances in this data dir are real machines, so their addresses are in a VPC; start this lab with --nodes real, choose another --data-dir, or delete this lab with `allinone reset`")
@@ -134,7 +136,8 @@ func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, re
 
 // ClaimRealNetworks claims the networks of the previous start, because the instances of the cloud
 // already have addresses in these networks. If previous is empty, ClaimRealNetworks claims the
-// first networks to which this host has no route.
+// first networks to which this host has no route. It returns an error if previous contains networks
+// without a VPC. The claim ends when the caller calls release.
 func ClaimRealNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
 	switch {
 	case previous.VPC != "":

@@ -58,9 +58,10 @@ const (
 	userConsole    = "cloudsim:console"
 )
 
-// listLeaves returns all certificates of a lab. A component that is a server and a client uses one
-// certificate for both roles. The server certificates include the component's name, because in a
-// lab in containers each component has its own host name (see package compose).
+// listLeaves returns all certificates of a lab. Except for kube-apiserver, a component that is a
+// server and a client uses one certificate for both roles. The server certificates include the
+// component's name, because in a lab in containers each component has its own host name (see
+// package compose).
 func (p PKI) listLeaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{
@@ -99,7 +100,8 @@ func (p PKI) CertFile(name string) string { return filepath.Join(p.Dir, name+".c
 func (p PKI) KeyFile(name string) string { return filepath.Join(p.Dir, name+".key") }
 
 // Ensure makes the keys and certificates that are missing, damaged, about to expire, or signed by
-// an authority that no longer exists. It keeps all other keys and certificates. It returns the
+// an authority that no longer exists. It also replaces a certificate with another subject, usage,
+// name or address than the lab needs. It keeps all other keys and certificates. It returns the
 // names of the new keys and certificates.
 func (p PKI) Ensure() (made []string, err error) {
 	cas := map[string]*cert.Pair{}
@@ -265,8 +267,8 @@ func (p PKI) KubeletTLS(node, ip string) (*tls.Config, error) {
 }
 
 // ensureServiceAccountKey makes the key with which the API server signs service account tokens,
-// unless the key exists. The key never expires, because a new key would invalidate all tokens in
-// the cluster.
+// unless a valid key exists. It also writes the public key. The key never expires, because a new
+// key would invalidate all tokens in the cluster.
 func (p PKI) ensureServiceAccountKey() (bool, error) {
 	const name = "service-account"
 	pub := filepath.Join(p.Dir, name+".pub")

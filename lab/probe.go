@@ -20,8 +20,8 @@ const (
 	probeTimeout = 5 * time.Second
 )
 
-// HTTPProbe returns a probe that succeeds when a GET of url answers 200. The argument conf may
-// be nil if url is an http URL.
+// HTTPProbe returns a probe that succeeds when a GET of url answers 200 within probeTimeout. The
+// argument conf may be nil if url is an http URL.
 func HTTPProbe(url string, conf *tls.Config) Probe {
 	client := &http.Client{
 		Timeout:   probeTimeout,
@@ -48,8 +48,8 @@ func HTTPProbe(url string, conf *tls.Config) Probe {
 	}
 }
 
-// Await calls the probe until it succeeds. It returns false if ctx ends before the probe
-// succeeds.
+// Await calls the probe until it succeeds. It returns false if ctx ends before the probe succeeds.
+// If p is nil, Await returns true at once.
 func (p Probe) Await(ctx context.Context) bool {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()

@@ -15,10 +15,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// Archive writes the content of the store as the first section of a saved state. It does not block
-// writers. Archive calls hasDiskData in the transaction that reads the content. hasDiskData returns
-// whether the saved state will have the data of disks. If hasDiskData is nil, the saved state will
-// not have this data.
+// Archive writes the content of the store as the first section of a saved state. During this time
+// the store continues to commit, unless bbolt must enlarge its memory map of the file. Archive
+// calls hasDiskData in the transaction that reads the content. hasDiskData returns whether the
+// saved state will have the data of disks. If hasDiskData is nil, the saved state will not have
+// this data.
 func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData bool, err error)) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)

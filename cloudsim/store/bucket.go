@@ -94,7 +94,8 @@ func (t *Tx) isTaken(pool string, n uint64) bool {
 	return has(heldName(pool))
 }
 
-// TakeThis marks the number n of a pool as used. It returns false if n is already used.
+// TakeThis marks the number n of a pool as used. It returns false if n is already used. The caller
+// must check that n is less than the size of the pool.
 func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	if t.isTaken(pool, n) {
 		return false, nil // nothing was written, so the batch does not run again if the caller fails now

@@ -177,7 +177,7 @@ func (s *Store) ensureSchema(path string) (err error) {
 	})
 }
 
-// Probe reports whether the store can commit. It commits an empty transaction
+// Probe returns an error if the store cannot commit. It commits an empty transaction
 // with the same syncs as any other transaction.
 func (s *Store) Probe() error {
 	return s.Update("", func(tx *Tx) error { tx.dirty = true; return nil })
@@ -217,7 +217,8 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 	return t
 }
 
-// View runs fn in a transaction that reads the current contents.
+// View runs fn in a transaction that reads the current contents. If fn panics, View returns an
+// error. After a failed commit that readers could see, View returns Unavailable.
 func (s *Store) View(fn func(*Tx) error) (err error) {
 	if f := s.failed.Load(); f != nil && f.isVisible {
 		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot read its file: %w", f.err)
@@ -227,9 +228,9 @@ func (s *Store) View(fn func(*Tx) error) (err error) {
 	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
 }
 
-// Update runs fn in a transaction. If Update returns nil, the changes are on
-// the disk. If fn returns an error, Update discards the changes and returns
-// that error. The events of the transaction contain requestID.
+// Update runs fn in a transaction. If Update returns nil, the changes are on the disk. If fn
+// returns an error or panics, Update discards the changes and returns an error. If the commit
+// fails, Update returns Unavailable. The events of the transaction contain requestID.
 //
 // fn runs again if another function of the same batch writes and then fails. Therefore fn may
 // change only the Tx, and variables that get a new value in every run of fn. fn must not call

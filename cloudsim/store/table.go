@@ -68,8 +68,8 @@ func (t Table[T]) indexEntries(v *T) [][2][]byte {
 	return ks
 }
 
-// NextID returns an id that the table has never returned before, for example i-00002a. The first
-// sixteen million ids sort in the order of their creation.
+// NextID returns an id that the table has not returned before, for example i-00002a. Replace can
+// reset the ids. The first sixteen million ids sort in the order of their creation.
 func (t Table[T]) NextID(tx *Tx) (string, error) {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -409,8 +409,8 @@ func (t Table[T]) reindex(tx *Tx, id string, oldRaw []byte, v *T) error {
 }
 
 // Check returns an error if it cannot decode a resource, or if the resources, their index entries
-// and the counts of quotas do not match each other. It returns only the first mismatch of the
-// table, because a state file from an attacker may have millions of mismatches.
+// and the counts of quotas do not match each other. For resources and index entries it returns only
+// the first mismatch, because a state file from an attacker may have millions of mismatches.
 func (t Table[T]) Check(tx *Tx) error {
 	expected, taken := map[string]int{}, usage{} // expected contains the number of entries by the name of the index
 	for v, err := range t.Scan(tx, "", "") {

@@ -98,8 +98,8 @@ func TestShippedVolumes(t *testing.T) {
 	}
 }
 
-// The driver creates its socket in a folder of the node. TestShippedSocket proves that
-// --kubelet-socket-dir is the path of this folder on the node.
+// TestShippedSocket proves that --kubelet-socket-dir is the path of the node's folder in which the
+// driver creates its socket.
 func TestShippedSocket(t *testing.T) {
 	pod := decodeStrict[appsv1.DaemonSet](t, manifestObjects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
 	flags := map[string]string{}

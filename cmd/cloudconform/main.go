@@ -1,4 +1,4 @@
-// Command cloudconform checks whether a cloud controller manager fulfils the contract of Kubernetes.
+// Command cloudconform checks whether a cloud controller manager fulfills the contract of Kubernetes.
 // It has the same commands as 'allinone conform', and contains no cloud and no CCM of this project.
 package main
 

@@ -30,7 +30,9 @@ type Watcher struct {
 	client kubernetes.Interface
 }
 
-// New returns a Watcher for the current context of a kubeconfig. It does not call the cluster.
+// New returns a Watcher for the current context of a kubeconfig. If kubeconfig is empty, the
+// Watcher uses the service account of its pod. The argument agent is the User-Agent of the calls.
+// New does not call the cluster.
 func New(log *slog.Logger, kubeconfig, agent string) (*Watcher, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -57,7 +59,8 @@ type view struct {
 	attachments map[string]storagev1.VolumeAttachment
 }
 
-// Run watches the cluster until ctx ends.
+// Run passes the objects of the cluster to sink until ctx ends. It calls sink.State every two
+// seconds.
 func (w *Watcher) Run(ctx context.Context, sink console.Sink) {
 	v := &view{
 		sink: sink, nodes: map[string]console.Node{}, pods: map[string]string{}, count: map[string]int{},

@@ -19,7 +19,9 @@ type Answer struct {
 
 // ReadAnswer reads the answer of a plugin for an image as strictly as the
 // kubelet. If an answer has an error, the kubelet ignores the whole answer and
-// emits no event on the pod.
+// emits no event on the pod. ReadAnswer also returns an error if the answer has
+// no credential for the image, or a password without a user name. The kubelet
+// accepts such answers.
 func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	var r struct {
 		APIVersion    string  `json:"apiVersion"`

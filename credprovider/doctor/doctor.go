@@ -59,8 +59,8 @@ func unmarshalStrict(raw []byte, into any) error {
 }
 
 // Lint returns the problems of c. It reports errors that prevent the start of
-// the kubelet. It also reports patterns that the kubelet accepts although they
-// never match an image.
+// the kubelet. It also reports accepted patterns that never match an image, or
+// that can match other images than the user expects.
 func (c Config) Lint() (problems []string) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if c.APIVersion != ConfigVersion || c.Kind != "CredentialProviderConfig" {
@@ -309,5 +309,6 @@ func Normalize(image string) (string, error) {
 	return named.Name(), nil
 }
 
-// Binary returns the path of the program that the kubelet runs for p.
+// Binary returns the path of the program that the kubelet runs for p. The
+// argument dir is the kubelet's --image-credential-provider-bin-dir.
 func (p Provider) Binary(dir string) string { return filepath.Join(dir, p.Name) }

@@ -29,10 +29,12 @@ const mkfsAttribute = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem of the type wantType on the disk of the
 // loop device l, unless the disk already has a filesystem of this type.
-// EnsureFilesystem runs mkfs only on a disk without any data, or after an mkfs
-// that did not finish. It returns the size of the filesystem in bytes. It
-// returns ErrForeign if the disk has a filesystem of another type. It returns
-// ErrHasData if the disk has data and no known filesystem.
+// EnsureFilesystem runs mkfs only on a disk without any data (see neverWritten),
+// or after an mkfs that did not finish. It grows an existing unmounted ext4
+// filesystem to the size of the disk. It returns the size of the filesystem in
+// bytes. It returns ErrForeign if the disk has a filesystem of another type. It
+// returns ErrHasData if the disk has data and no known filesystem. It returns
+// fs.ErrPermission if it must run mkfs, but the device is read-only.
 //
 // EnsureFilesystem holds a lock on the file at path, and mkfs inherits the
 // lock. If the driver dies during mkfs, the next call therefore waits until

@@ -11,9 +11,10 @@ import (
 )
 
 // GiveToGroup changes the files and directories of the volume that is mounted at path. It sets
-// their group to gid, and gives this group permission to read and write (KEP-2317). It changes the
-// root directory last. If the root directory already has the group, an earlier call has finished,
-// and GiveToGroup does nothing. The function therefore changes a large volume only once.
+// their group to gid, and gives this group permission to read and write (KEP-2317). On directories,
+// it also permits search and sets the setgid bit. It changes the root directory last. If the root
+// directory already has the group and these permissions, an earlier call has finished, and
+// GiveToGroup does nothing. The function therefore changes a large volume only once.
 //
 // Pods may change the volume during the call. GiveToGroup changes no file outside the volume,
 // because it opens each name through an os.Root. An os.Root refuses names that lead out of its

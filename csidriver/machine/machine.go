@@ -6,7 +6,9 @@
 // mark of an unfinished mkfs on the disk. So if the process is killed at any point, the next
 // process can continue. The package identifies a loop device by the inode of its file. It does not
 // identify a device by its number, because after a detachment, the kernel can immediately give this
-// number to another file. The package never makes a filesystem on a disk that contains data.
+// number to another file. The package never makes a filesystem on a disk file that contains data.
+// Before it makes a filesystem on a device of the hypervisor, it checks only the first 4 MiB and
+// the last MiB of the device.
 package machine
 
 import (
@@ -60,7 +62,8 @@ func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
 
 // IsDevice reports whether m is a bind mount of the device file of a loop
-// device. It returns false for a filesystem on the device.
+// device. It returns false for a filesystem on the device. It returns
+// true also for a file of this name in a pod's tmpfs. Has checks this case.
 func (m Mount) IsDevice() bool {
 	// Usually /dev is a devtmpfs. On the machines of `allinone up`, it is a tmpfs.
 	return (m.FSType == "devtmpfs" || m.FSType == "tmpfs") && loopNode.MatchString(m.Root)

@@ -48,9 +48,10 @@ func parse(options []string) (bits uintptr, own string) {
 	return bits, strings.Join(rest, ",")
 }
 
-// MountDevice mounts the filesystem on the device of l. It returns ErrJournal
-// if the device is read-only and the filesystem has an unfinished journal. It
-// returns ErrOptions if the kernel refuses the options.
+// MountDevice mounts the filesystem on the device of l. The mount is read-only
+// if the device is read-only. MountDevice returns ErrJournal if the device is
+// read-only and the filesystem has an unfinished journal. It returns ErrOptions
+// if the kernel refuses the options (see ErrOptions).
 func MountDevice(l *Loop, path, fsType string, options []string) error {
 	readOnly, err := l.IsReadOnly()
 	if err != nil {
@@ -86,7 +87,8 @@ var mountAttributes = map[uintptr]uint64{
 }
 
 // Bind makes the file or directory at the path source also visible at path. The new mount has its
-// own options. On Linux 5.12 and later, the mount is never visible without these options.
+// own options. Bind ignores filesystem options, because all mounts of a filesystem share them. On
+// Linux 5.12 and later, the mount is never visible without its options.
 func Bind(source, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {
@@ -192,8 +194,8 @@ func At(path string) ([]Mount, error) {
 }
 
 // Seen returns the visible mount at path, or nil if path has no mount. For a
-// filesystem on a loop device, the result contains no option except "ro",
-// because Seen avoids the slow mount table. The function At returns all options.
+// filesystem on a loop device, the result contains no Root and no option except
+// "ro", because Seen avoids the slow mount table. The function At returns them.
 func Seen(path string) (*Mount, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

@@ -42,8 +42,8 @@ type socketKey struct {
 	port int32
 }
 
-// responder serves the ports of one machine, on the machine's address. Only the proxy's
-// goroutine calls the methods of a responder.
+// responder serves the ports of one machine, on the machine's address. Except for markFailed, only
+// the proxy's goroutine calls the methods of a responder.
 type responder struct {
 	log     *slog.Logger
 	kubelet KubeletTLS

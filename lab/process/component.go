@@ -49,8 +49,8 @@ func (p programSet) find(name string) program {
 	return program{p.kube, name}
 }
 
-// isExecutable returns nil if this process may execute a file, and otherwise
-// the reason.
+// isExecutable returns nil if path is a file that at least one user may execute, and otherwise the
+// reason.
 func isExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {

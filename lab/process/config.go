@@ -61,14 +61,14 @@ type Config struct {
 	Profile   string // speed of the cloud's hardware: realistic or instant
 	Catalogue string // absolute path of a file with regions, zones and instance types, "" means the default catalogue
 	// NetworkProxy makes kube-apiserver reach nodes through a network proxy (KEP-1281). If
-	// NetworkProxy is false, kube-apiserver dials nodes directly.
+	// NetworkProxy is false and EgressConfig is "", kube-apiserver dials nodes directly.
 	NetworkProxy bool
 	// EgressConfig is the absolute path of an EgressSelectorConfiguration for
 	// kube-apiserver. If EgressConfig is not "", the lab runs no network proxy
 	// of its own.
 	EgressConfig string
-	// Volumes lets pods on real machines have volumes. If Volumes is true, CSIDir must contain the
-	// output of `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
+	// Volumes lets pods on real machines have volumes. Volumes has no effect unless CSIDir contains
+	// the output of `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
 	Volumes bool
 	CSIDir  string
 	// ServeAs lists names of legacy drivers. The CSI driver also answers under these names
@@ -77,16 +77,17 @@ type Config struct {
 	Timeout time.Duration // time limit for the start of all components
 	Grace   time.Duration // time between SIGTERM and SIGKILL
 
-	// Progress gets one line for each step until the lab is ready, and one line
-	// for each restart of a component. The lab makes only one call at a time.
-	// Progress may be nil.
+	// Progress gets one line for each step of the start and stop of the lab, and one line for each
+	// restart of a component. The lab makes only one call at a time. Progress may be nil.
 	Progress func(line string)
 	// OnReady gets one report when the components are ready and the nodes are Ready. If nodes are
-	// still not Ready after Timeout, OnReady gets the report then. OnReady may be nil.
+	// still not Ready after Timeout, OnReady gets the report then. Without a CCM of the lab or
+	// without nodes of the lab, OnReady does not wait for nodes. OnReady may be nil.
 	OnReady func(Report)
 }
 
-// Default returns the Config of a lab with three hollow nodes.
+// Default returns the Config of a lab with three hollow nodes. The caller must set DataDir, Self
+// and Kube.
 func Default() Config {
 	return Config{
 		Nodes: lab.Hollow, CCM: OwnCCM, Instances: 3, Profile: "realistic", NetworkProxy: true, Volumes: true,

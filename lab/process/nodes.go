@@ -59,11 +59,13 @@ func (r *NodesReport) add(name, reason string) {
 	}
 }
 
-// AllReady reports whether every instance that should run has a Ready node.
+// AllReady reports whether every instance that should run has a Ready node. It returns false if the
+// lab could not read the nodes.
 func (r NodesReport) AllReady() bool { return r.Error == "" && r.Ready == r.Total }
 
 // String returns one line: the number of Ready nodes, the number of all nodes, and each reason why
-// nodes are not Ready. After each reason, the line contains the names of some of these nodes.
+// nodes are not Ready. After each reason, the line contains the names of some of these nodes. If
+// r.Error is not "", the line contains only this error.
 func (r NodesReport) String() string {
 	if r.Error != "" {
 		return "it is unknown which nodes are Ready: " + r.Error
@@ -182,8 +184,8 @@ func readyCondition(n corev1.Node) *corev1.NodeCondition {
 	return &n.Status.Conditions[at]
 }
 
-// notServing returns the reason why the scheduler places no pods on an instance's node.
-// It returns "" if the scheduler places pods on the node.
+// notServing returns the reason why the scheduler places no pods on an instance's node. It returns
+// "" if the scheduler places pods on the node. It ignores cordons and taints of the user.
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	n, ok := nodes[i.Name]
 	if !ok || !providerid.Same(n.Spec.ProviderID, i.ProviderID) {

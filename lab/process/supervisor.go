@@ -82,8 +82,8 @@ func (s *supervisor) runUnits(ctx context.Context, units []*unit) error {
 	return errors.Join(failed...)
 }
 
-// keepRunning runs a unit and restarts it with a backoff until ctx ends. It returns an error if
-// the unit never becomes ready.
+// keepRunning runs a unit and restarts it with a backoff until ctx ends. It returns an error if the
+// unit ends maxFalseStarts times before it is ready for the first time.
 func (s *supervisor) keepRunning(ctx context.Context, u *unit) error {
 	// The goroutine must keep its thread: when the thread ends, the kernel kills the programs that
 	// Dir.start has started in this thread.

@@ -82,7 +82,8 @@ func storedValues(table string) (map[string]string, error) {
 // lab stores these values in comments of its nftables table. Labs on one host share the settings,
 // so originalValues reads the tables of all labs. If a user killed an earlier run of this lab,
 // these tables include the table of that run. For a setting in no table, the result contains the
-// present value if this value differs from the wanted value.
+// present value if this value differs from the wanted value. The result also contains all other
+// settings in the table of this lab.
 func originalValues(table string, wanted []kernelSetting) (map[string]string, error) {
 	labs, err := tableNames()
 	if err != nil {

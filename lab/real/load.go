@@ -154,12 +154,13 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 }
 
 // Load loads the images of an archive into the running machines of the nodes in m.Nodes. If m.Nodes
-// is empty, Load uses all running machines, and machines that start later also get the images. If r
-// is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI layout
-// directory at path. If the archive contains only one image, and this image has no name, Load gives
-// this image the name imageName. Load returns the names of the images. If m.Nodes is empty, the
-// result off contains the names of the nodes without a running machine. The machines of these nodes
-// do not get the images. If m.Nodes contains such a node, Load returns an error.
+// is empty, Load uses all running machines, and machines that are created later also get the
+// images. If r is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI
+// layout directory at path. If the archive contains only one image, and this image has no name,
+// Load gives this image the name imageName. Load returns the names of the images. If m.Nodes is
+// empty, the result off contains the names of the nodes without a running machine. The existing
+// machines of these nodes do not get the images. If m.Nodes contains such a node, Load returns an
+// error.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
@@ -286,6 +287,7 @@ func isDigest(name string) bool {
 
 // Remove removes an image from the running machines. If m.Nodes is empty (all nodes), machines that
 // are created later do not have the image either. Running containers of the image continue to run.
+// Remove returns an error for a built-in image, and for an image that it does not find.
 func (m Images) Remove(ctx context.Context, imageName string) error {
 	name, err := archive.FullName(imageName)
 	if err != nil {

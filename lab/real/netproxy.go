@@ -17,8 +17,8 @@ import (
 type NetworkProxy struct {
 	Server string // host:port to which the agents on machines connect
 	CA     string // path of the server's certificate authority
-	// Issue makes the certificate and the key of a machine's agent. The certificate permits the
-	// agent to accept connections only for the names, addresses and ranges of this instance.
+	// Issue makes the certificate and the key of a machine's agent. With this certificate, the
+	// agent can announce only the names, addresses and ranges of this instance to the proxy server.
 	Issue func(cloudsim.Instance) (*cert.Pair, error)
 }
 

@@ -51,10 +51,10 @@ func (c RouterConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Route creates a VPC in this process's network namespace, for hypervisors in other
-// processes. It runs the VPC's router until ctx ends. Then it deletes the router and the
-// router's routes, but the bridge stays. So machines still reach each other directly, and
-// the next router connects to this bridge.
+// Route creates a VPC in this process's network namespace, for hypervisors in other processes. It
+// runs the VPC's router until ctx ends. Then it deletes the router and the router's routes, but the
+// bridge stays. So machines still reach each other directly, and the next router connects to this
+// bridge. The firewall rules and the changed settings of the host stay, too.
 func Route(ctx context.Context, log *slog.Logger, c RouterConfig) error {
 	if err := c.Validate(); err != nil {
 		return err

@@ -74,8 +74,8 @@ const (
 // vpc is the network namespace of the lab's router. A bridge connects the router, the host and all
 // machines. The host gets one link, three routes and two routing rules. The kernel deletes two of
 // the routes together with the link. Clean deletes the rules, and the third route, which is in a
-// separate table. If Internet is on, setInternet also changes the forwarding settings and the
-// firewall of the host.
+// separate table. If Internet is on, setInternet also changes the IPv6 routes, the forwarding
+// settings and the firewall of the host.
 type vpc struct {
 	Network
 	file   string // mount point of the namespace; the mount keeps the namespace after this process ends
@@ -272,8 +272,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Lay creates the network in advance, for programs that listen on an address in the VPC
-// before Run starts.
+// Lay creates the network in advance, for programs that listen on an address in the VPC before Run
+// starts. The arguments dir and n are the values in the Config of Run.
 func Lay(dir string, n Network) error {
 	if err := n.Validate(); err != nil {
 		return err

@@ -56,7 +56,7 @@ type Config struct {
 	SyncInterval    time.Duration // time between two checks for missing servers
 	SyncIntervalCap time.Duration // maximum pause between failed calls
 	KeepaliveTime   time.Duration // time without data before the agent pings the server
-	DialTimeout     time.Duration // timeout of a connection attempt to a target
+	DialTimeout     time.Duration // timeout of a dial of a target, of the lookup of a server's name, and of a call of Counter
 	DrainTimeout    time.Duration // time for connections to end after the stop of the agent begins
 	RenewInterval   time.Duration // with the extension: time between two renewals of the token
 	QueueBytes      int           // buffer size of each connection, with upstream's servers

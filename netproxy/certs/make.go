@@ -26,9 +26,10 @@ const (
 	Client     = "kube-apiserver" // clients present this certificate to the server over TCP; signed by FrontendCA
 )
 
-// Make writes the keys and certificates of a network proxy to dir, with mode
-// 0600. The server certificates are valid for localhost and for the names and
-// addresses in hosts. Make returns an error if one of the files already exists.
+// Make writes the keys and certificates of a network proxy to dir, with mode 0600. The server
+// certificates are valid for localhost and for the names and addresses in hosts. Make returns an
+// error if one of the files already exists. It does not delete the files that it wrote before an
+// error.
 func Make(dir string, hosts []string, now time.Time) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

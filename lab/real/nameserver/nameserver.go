@@ -27,10 +27,10 @@ const (
 	idleTimeout    = 8 * time.Second // time limit for the next query of a TCP connection
 )
 
-// In the cloud's server for AWS's API (the dialect aws), each load balancer has a host name. Domain
-// is the domain of these host names. Each host name contains an IPv4 address. For example,
-// shop-1.127-65-0-1.elb.amazonaws.com and shop-1.elb.127-65-0-1.amazonaws.com have the address
-// 127.65.0.1.
+// Domain is the domain of the host names of load balancers. Load balancers have host names only in
+// the cloud's server for AWS's API (the dialect aws). Each host name contains an IPv4 address. For
+// example, shop-1.127-65-0-1.elb.amazonaws.com and shop-1.elb.127-65-0-1.amazonaws.com have the
+// address 127.65.0.1.
 const Domain = "amazonaws.com."
 
 // Server forwards queries to the resolvers in a file with the format of resolv.conf(5).

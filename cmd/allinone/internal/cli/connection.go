@@ -69,14 +69,16 @@ type whereDialect struct {
 }
 
 // DialectOfLab returns the URL of a dialect of the running lab, and the file with a token for its
-// callers. It returns empty strings if no lab with this dialect runs.
+// callers. It returns empty strings if no lab with this dialect runs. If the flag --data-dir
+// selects a folder without a running lab, DialectOfLab returns Unavailable.
 func (c *Connection) DialectOfLab(name string) (url, tokenFile string, err error) {
 	w, err := c.lab()
 	return w.Dialects[name].URL, w.Dialects[name].TokenFile, err
 }
 
 // ConsoleOfLab returns the URL of the console of the running lab. It returns "" if the command
-// uses another cloud, or if the lab has no console.
+// uses another cloud, or if the lab has no console. If the flag --data-dir selects a folder without
+// a running lab, ConsoleOfLab returns Unavailable.
 func (c *Connection) ConsoleOfLab() (string, error) {
 	w, err := c.lab()
 	at := c.URL

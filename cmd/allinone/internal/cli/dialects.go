@@ -27,7 +27,7 @@ func DialectNames() []string {
 	return all
 }
 
-// FindDialect returns the dialect with the given name.
+// FindDialect returns the dialect with the given name, or an error that lists all names.
 func FindDialect(name string) (dialect.Dialect, error) {
 	for _, d := range Dialects() {
 		if d.Name == name {
@@ -96,7 +96,8 @@ type DialectAt struct {
 	Address string
 }
 
-// ParseDialects parses the values of a flag. Each value has the form NAME=HOST:PORT.
+// ParseDialects parses the values of a flag. Each value has the form NAME=HOST:PORT. The values
+// must not contain a dialect twice.
 func ParseDialects(flag string, given []string) ([]DialectAt, error) {
 	var all []DialectAt
 	for _, s := range given {

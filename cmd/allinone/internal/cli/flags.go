@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// IsHostPort reports whether s has the form HOST:PORT. PORT is a number from 1 to 65535.
+// IsHostPort reports whether s has the form HOST:PORT. HOST must not be empty. PORT is a number
+// from 1 to 65535.
 func IsHostPort(s string) bool {
 	host, port, err := net.SplitHostPort(s)
 	n, bits := strconv.ParseUint(port, 10, 16)
@@ -27,7 +28,7 @@ func BadFlag(flag, value, want string) error {
 }
 
 // ParseLabels parses words of the form KEY=VALUE. It also accepts KEY==VALUE, as in kubectl's
-// selectors.
+// selectors. It returns an error if a key has two different values.
 func ParseLabels(flag string, words []string) (map[string]string, error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -71,7 +72,7 @@ func Instant(flag, s string) (*time.Time, error) {
 	return &t, nil
 }
 
-// ParseQuotas parses the words of a flag. Each word has the form NAME=LIMIT.
+// ParseQuotas parses and validates the words of a flag. Each word has the form NAME=LIMIT.
 func ParseQuotas(flag string, words []string) (map[cloudsim.QuotaName]int64, error) {
 	limits := map[cloudsim.QuotaName]int64{}
 	for _, w := range words {
@@ -87,7 +88,8 @@ func ParseQuotas(flag string, words []string) (map[cloudsim.QuotaName]int64, err
 
 const RateForm = "PERSECOND:BURST, e.g. 10:20, or off"
 
-// ParseRate parses a rate limit in the form PERSECOND:BURST, or the word off.
+// ParseRate parses a rate limit in the form PERSECOND:BURST. For the word off, and for "", it
+// returns the zero Rate. The caller validates the numbers.
 func ParseRate(flag, s string) (r cloudsim.Rate, err error) {
 	if s == "off" || s == "" {
 		return r, nil

@@ -177,7 +177,7 @@ zone. For a copy you may omit --size.`,
 	return cmd
 }
 
-// parseSize parses a size in whole GiB. The unit GiB is optional.
+// parseSize parses a size in whole GiB. The unit, GiB or Gi, is optional.
 func parseSize(s string) (int, error) {
 	plain := s
 	for _, unit := range []string{"GiB", "Gi"} {

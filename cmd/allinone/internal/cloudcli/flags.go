@@ -109,7 +109,8 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	return nil
 }
 
-// toMillis converts a duration to milliseconds, the unit of the API.
+// toMillis converts a duration to milliseconds, the unit of the API. It rounds down. It returns an
+// error if the duration is less than a millisecond.
 func toMillis(flag string, d time.Duration) (int, error) {
 	if d < time.Millisecond {
 		return 0, cli.BadFlag(flag, d.String(), "at least 1ms")

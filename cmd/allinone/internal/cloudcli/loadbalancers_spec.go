@@ -187,7 +187,7 @@ func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck
 }
 
 // findTargets returns a target for each word. A word has the form INSTANCE or INSTANCE/IP, and may
-// end with =WEIGHT.
+// end with =WEIGHT. If several words name the same target, findTargets uses only the first word.
 func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error

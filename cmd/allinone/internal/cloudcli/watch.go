@@ -23,7 +23,7 @@ const (
 
 // follow watches the cloud and calls handle for every event after o.Since. After an outage, follow
 // continues after the last event or bookmark, so it omits no events. The bookmarks keep this
-// position recent, because the journal contains only recent events. follow returns the result of
+// position so recent that the journal still contains the next events. follow returns the result of
 // keepWatching.
 func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
 	o.Bookmark = time.Minute // any value enables bookmarks: the cloud chooses the interval; see WatchOptions

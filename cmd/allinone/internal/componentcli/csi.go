@@ -17,7 +17,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// csiFlags contains the flags of the csi command.
 type csiFlags struct {
 	csidriver.Config
 	cli.Connection

@@ -17,7 +17,6 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/csi"
 )
 
-// csiFlags contains the flags of "allinone conform csi".
 type csiFlags struct {
 	reportFlags
 	upstream, endpoint string

@@ -30,7 +30,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// runFlags contains the flags of "allinone conform run".
 type runFlags struct {
 	driverFlags
 	reportFlags

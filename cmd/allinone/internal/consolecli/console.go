@@ -34,7 +34,6 @@ const defaultListen = "127.0.0.1:8179"
 // long enough, because a browser reads the file at once.
 const redirectLife = 10 * time.Second
 
-// consoleFlags contains the flags of the command console.
 type consoleFlags struct {
 	cli.Connection
 	listen, kubeconfig string

@@ -152,7 +152,6 @@ func (c *labCLI) atStep(fn func(ctx context.Context, p *courseState, l course.La
 	})
 }
 
-// labRow is a row in the list of labs.
 type labRow struct {
 	ID      string `json:"id"`
 	Title   string `json:"title"`

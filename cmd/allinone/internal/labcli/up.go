@@ -29,7 +29,6 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/process"
 )
 
-// upFlags contains the flags of the up command.
 type upFlags struct {
 	process.Config
 	dataDir   string

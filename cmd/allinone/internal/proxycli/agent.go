@@ -22,7 +22,6 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// proxyAgentFlags contains the flags of the proxy agent command.
 type proxyAgentFlags struct {
 	agent.Config
 	proxyLog

@@ -24,7 +24,6 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// proxyConfigFlags contains the flags of the proxy config command.
 type proxyConfigFlags struct {
 	Out    string
 	Socket string

@@ -27,7 +27,6 @@ import (
 // statusPath is the HTTP path of a server's status on its admin socket.
 const statusPath = "/status"
 
-// proxyServerFlags contains the flags of the proxy server command.
 type proxyServerFlags struct {
 	server.Config
 	proxyLog
@@ -327,7 +326,8 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 	return front, err
 }
 
-// openSocket opens a Unix socket that only its owner and its group may use.
+// openSocket opens a Unix socket that only its owner and its group may use. It replaces an existing
+// socket if --delete-existing-uds-file is true.
 func (f *proxyServerFlags) openSocket(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && f.deleteUDS && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {

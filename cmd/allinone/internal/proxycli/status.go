@@ -18,7 +18,6 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// proxyStatusFlags contains the flags of the proxy status command.
 type proxyStatusFlags struct {
 	url         string
 	connections bool

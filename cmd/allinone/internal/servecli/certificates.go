@@ -34,7 +34,6 @@ const (
 // of this machine, and the names of the Service in deploy/cloudsim.
 var cloudHosts = []string{"localhost", "127.0.0.1", "::1", "cloudsim", "cloudsim.kube-system", "cloudsim.kube-system.svc"}
 
-// certificatesFlags contains the flags of the certificates command.
 type certificatesFlags struct {
 	out   string
 	hosts []string

@@ -36,7 +36,6 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// cloudsimFlags contains the flags of the cloudsim command.
 type cloudsimFlags struct {
 	listen                        []string
 	listenSocket                  string

@@ -16,7 +16,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// metadataFlags contains the flags of the metadata command.
 type metadataFlags struct {
 	cli.Connection
 	listen    string

@@ -17,7 +17,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// registryFlags contains the flags of the cloud's registry.
 type registryFlags struct {
 	listen    string
 	name      string

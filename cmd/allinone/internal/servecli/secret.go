@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// ensureSecret returns the secret in a file. It returns an error if other users can read the file.
-// If the file does not exist, ensureSecret creates the file with a new secret.
+// ensureSecret returns the secret in a file. It returns an error if other users can read or change
+// the file, or if the secret is shorter than 32 characters. If the file does not exist,
+// ensureSecret creates the file with a new secret.
 func ensureSecret(path string) (string, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := makeSecret(path); err != nil {
